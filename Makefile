@@ -1,0 +1,101 @@
+# Needs python3 (3.11 to 3.13), make and a package registry; everything else is installed into .venv by the first call.
+#   make demo PYTHON=python3.12    another interpreter: .venv is made anew
+#   make demo ARGS=--stay          arguments for the command
+
+PYTHON  ?= python3
+VENV    ?= .venv
+# Test processes at a time; 0 runs all tests in one process.
+WORKERS ?= 2
+# Seeds for each test that takes `seed` in `make test-long`, and the first of them.
+SEEDS      ?= 200
+FIRST_SEED ?= 0
+ARGS    ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+UV  := .venv-lock/bin/uv
+
+.PHONY: help demo bench test quick test-long check format missing requirements-doc wheel lock clean FORCE
+
+help:
+	@echo 'make demo       see a request go the whole road, with faults on the way   (ARGS=--stay)'
+	@echo 'make test       everything that has to be green: lint, types, all tests'
+	@echo 'make quick      the same without the slow tests, below a minute'
+	@echo 'make test-long  the tests that take seeds, with many of them              (SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED))'
+	@echo 'make bench      measure                                                   (ARGS="--requests 20000 --json")'
+	@echo 'make format     put the sources into the one format'
+	@echo 'make requirements-doc   write docs/requirements.md from the tests'
+	@echo 'make lock       resolve the pinned requirements anew                      (ARGS=--upgrade)'
+
+demo: $(VENV)/.run
+	@$(BIN)/gesta demo $(ARGS)
+
+bench: $(VENV)/.run
+	@$(BIN)/gesta bench $(ARGS)
+
+test: check
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
+	@$(BIN)/python -m tests.trace.report --missing
+
+quick: check
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" --hypothesis-profile=quick $(ARGS)
+
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m "seeds or long or hypothesis" --hypothesis-profile=long --seeds=$(SEEDS) --first-seed=$(FIRST_SEED) $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+missing: $(VENV)/.dev
+	@$(BIN)/python -m tests.trace.report --missing
+
+requirements-doc: $(VENV)/.dev
+	$(BIN)/python -m tests.trace.report --write
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --no-isolation --wheel
+
+# An interpreter named on the command line that is not the one of .venv makes .venv anew; else any .venv will do.
+ifneq ($(origin PYTHON),file)
+ifneq ($(shell cat $(VENV)/.made-by 2>/dev/null),$(PYTHON))
+REMAKE := FORCE
+endif
+endif
+
+$(VENV)/.made-by: $(REMAKE)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+		{ echo 'gesta needs Python 3.11, 3.12 or 3.13. Name one: make $(MAKECMDGOALS) PYTHON=python3.12'; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@echo '$(PYTHON)' > $@
+
+# run.txt is part of dev.txt (held by a test), so one .venv serves both, in either order.
+$(VENV)/.run: $(VENV)/.made-by requirements/run.txt pyproject.toml
+	$(PIP) install --require-hashes -r requirements/run.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made-by requirements/dev.txt pyproject.toml
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@ $(VENV)/.run
+
+# Pins and hashes for Python 3.11 to 3.13 on every platform; no index is written down, so that any registry serves.
+LOCK := compile --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links
+
+lock: $(UV)
+	$(UV) pip $(LOCK) pyproject.toml --extra testing --group dev --output-file requirements/dev.txt --quiet $(ARGS)
+	$(UV) pip $(LOCK) pyproject.toml --group build --constraints requirements/dev.txt --output-file requirements/run.txt --quiet $(ARGS)
+
+$(UV):
+	$(PYTHON) -m venv --clear .venv-lock
+	.venv-lock/bin/python -m pip --disable-pip-version-check --quiet install 'uv>=0.13,<0.14'
+
+clean:
+	rm -rf $(VENV) .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

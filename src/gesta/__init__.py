@@ -1,0 +1,61 @@
+"""gesta: every side effect, done once and on record."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gesta.domain.events import Actor
+    from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+    from gesta.domain.retry_policy import RetryPolicy
+    from gesta.engine import Engine
+    from gesta.errors import Conflict, GestaError, InvalidRequest, NotFound, NotYet, Refused
+    from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
+    from gesta.intake import Options
+    from gesta.request import Request
+
+__all__ = [
+    "Actor",
+    "Attempt",
+    "Conflict",
+    "Done",
+    "Engine",
+    "Flow",
+    "GestaError",
+    "InvalidRequest",
+    "NotFound",
+    "NotYet",
+    "Options",
+    "Outcome",
+    "Payload",
+    "Personal",
+    "Refused",
+    "Rejected",
+    "Request",
+    "Retry",
+    "RetryPolicy",
+    "Unknown",
+    "flow",
+]
+
+#: Module → the public names that live there.
+_HOMES = {
+    "gesta.domain.events": ("Actor",),
+    "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
+    "gesta.domain.retry_policy": ("RetryPolicy",),
+    "gesta.engine": ("Engine",),
+    "gesta.errors": ("Conflict", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused"),
+    "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),
+    "gesta.intake": ("Options",),
+    "gesta.request": ("Request",),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """A public name is imported when it is first asked for: `gesta --help` need not load an engine."""
+        for home, names in _HOMES.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(home), name))
+        raise AttributeError(f"module 'gesta' has no attribute {name!r}")

@@ -1,0 +1,43 @@
+"""Project and record as one step: no await between the first change and the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.adapters.memory.views import MemoryViews
+from gesta.commits import Entry, Recording
+from gesta.event_store import Appended
+from gesta.job_queue import Drop, Job
+from gesta.views import Move, Parked, View
+
+
+class MemoryCommits:
+    """Transactions over the ports of one memory database."""
+
+    def __init__(self, events: MemoryEventStore, queue: MemoryJobQueue, views: MemoryViews) -> None:
+        self._events = events
+        self._queue = queue
+        self._views = views
+
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+        if not self._views.save_all(views, parked, move):
+            return False
+        for job in jobs:
+            self._queue.put_one(job)
+        return True
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        return [self._record_one(entry) for entry in entries]
+
+    def _record_one(self, entry: Entry) -> Recording:
+        append, settlement = entry.append, entry.settlement
+        if append is None:
+            return Recording(None, None if settlement is None else self._queue.settle_one(settlement))
+        if isinstance(settlement, Drop) and self._queue.judge(settlement) == "active":
+            return Recording(None, "active")
+        verdict = self._events.append_one(append)
+        if settlement is None or not isinstance(verdict, Appended):
+            return Recording(verdict, None)
+        return Recording(verdict, self._queue.settle_one(settlement))

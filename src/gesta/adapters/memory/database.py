@@ -1,0 +1,33 @@
+"""One memory database: the ports over the same state, so that project and record are one step.
+
+Every change is made by a synchronous method between two awaits, which is what a transaction is in a single thread. The database outlives the
+engines that use it: a second engine on the same one is a restart.
+"""
+
+from __future__ import annotations
+
+from gesta.adapters import Stores
+from gesta.adapters.memory.commits import MemoryCommits
+from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.adapters.memory.vault import MemoryVault
+from gesta.adapters.memory.views import MemoryViews
+from gesta.runtime import Runtime
+
+
+class MemoryDatabase:
+    """All ports, empty."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.events = MemoryEventStore(runtime)
+        self.queue = MemoryJobQueue(runtime)
+        self.views = MemoryViews(runtime)
+        self.vault = MemoryVault()
+        self.commits = MemoryCommits(self.events, self.queue, self.views)
+
+    def stores(self) -> Stores:
+        """The ports as an engine takes them. Closing them closes nothing."""
+        return Stores(self.events, self.views, self.queue, self.vault, self.commits, close=_close, name="memory")
+
+
+async def _close() -> None: ...

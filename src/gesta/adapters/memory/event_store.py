@@ -1,0 +1,62 @@
+"""Events in a list: the index in it is the position, so the log is in order by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Stale, Verdict
+from gesta.runtime import Runtime, Signal
+
+
+class MemoryEventStore:
+    """The event store of one process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._log: list[Recorded] = []
+        self._streams: dict[str, list[Recorded]] = {}
+        self._claims: dict[bytes, Claim] = {}
+        self._appended = Signal(runtime)
+
+    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        return [self.append_one(append) for append in appends]
+
+    async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
+        return [event for stream, after in streams for event in self._streams.get(stream, [])[after:]]
+
+    async def follow(self, after: int, limit: int) -> list[Recorded]:
+        return self._log[after : after + limit]
+
+    async def changed(self, timeout_seconds: float) -> None:
+        await self._appended.wait(timeout_seconds)
+
+    def append_one(self, append: Append) -> Verdict:
+        """Decide and write in one step: whoever comes second, even in the same batch, meets what the first one wrote."""
+        refusal = self._refusal(append)
+        if refusal is not None:
+            return refusal
+        if not self._already_stands(append):
+            self._write(append)
+        return Appended(append.expected + len(append.events))
+
+    def _refusal(self, append: Append) -> Stale | Claimed | None:
+        stands = self._already_stands(append)
+        holder = None if append.claim is None else self._claims.get(append.claim.name)
+        if append.claim is not None and holder is not None and not (stands and holder.request_id == append.claim.request_id):
+            return Claimed(holder.request_id, holder.content)
+        version = len(self._streams.get(append.stream, ()))
+        return None if stands or version == append.expected else Stale(version)
+
+    def _already_stands(self, append: Append) -> bool:
+        """Whether these very events are where they were to go: the answer to an earlier append was lost, and the caller asks again."""
+        there = self._streams.get(append.stream, [])[append.expected : append.expected + len(append.events)]
+        return bool(there) and [event.id for event in there] == [event.id for event in append.events]
+
+    def _write(self, append: Append) -> None:
+        stream = self._streams.setdefault(append.stream, [])
+        for event in append.events:
+            recorded = Recorded(len(self._log) + 1, append.stream, len(stream) + 1, event.id, event.type, event.data, event.meta)
+            stream.append(recorded)
+            self._log.append(recorded)
+        if append.claim is not None:
+            self._claims[append.claim.name] = append.claim
+        self._appended.set()

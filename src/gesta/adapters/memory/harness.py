@@ -1,0 +1,28 @@
+"""The memory stores under the contract suites. The database object stands for the disk: it is what a restart leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from gesta.adapters.memory.database import MemoryDatabase
+from gesta.contracts.harness import Capability
+from gesta.runtime import ManualRuntime
+
+
+class Harness:
+    """One memory database for one test."""
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "durable"})
+
+    def __init__(self, folder: Path) -> None:
+        self.runtime = ManualRuntime()
+        self.database = MemoryDatabase(self.runtime)
+
+    async def open(self) -> None:
+        stores = self.database.stores()
+        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.vault, self.commits = stores.vault, stores.commits
+
+    async def close(self) -> None:
+        del self.events, self.queue, self.views, self.vault, self.commits

@@ -1,0 +1,169 @@
+"""Jobs in heaps: one pair per flow, waiting by time and ready by score. Leases belong to tokens, one for each worker process."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from gesta.job_queue import Drop, Job, Release, Settled, Settlement, Taken
+from gesta.runtime import Runtime, Signal
+
+#: One step of priority is worth this much waiting, so the least urgent job goes before any that comes 9 steps later.
+PRIORITY_STEP_MS = 10_000
+DEFAULT_PRIORITY = 5
+
+
+@dataclass(slots=True)
+class _Row:
+    job: Job
+    available_ms: int
+    #: Takes without a recorded end. The attempt of any of them may have had its effect.
+    takes: int = 0
+    token: str | None = None
+    #: The number of this row's valid heap entry; entries with another number are dead and dropped when met.
+    entry: int = 0
+
+    @property
+    def score(self) -> int:
+        return self.available_ms + (self.job.priority - DEFAULT_PRIORITY) * PRIORITY_STEP_MS
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The free jobs of one flow, as (time or score, entry, job id)."""
+
+    waiting: list[tuple[int, int, str]] = field(default_factory=list)
+    ready: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Lease:
+    end_ms: int
+    #: The jobs held, by flow; dicts because they keep the order.
+    held: dict[str, dict[str, None]] = field(default_factory=dict)
+
+
+class MemoryJobQueue:
+    """The job queue of one process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._rows: dict[str, _Row] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._entries = itertools.count(1)
+        self._queued = Signal(runtime)
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        return [self.put_one(job) for job in jobs]
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        self._end_dead_leases()
+        rows = [row for flow, free in flows.items() for row in self._due_rows(flow, free)]
+        if rows:
+            # One lease for all jobs of a token: what it took before is renewed with what it takes now.
+            self._leases.setdefault(token, _Lease(0)).end_ms = self._lease_end(lease_seconds)
+        return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        lease = self._leases.get(token)
+        if lease is None or lease.end_ms <= self._runtime.now_ms():
+            return False
+        lease.end_ms = self._lease_end(lease_seconds)
+        return True
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        return [self.settle_one(settlement) for settlement in settlements]
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        return {job_id for job_id in job_ids if job_id in self._rows}
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._queued.wait(timeout_seconds)
+
+    def put_one(self, job: Job) -> bool:
+        if job.id in self._rows:
+            return False
+        self._enqueue(_Row(job, max(job.due_ms, self._runtime.now_ms())))
+        return True
+
+    def judge(self, settlement: Settlement) -> Settled:
+        """What `settle_one` would answer now; changes nothing."""
+        row = self._rows.get(settlement.job_id)
+        if row is None:
+            return "absent"
+        if isinstance(settlement, Drop):
+            # Under a dead lease, too: its attempt may have had its effect, so the next take has to look into it.
+            return "active" if row.takes or row.job.suspect else "done"
+        return "done" if row.token == settlement.token else "lost"
+
+    def settle_one(self, settlement: Settlement) -> Settled:
+        settled = self.judge(settlement)
+        if settled == "done":
+            row = self._rows.pop(settlement.job_id)
+            self._let_go(row)
+            if isinstance(settlement, Release):
+                job = replace(row.job, due_ms=settlement.due_ms, suspect=False)
+                self._enqueue(_Row(job, max(settlement.due_ms, self._runtime.now_ms())))
+        return settled
+
+    def _enqueue(self, row: _Row) -> None:
+        row.entry = next(self._entries)
+        self._rows[row.job.id] = row
+        lane = self._lanes.setdefault(row.job.flow, _Lane())
+        heapq.heappush(lane.waiting, (row.available_ms, row.entry, row.job.id))
+        self._queued.set()
+
+    def _lease_end(self, lease_seconds: float) -> int:
+        return self._runtime.now_ms() + round(lease_seconds * 1000)
+
+    def _end_dead_leases(self) -> None:
+        now = self._runtime.now_ms()
+        for token in [token for token, lease in self._leases.items() if lease.end_ms <= now]:
+            for job_ids in self._leases.pop(token).held.values():
+                for job_id in job_ids:
+                    row = self._rows[job_id]
+                    row.token = None
+                    self._enqueue(row)
+
+    def _due_rows(self, flow: str, free: int) -> list[_Row]:
+        lane, now = self._lanes.setdefault(flow, _Lane()), self._runtime.now_ms()
+        while (first := self._first(lane.waiting)) and first.available_ms <= now:
+            heapq.heappop(lane.waiting)
+            heapq.heappush(lane.ready, (first.score, first.entry, first.job.id))
+        rows: list[_Row] = []
+        while len(rows) < free and (first := self._first(lane.ready)):
+            heapq.heappop(lane.ready)
+            rows.append(first)
+        return rows
+
+    def _first(self, heap: list[tuple[int, int, str]]) -> _Row | None:
+        while heap:
+            _, entry, job_id = heap[0]
+            row = self._rows.get(job_id)
+            if row is not None and row.entry == entry:
+                return row
+            heapq.heappop(heap)
+        return None
+
+    def _lease_out(self, row: _Row, token: str) -> Taken:
+        row.token, row.takes, row.entry = token, row.takes + 1, 0
+        self._leases[token].held.setdefault(row.job.flow, {})[row.job.id] = None
+        return Taken(row.job, token, row.takes, row.available_ms)
+
+    def _let_go(self, row: _Row) -> None:
+        if row.token is not None:
+            del self._leases[row.token].held[row.job.flow][row.job.id]
+
+    def _next_due(self, token: str, flows: dict[str, int]) -> int | None:
+        """When the next waiting job falls due or another's lease ends. Jobs left for want of slots are not told: a free slot asks again."""
+        moments = [row.available_ms for flow in flows if (row := self._first(self._lanes[flow].waiting))]
+        others = [lease for holder, lease in self._leases.items() if holder != token]
+        moments += [lease.end_ms for lease in others if any(lease.held.get(flow) for flow in flows)]
+        return min(moments, default=None)

@@ -1,0 +1,150 @@
+"""Views in dicts, with an index for each question that is asked of them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from gesta.adapters.memory.sorted_index import SortedIndex
+from gesta.domain.operation import State
+from gesta.runtime import Runtime
+from gesta.views import Filter, Move, Parked, View
+
+#: Flow, tenant, request id.
+Key = tuple[str, str, str]
+
+
+class MemoryViews:
+    """The views of one process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._parked: dict[tuple[str, int, str], Parked] = {}
+        #: Role → owner and end of its lease.
+        self._roles: dict[str, tuple[str, int]] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rows: dict[Key, View] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._by_tenant: defaultdict[str, SortedIndex[tuple[str, Key]]] = defaultdict(SortedIndex)
+        self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        #: When the sweep has to look, by request; the same in order.
+        self._sweep_at: dict[Key, int] = {}
+        self._due: SortedIndex[tuple[int, Key]] = SortedIndex()
+        #: Requests that want a job in the queue, by id.
+        self._wanting: SortedIndex[tuple[str, Key]] = SortedIndex()
+
+    async def get(self, keys: Sequence[Key]) -> dict[str, View]:
+        return {key[2]: self._rows[key] for key in keys if key in self._rows}
+
+    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        return self.save_all(views, parked, move)
+
+    async def checkpoint(self, name: str) -> int:
+        return self._checkpoints.get(name, 0)
+
+    async def find(self, chosen: Filter) -> list[View]:
+        before = None if chosen.before_id is None else (chosen.before_id,)
+        rows = (self._rows[key] for _, key in self._by_tenant[chosen.tenant].descending(before))
+        return list(itertools.islice((row for row in rows if _matches(row.state, chosen)), chosen.limit))
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        counted = self._counts.values() if tenant is None else [self._counts[tenant]]
+        # Adding counters drops what has come down to zero.
+        return dict(sum(counted, Counter()))
+
+    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
+        come = itertools.takewhile(lambda entry: entry[0] <= now_ms, self._due.ascending())
+        upcoming = next(self._due.ascending(after=(now_ms + 1,)), None)
+        return self._rows_of(come, limit), None if upcoming is None else upcoming[0]
+
+    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+        for state in looked_at:
+            key = _key(state)
+            row = self._rows.get(key)
+            if row is not None and row.state.version == state.version:
+                self._schedule(key, sweep_at_ms)
+
+    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
+        # NUL sorts after the end of a text and before every other text that begins with it: past all keys with this id.
+        entries = self._wanting.ascending(after=(f"{after_id}\0",))
+        return self._rows_of((entry for entry in entries if _is_older(self._rows[entry[1]].state, before_ms)), limit)
+
+    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
+        rows = (row for row in self._parked.values() if tenant in (None, row.tenant))
+        return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
+
+    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        now = self._runtime.now_ms()
+        holder, end_ms = self._roles.get(name, (owner, 0))
+        if holder != owner and end_ms > now:
+            return False
+        self._roles[name] = owner, now + round(lease_seconds * 1000)
+        return True
+
+    async def clear(self) -> None:
+        dispatched = max(self._checkpoints.values(), default=0)
+        self._forget()
+        self._parked = {name: row for name, row in self._parked.items() if row.what != "event"}
+        # Up to here every job has been put: the rebuild must not put them again.
+        self._checkpoints["dispatched"] = dispatched
+
+    def save_all(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        if move is not None:
+            if self._checkpoints.get(move.name, 0) != move.before:
+                return False
+            self._checkpoints[move.name] = move.after
+        for view in views:
+            self._replace(view)
+        for row in parked:
+            # Whoever goes over the same events again meets the same poison: it stays one entry.
+            self._parked.setdefault((row.stream, row.version, row.what), row)
+        return True
+
+    def _replace(self, view: View) -> None:
+        state, key = view.state, _key(view.state)
+        old = self._rows.get(key)
+        if old is not None and old.state.version >= state.version:
+            return
+        if old is None:
+            self._by_tenant[state.tenant].add((state.id, key))
+        else:
+            self._counts[state.tenant][state.flow, old.state.status] -= 1
+            if _wants_a_job(old.state):
+                self._wanting.remove((state.id, key))
+        self._rows[key] = view
+        self._counts[state.tenant][state.flow, state.status] += 1
+        if _wants_a_job(state):
+            self._wanting.add((state.id, key))
+        self._schedule(key, state.sweep_at)
+
+    def _schedule(self, key: Key, sweep_at_ms: int | None) -> None:
+        before = self._sweep_at.pop(key, None)
+        if before is not None:
+            self._due.remove((before, key))
+        if sweep_at_ms is not None:
+            self._sweep_at[key] = sweep_at_ms
+            self._due.add((sweep_at_ms, key))
+
+    def _rows_of(self, entries: Iterable[tuple[object, Key]], limit: int) -> list[View]:
+        return [self._rows[key] for _, key in itertools.islice(entries, limit)]
+
+
+def _key(state: State) -> Key:
+    return state.flow, state.tenant, state.id
+
+
+def _matches(state: State, chosen: Filter) -> bool:
+    return chosen.flow in (None, state.flow) and chosen.status in (None, state.status)
+
+
+def _wants_a_job(state: State) -> bool:
+    return state.wants is not None and not state.is_far
+
+
+def _is_older(state: State, before_ms: int) -> bool:
+    """Neither changed nor due lately: whoever should have put and taken its job has had the time."""
+    return state.updated_at < before_ms and (state.due_at or 0) < before_ms

@@ -1,0 +1,46 @@
+"""The embedded default: events, views, queue and vault in one SQLite file, through one writer thread per process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from gesta.adapters import Stores
+from gesta.adapters.sqlite.commits import SqliteCommits
+from gesta.adapters.sqlite.database import Database
+from gesta.adapters.sqlite.event_store import SqliteEventStore
+from gesta.adapters.sqlite.job_queue import SqliteJobQueue
+from gesta.adapters.sqlite.vault import SqliteVault
+from gesta.adapters.sqlite.views import SqliteViews
+from gesta.errors import BadSettings
+from gesta.runtime import Runtime
+
+
+async def open_stores(url: str, runtime: Runtime) -> Stores:
+    """Open or make the file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
+    path = file_of(url)
+    database = Database(str(path), runtime)
+    events = SqliteEventStore(database, runtime)
+    views = SqliteViews(database, runtime)
+    queue = SqliteJobQueue(database, runtime)
+    return Stores(
+        events=events,
+        views=views,
+        queue=queue,
+        vault=SqliteVault(database),
+        commits=SqliteCommits(database, events, views, queue),
+        close=database.close,
+        folder=str(path.parent),
+        name=str(path),
+    )
+
+
+def file_of(url: str) -> Path:
+    """The path in a SQLite URL."""
+    prefix = "sqlite:///"
+    path = unquote(url[len(prefix) :])
+    if not url.startswith(prefix) or not path:
+        raise BadSettings(
+            f"url: {url!r} names no file; write 'sqlite:///gesta.db' for a file here, 'sqlite:////var/gesta.db' for an absolute path"
+        )
+    return Path(path)

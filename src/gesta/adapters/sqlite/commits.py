@@ -1,0 +1,92 @@
+"""What is one transaction because all ports share the file. Implements gesta.commits; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from gesta.adapters.sqlite.database import Database
+from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_one, append_step
+from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_step, settle_step
+from gesta.adapters.sqlite.statements import run_many
+from gesta.adapters.sqlite.views import Saved, SqliteViews, save_step
+from gesta.commits import Entry, Recording
+from gesta.event_store import Append, Appended
+from gesta.job_queue import Ack, Drop, Job
+from gesta.views import Move, Parked, View
+
+
+class SqliteCommits:
+    def __init__(self, database: Database, events: SqliteEventStore, views: SqliteViews, queue: SqliteJobQueue) -> None:
+        self._database, self._events, self._views, self._queue = database, events, views, queue
+
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+        now = self._queue.now_ms()
+
+        def project(db: apsw.Connection) -> Saved:
+            saved = save_step(db, views, parked, move)
+            if saved.moved and jobs:
+                put_step(db, jobs, now)
+            return saved
+
+        saved = await self._database.write(project, durable=False)
+        self._views.committed(views, saved)
+        if jobs and saved.moved:
+            self._queue.wake()
+        return saved.moved
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        now = self._queue.now_ms()
+        appends = [entry.append for entry in entries if entry.append is not None]
+        durable = bool(appends)
+        recordings, written = await self._database.write(lambda db: _record_step(db, entries, appends, now), durable=durable)
+        if durable:
+            self._events.committed(appends, written)
+        self._queue.wake()
+        return recordings
+
+
+def _record_step(
+    db: apsw.Connection, entries: Sequence[Entry], appends: list[Append], now_ms: int
+) -> tuple[list[Recording], Written]:
+    """The usual case, events that fit and jobs that are ours, in two statements; anything else one by one."""
+    if len(appends) == len(entries) and all(isinstance(entry.settlement, Ack) for entry in entries):
+        db.execute("savepoint recording")
+        written = append_step(db, appends)
+        if written.first is not None and _ack_all(db, entries):
+            db.execute("release recording")
+            return [Recording(verdict, "done") for verdict in written.verdicts], written
+        db.execute("rollback to recording")
+        db.execute("release recording")
+    return [_record_one(db, entry, now_ms) for entry in entries], Written([], None)
+
+
+def _ack_all(db: apsw.Connection, entries: Sequence[Entry]) -> bool:
+    flat: list[Any] = []
+    for entry in entries:
+        assert isinstance(entry.settlement, Ack)
+        flat += (entry.settlement.job_id, entry.settlement.token)
+    return run_many(db, "ack_jobs", 2, flat) == len(entries)
+
+
+def _record_one(db: apsw.Connection, entry: Entry, now_ms: int) -> Recording:
+    append, settlement = entry.append, entry.settlement
+    if isinstance(settlement, Drop) and append is not None:
+        return _drop_and_append(db, append, settlement, now_ms)
+    verdict = None if append is None else append_one(db, append)
+    if settlement is None or not (verdict is None or isinstance(verdict, Appended)):
+        return Recording(verdict, None)
+    return Recording(verdict, settle_step(db, settlement, now_ms))
+
+
+def _drop_and_append(db: apsw.Connection, append: Append, settlement: Drop, now_ms: int) -> Recording:
+    db.execute("savepoint dropping")
+    settled = settle_step(db, settlement, now_ms)
+    verdict = None if settled == "active" else append_one(db, append)
+    if not isinstance(verdict, Appended):
+        db.execute("rollback to dropping")
+    db.execute("release dropping")
+    # Refused events undo the drop: then nothing became of the job.
+    return Recording(verdict, settled if verdict is None or isinstance(verdict, Appended) else None)

@@ -1,0 +1,189 @@
+"""One SQLite file, one writer thread and one reader thread per process.
+
+The writer commits once per cycle whatever all stations have ready. A cycle that appends events (or takes jobs as a journal) is
+synced to disk before it is answered; a cycle of rebuildable rows alone is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from gesta.adapters.sqlite.statements import sql
+from gesta.errors import GestaError, NotOurs, StoreError, StoreFull, TooNew
+from gesta.migrations import migrations_of
+from gesta.runtime import Lane, Runtime
+
+T = TypeVar("T")
+Step = Callable[[apsw.Connection], T]
+
+#: "gest", so that `file` and we recognise our own.
+APPLICATION_ID = 0x67657374
+#: Another process may hold the file for the length of its commit; longer than this is a fault worth telling.
+BUSY_MS = 10_000
+
+
+class _Call:
+    """A step on its way to a thread and its answer on the way back."""
+
+    __slots__ = ("answer", "durable", "error", "future", "step")
+
+    def __init__(self, step: Step[Any], future: asyncio.Future[Any], *, durable: bool) -> None:
+        self.step, self.future, self.durable = step, future, durable
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def deliver(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.answer)
+        else:
+            self.future.set_exception(self.error)
+
+
+def _deliver(calls: list[_Call]) -> None:
+    for call in calls:
+        call.deliver()
+
+
+class Database:
+    """Hands steps to the writer and the reader. Raises StoreError and its kin, never apsw's own errors."""
+
+    def __init__(self, path: str, runtime: Runtime) -> None:
+        self.path = path
+        self._loop = asyncio.get_running_loop()
+        self._synced = True
+        self._writer = open_connection(path)
+        self._reader = open_connection(path, migrate=False)
+        self._writes: Lane[_Call] = Lane(runtime, "gesta-sqlite-writer", self._write_batch)
+        self._reads: Lane[_Call] = Lane(runtime, "gesta-sqlite-reader", self._read_batch)
+        self._closed = False
+
+    async def write(self, step: Step[T], *, durable: bool) -> T:
+        """Run a step in the next commit; return when that commit stands, on disk if `durable`."""
+        return await self._send(self._writes, step, durable=durable)
+
+    async def read(self, step: Step[T]) -> T:
+        """Run a step that only reads, on what is committed now."""
+        return await self._send(self._reads, step, durable=False)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._writes.close()
+            self._reads.close()
+            self._reader.close()
+            self._writer.close()
+
+    def _send(self, lane: Lane[_Call], step: Step[T], *, durable: bool) -> asyncio.Future[T]:
+        if self._closed:
+            raise StoreError(f"{self.path} is closed; the engine has stopped")
+        future: asyncio.Future[T] = self._loop.create_future()
+        lane.put(_Call(step, future, durable=durable))
+        return future
+
+    def _write_batch(self, calls: list[_Call]) -> None:
+        try:
+            self._commit(calls)
+        except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
+            if len(calls) == 1:
+                calls[0].error = self._told(error)
+            else:
+                # Somebody's step is bad: each gets a commit of its own, so that only the culprit hears of it.
+                for call in calls:
+                    self._write_batch([call])
+                return
+        self._loop.call_soon_threadsafe(_deliver, calls)
+
+    def _commit(self, calls: list[_Call]) -> None:
+        db = self._writer
+        self._set_synced(wanted=any(call.durable for call in calls))
+        db.execute("begin immediate")
+        try:
+            for call in calls:
+                call.answer = call.step(db)
+            db.execute("commit")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("rollback")
+            raise
+
+    def _set_synced(self, *, wanted: bool) -> None:
+        if wanted != self._synced:
+            self._writer.execute(f"pragma synchronous = {'full' if wanted else 'normal'}")
+            self._synced = wanted
+
+    def _read_batch(self, calls: list[_Call]) -> None:
+        for call in calls:
+            try:
+                call.answer = call.step(self._reader)
+            except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
+                call.error = self._told(error)
+        self._loop.call_soon_threadsafe(_deliver, calls)
+
+    def _told(self, error: Exception) -> Exception:
+        """A foreign error in our words."""
+        if isinstance(error, GestaError) or not isinstance(error, apsw.Error):
+            return error
+        told: StoreError
+        if isinstance(error, apsw.FullError):
+            told = StoreFull(self.path, str(error))
+        elif isinstance(error, apsw.BusyError):
+            told = StoreError(
+                f"{self.path} was held by another process for more than {BUSY_MS // 1000} s; nothing was written. Look for a stuck process"
+            )
+        else:
+            told = StoreError(f"{self.path}: {error}; nothing was written")
+        told.__cause__ = error
+        return told
+
+
+def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
+    """A connection with our settings, to a file that is ours and has our schema."""
+    if not Path(path).parent.is_dir():
+        raise StoreError(f"{path}: the folder {Path(path).parent} does not exist; make it first")
+    try:
+        db = apsw.Connection(path, statementcachesize=400)
+        db.set_busy_timeout(BUSY_MS)
+        if migrate:
+            _apply_migrations(db, path)
+        db.execute(sql("settings")).fetchall()
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise NotOurs(path, "it is not a SQLite database") from error
+    except apsw.FullError as error:
+        raise StoreFull(path, str(error)) from error
+    except apsw.Error as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+    return db
+
+
+def _apply_migrations(db: apsw.Connection, path: str) -> None:
+    known = migrations_of(__package__)
+    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+    if application != APPLICATION_ID and db.execute(sql("any_table")).get is not None:
+        raise NotOurs(path, "it is another program's SQLite database")
+    if version > len(known):
+        raise TooNew(path, version, len(known))
+    if version == len(known):
+        return
+    db.execute("pragma journal_mode = wal").fetchall()
+    db.execute("begin exclusive")
+    try:
+        # Another process may have been faster while we waited for the lock.
+        for migration in known[_pragma(db, "user_version") :]:
+            db.execute(migration.sql)
+            db.execute(f"pragma user_version = {migration.number}")
+        db.execute(f"pragma application_id = {APPLICATION_ID}")
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
+
+
+def _pragma(db: apsw.Connection, name: str) -> int:
+    return cast(int, db.execute(f"pragma {name}").get)

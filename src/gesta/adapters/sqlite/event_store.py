@@ -1,0 +1,135 @@
+"""Events in SQLite. Implements gesta.event_store; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from gesta.adapters.sqlite.database import Database
+from gesta.adapters.sqlite.statements import ask_many, run_many, sql
+from gesta.domain.ids import id_bytes, id_text
+from gesta.event_store import Append, Appended, Claimed, Recorded, Stale, Verdict
+from gesta.runtime import Runtime, Signal
+
+#: Events of our own that the projector has most likely not seen yet; it reads them from here instead of from the file.
+TAIL_LENGTH = 16_384
+
+
+class Written:
+    """What an append step did; `first` is the position of its first event, None when the slow path mixed things."""
+
+    __slots__ = ("first", "verdicts")
+
+    def __init__(self, verdicts: list[Verdict], first: int | None) -> None:
+        self.verdicts, self.first = verdicts, first
+
+
+class SqliteEventStore:
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self._database = database
+        self._appended = Signal(runtime)
+        self._tail: list[Recorded] = []
+
+    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        written = await self._database.write(lambda db: append_step(db, appends), durable=True)
+        self.committed(appends, written)
+        return written.verdicts
+
+    async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
+        flat: list[Any] = [value for pair in streams for value in pair]
+        rows = await self._database.read(lambda db: ask_many(db, "read_streams", 2, flat))
+        return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def follow(self, after: int, limit: int) -> list[Recorded]:
+        tail = self._tail
+        if tail and tail[0].position <= after + 1 <= tail[-1].position:
+            start = after + 1 - tail[0].position
+            return tail[start : start + limit]
+        rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
+        return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def changed(self, timeout_seconds: float) -> None:
+        await self._appended.wait(timeout_seconds)
+
+    def committed(self, appends: Sequence[Append], written: Written) -> None:
+        """Called in the event loop once the commit stands: remember the events for the projector and wake it."""
+        tail, position = self._tail, written.first
+        if position is None or (tail and tail[-1].position + 1 != position):
+            # Positions of another process lie between, or the slow path wrote: the file knows better.
+            tail.clear()
+        if position is not None:
+            for append in appends:
+                version = append.expected
+                for event in append.events:
+                    version += 1
+                    tail.append(Recorded(position, append.stream, version, event.id, event.type, event.data, event.meta))
+                    position += 1
+            if len(tail) > TAIL_LENGTH:
+                del tail[: len(tail) - TAIL_LENGTH // 2]
+        self._appended.set()
+
+
+def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
+    """All appends in a few statements; if any of them is refused, each by itself to learn which and why."""
+    db.execute("savepoint appending")
+    if _append_all(db, appends):
+        db.execute("release appending")
+        count = sum(len(append.events) for append in appends)
+        first = db.last_insert_rowid() - count + 1
+        return Written([Appended(append.expected + len(append.events)) for append in appends], first)
+    db.execute("rollback to appending")
+    db.execute("release appending")
+    return Written([append_one(db, append) for append in appends], None)
+
+
+def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
+    claims: list[Any] = []
+    opening: list[Any] = []
+    continuing: list[Any] = []
+    for append in appends:
+        if append.claim is not None:
+            claims += (append.claim.name, id_bytes(append.claim.request_id), append.claim.content)
+        version = expected = append.expected
+        for event in append.events:
+            version += 1
+            if append.expected == 0:
+                opening += (append.stream, version, event.id, event.type, event.data, event.meta)
+            else:
+                continuing += (append.stream, version, event.id, event.type, event.data, event.meta, expected)
+                expected = 0
+    if opening and continuing:
+        # Positions must follow the order of the appends, which two statements would break.
+        return False
+    return (
+        run_many(db, "claim_keys", 3, claims) * 3 == len(claims)
+        and run_many(db, "open_streams", 6, opening) * 6 == len(opening)
+        and run_many(db, "continue_streams", 7, continuing) * 7 == len(continuing)
+    )
+
+
+def append_one(db: apsw.Connection, append: Append) -> Verdict:
+    """One append by itself, with the reason when it is refused."""
+    if append.claim is not None:
+        held = db.execute(sql("find_claim"), (append.claim.name,)).fetchone()
+        if held is not None:
+            request_id, content = id_text(held[0]), held[1]
+            if request_id != append.claim.request_id:
+                return Claimed(request_id, content)
+    actual = db.execute(sql("stream_version"), (append.stream,)).get
+    if actual != append.expected:
+        if _stands_already(db, append):
+            return Appended(append.expected + len(append.events))
+        return Stale(actual)
+    if append.claim is not None:
+        run_many(db, "claim_keys", 3, [append.claim.name, id_bytes(append.claim.request_id), append.claim.content])
+    for number, event in enumerate(append.events, start=append.expected + 1):
+        run_many(db, "open_streams", 6, [append.stream, number, event.id, event.type, event.data, event.meta])
+    return Appended(append.expected + len(append.events))
+
+
+def _stands_already(db: apsw.Connection, append: Append) -> bool:
+    """Whether this very append was committed before and only its answer was lost."""
+    ids = db.execute(sql("event_ids"), (append.stream, append.expected, len(append.events))).fetchall()
+    return [row[0] for row in ids] == [event.id for event in append.events]

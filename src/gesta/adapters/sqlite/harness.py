@@ -1,0 +1,28 @@
+"""The SQLite file under the contract suites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from gesta.adapters.sqlite import open_stores
+from gesta.contracts.harness import Capability
+from gesta.runtime import ManualRuntime
+
+
+class Harness:
+    """One file for one test."""
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "durable"})
+
+    def __init__(self, folder: Path) -> None:
+        self.runtime = ManualRuntime()
+        self._url = f"sqlite:///{folder / 'gesta.db'}"
+
+    async def open(self) -> None:
+        stores = await open_stores(self._url, self.runtime)
+        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
+
+    async def close(self) -> None:
+        await self._close()

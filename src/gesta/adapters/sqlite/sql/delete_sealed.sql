@@ -1,0 +1,2 @@
+-- Destroy a version for good. ?1 tenant, ?2 name, ?3 version
+delete from vault where tenant = ?1 and name = ?2 and version = ?3;

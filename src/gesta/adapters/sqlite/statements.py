@@ -1,0 +1,51 @@
+"""The SQL of this adapter: one file per verb in sql/, read once.
+
+A statement with `{rows}` carries many rows at once. That is not only fewer calls: SQLite runs a whole statement without Python's
+lock, while a loop of single-row statements would beg for the lock at every row and starve behind the event loop.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import apsw
+
+#: Rows per statement, largest first: a batch of any length takes a handful of them. Each is prepared once per connection.
+SIZES = tuple(2**power for power in range(10, -1, -1))
+
+
+@cache
+def sql(name: str) -> str:
+    """The text of sql/<name>.sql."""
+    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def _sized(name: str, width: int, rows: int) -> str:
+    row = f"({','.join('?' * width)})"
+    return sql(name).replace("{rows}", ",".join([row] * rows))
+
+
+def run_many(db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue]) -> int:
+    """Run a `{rows}` statement over rows laid end to end; how many rows it changed."""
+    changed, start, end = 0, 0, len(flat)
+    for size in SIZES:
+        step = size * width
+        while end - start >= step:
+            db.execute(_sized(name, width, size), flat[start : start + step])
+            changed += db.changes()
+            start += step
+    return changed
+
+
+def ask_many(db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue]) -> list[tuple[apsw.SQLiteValue, ...]]:
+    """Run a `{rows}` query over rows laid end to end; all answers."""
+    answers: list[tuple[apsw.SQLiteValue, ...]] = []
+    start, end = 0, len(flat)
+    for size in SIZES:
+        step = size * width
+        while end - start >= step:
+            answers += db.execute(_sized(name, width, size), flat[start : start + step]).fetchall()
+            start += step
+    return answers

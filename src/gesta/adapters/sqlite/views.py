@@ -1,0 +1,186 @@
+"""Views in SQLite. Implements gesta.views; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import apsw
+import msgspec
+
+from gesta.adapters.sqlite.database import Database
+from gesta.adapters.sqlite.statements import ask_many, run_many, sql
+from gesta.domain.operation import State
+from gesta.runtime import Runtime
+from gesta.views import Filter, Move, Parked, View
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
+
+#: Views of open requests that this process wrote itself. A stale one is harmless: readers fold newer events onto it.
+RECENT_LENGTH = 20_000
+
+
+class Saved(NamedTuple):
+    """Whether the checkpoint was ours to move, and whether every view was newer than what the file had."""
+
+    moved: bool
+    all_newer: bool
+
+
+class SqliteViews:
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self._database, self._runtime = database, runtime
+        self._recent: dict[str, View] = {}
+
+    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+        found: dict[str, View] = {}
+        missing: list[Any] = []
+        for flow, tenant, request_id in keys:
+            view = self._recent.get(request_id)
+            if view is not None and view.state.tenant == tenant and view.state.flow == flow:
+                found[request_id] = view
+            else:
+                missing += (tenant, flow, request_id)
+        if missing:
+            rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, missing))
+            for view in map(_view, rows):
+                found[view.state.id] = view
+        return found
+
+    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        saved = await self._database.write(lambda db: save_step(db, views, parked, move), durable=False)
+        self.committed(views, saved)
+        return saved.moved
+
+    def committed(self, views: Sequence[View], saved: Saved) -> None:
+        """Called in the event loop once the commit stands."""
+        recent = self._recent
+        if not saved.moved:
+            # Another projector is at work: what we remember may be behind what it wrote.
+            recent.clear()
+            return
+        for view in views:
+            if view.state.is_terminal or not saved.all_newer:
+                recent.pop(view.state.id, None)
+            else:
+                recent[view.state.id] = view
+        if len(recent) > RECENT_LENGTH:
+            # Half at once: finding the oldest of a dict whose first entries are gone takes ever longer.
+            for request_id in list(islice(recent, RECENT_LENGTH // 2)):
+                del recent[request_id]
+
+    async def checkpoint(self, name: str) -> int:
+        self._recent.clear()
+        row = await self._database.read(lambda db: db.execute(sql("checkpoint"), (name,)).fetchone())
+        return 0 if row is None else int(row[0])
+
+    async def find(self, chosen: Filter) -> list[View]:
+        return await self._database.read(lambda db: _list(db, chosen))
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        rows = await self._database.read(lambda db: db.execute(sql("count_views"), (tenant,)).fetchall())
+        return {(str(flow), str(status)): int(count) for flow, status, count in rows}  # type: ignore[arg-type]
+
+    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
+        def ask(db: apsw.Connection) -> tuple[list[View], int | None]:
+            rows = db.execute(sql("due_views"), (now_ms, limit)).fetchall()
+            return [_view(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
+
+        return await self._database.read(ask)
+
+    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+        def postpone(db: apsw.Connection) -> None:
+            for state in looked_at:
+                db.execute(sql("postpone_sweep"), (state.tenant, state.flow, state.id, state.version, sweep_at_ms))
+
+        await self._database.write(postpone, durable=False)
+
+    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
+        return await self._database.read(lambda db: _stale(db, before_ms, after_id, limit))
+
+    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
+        rows = await self._database.read(lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall())
+        return [Parked(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        now = self._runtime.now_ms()
+        values = (name, owner, now + round(lease_seconds * 1000), now)
+
+        def claim(db: apsw.Connection) -> bool:
+            db.execute(sql("claim_role"), values)
+            return db.changes() == 1
+
+        return await self._database.write(claim, durable=False)
+
+    async def clear(self) -> None:
+        await self._database.write(lambda db: db.execute(sql("clear_views")).fetchall(), durable=False)
+        self._recent.clear()
+
+
+def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> Saved:
+    """Checkpoint first: if it is not ours to move, nothing else is written."""
+    if move is not None:
+        if move.before == 0:
+            db.execute(sql("start_checkpoint"), (move.name,))
+        db.execute(sql("move_checkpoint"), (move.name, move.before, move.after))
+        if db.changes() != 1:
+            return Saved(moved=False, all_newer=False)
+    written = run_many(db, "save_views", 9, _view_rows(views))
+    if parked:
+        run_many(
+            db,
+            "park",
+            6,
+            [value for one in parked for value in (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)],
+        )
+    return Saved(moved=True, all_newer=written == len(views))
+
+
+def _view_rows(views: Sequence[View]) -> list[Any]:
+    flat: list[Any] = []
+    for view in views:
+        state = view.state
+        flat += (
+            state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at,
+            _encode(state), view.payload,
+        )  # fmt: skip
+    return flat
+
+
+def _view(row: tuple[Any, ...]) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> list[View]:
+    """Page by page until there is one worth telling: a page of others must not look like the end."""
+    found: list[View] = []
+    while not found:
+        page = [_view(row) for row in db.execute(sql("stale_views"), (before_ms, after_id, limit)).fetchall()]
+        found = [
+            view
+            for view in page
+            if view.state.wants is not None and not view.state.is_far and (view.state.due_at or 0) < before_ms
+        ]
+        if len(page) < limit:
+            break
+        after_id = page[-1].state.id
+    return found
+
+
+def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
+    values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
+    if chosen.status is not None:
+        return [_view(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
+    flows = (
+        [chosen.flow]
+        if chosen.flow is not None
+        else [row[0] for row in db.execute(sql("flows_of_tenant"), (chosen.tenant,)).fetchall()]
+    )
+    found: list[View] = []
+    for flow in flows:
+        rows = db.execute(sql("list_views"), (chosen.tenant, flow, None, chosen.before_id, chosen.limit)).fetchall()
+        found += map(_view, rows)
+    found.sort(key=lambda view: view.state.id, reverse=True)
+    return found[: chosen.limit]

@@ -1,0 +1,13 @@
+"""Every name under which something is stored, built here and nowhere else. Names are built, never parsed: S0-18."""
+
+from __future__ import annotations
+
+
+def request_stream(flow: str, tenant: str, request_id: str) -> str:
+    """The stream of one request."""
+    return f"{flow}.request-{tenant}-{request_id}"
+
+
+def config_stream(tenant: str) -> str:
+    """The one stream that holds all config of a tenant."""
+    return f"config-{tenant}"

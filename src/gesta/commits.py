@@ -1,0 +1,40 @@
+"""Port: what has to be one transaction where ports share a database. The projector projects, worker and intake record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gesta.event_store import Append, Verdict
+from gesta.job_queue import Job, Settled, Settlement
+from gesta.views import Move, Parked, View
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """Events and what becomes of the job, together.
+
+    Ack and Release follow the append: refused events leave the job as it is, and a lost lease does not stop evidence from being
+    recorded. Drop comes first: when somebody holds the job, nothing is appended.
+    """
+
+    append: Append | None
+    settlement: Settlement | None
+
+
+class Recording(msgspec.Struct, frozen=True, gc=False):
+    """`verdict` is None when nothing was to be appended or a Drop found the job active."""
+
+    verdict: Verdict | None
+    settled: Settled | None
+
+
+class Commits(Protocol):
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+        """Views, jobs and checkpoint in one commit; False when another projector moved the checkpoint: nothing was written."""
+        ...
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        """Each entry whole or not at all; all of them in one commit."""
+        ...

@@ -1,0 +1,82 @@
+"""Things to store. Every id and name is new, so that a test never meets what another one left in a shared server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gesta.domain.ids import job_id
+from gesta.domain.operation import State
+from gesta.event_store import Append, Claim, EventStore, NewEvent, Recorded
+from gesta.job_queue import Job
+from gesta.runtime import Ids, SystemRuntime
+from gesta.vault import Sealed
+from gesta.views import Parked, View
+
+#: The real clock and real chance: those of a test start anew with each test.
+_ids = Ids(SystemRuntime())
+#: When the sample requests were made. Views tell time by their own fields.
+MADE_MS = 1_800_000_000_000
+
+
+def fresh_id() -> str:
+    return _ids.new()
+
+
+def fresh_name(kind: str = "contract") -> str:
+    """A name that may stand for a flow, tenant, stream, token, role or secret."""
+    return f"{kind}.n{_ids.new_bytes().hex()}"
+
+
+def fresh_events(count: int = 1) -> tuple[NewEvent, ...]:
+    return tuple(NewEvent(_ids.new_bytes(), f"contract.Happened{n}.v1", b'{"n":%d}' % n, b'{"tenant":"t"}') for n in range(count))
+
+
+def fresh_append(stream: str | None = None, expected: int = 0, count: int = 1, claim: Claim | None = None) -> Append:
+    return Append(stream or fresh_name(), expected, fresh_events(count), claim)
+
+
+def fresh_claim(name: bytes | None = None, content: bytes = b"content") -> Claim:
+    return Claim(name or _ids.new_bytes(), fresh_id(), content)
+
+
+def fresh_job(flow: str, **fields: Any) -> Job:
+    request_id = fresh_id()
+    return Job(job_id(request_id, 1), "acme", flow, request_id, 1, **fields)
+
+
+def fresh_view(**fields: Any) -> View:
+    """A request that is queued and due, unless the fields say otherwise."""
+    defaults: dict[str, Any] = {
+        "id": fresh_id(), "tenant": "acme", "flow": "contract.flow", "status": "queued", "version": 1, "created_at": MADE_MS,
+        "updated_at": MADE_MS, "dispatch_version": 1,
+    }  # fmt: skip
+    return View(State(**(defaults | fields)), b'{"text":"hello"}')
+
+
+def fresh_parked(tenant: str, at_ms: int = 1) -> Parked:
+    return Parked(what="event", tenant=tenant, stream=fresh_name(), version=3, error="cannot be decoded", at_ms=at_ms)
+
+
+def fresh_sealed(**fields: Any) -> Sealed:
+    defaults: dict[str, Any] = {"tenant": "acme", "name": fresh_name(), "version": 1, "box": b"\x00sealed\xff"}
+    return Sealed(**(defaults | fields))
+
+
+def key_of(view: View) -> tuple[str, str, str]:
+    return view.state.flow, view.state.tenant, view.state.id
+
+
+async def follow_from(events: EventStore, after: int, page: int = 100) -> list[Recorded]:
+    """Everything after a position, page by page, until the end."""
+    found: list[Recorded] = []
+    while events_of_page := await events.follow(after, page):
+        # A page that does not move on would be read for ever.
+        assert events_of_page[-1].position > after
+        found += events_of_page
+        after = found[-1].position
+    return found
+
+
+async def end_of_log(events: EventStore) -> int:
+    found = await follow_from(events, 0, page=10_000)
+    return found[-1].position if found else 0

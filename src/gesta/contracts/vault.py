@@ -1,0 +1,84 @@
+"""What every vault promises: versions that never change, tenants apart, and destroyed means gone."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gesta.contracts.concurrency import race
+from gesta.contracts.harness import Capability, VaultHarness, reopen
+from gesta.contracts.samples import fresh_sealed
+from gesta.contracts.suite import Contract
+from gesta.vault import Sealed
+
+
+class VaultContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"vault"})
+
+    async def test_a_secret_comes_back_as_it_was_sealed(self, harness: VaultHarness) -> None:
+        sealed = fresh_sealed(box=bytes(range(256)))
+        assert await harness.vault.put([sealed]) == [True]
+        assert await harness.vault.get([_ref(sealed)]) == {_ref(sealed): sealed}
+
+    async def test_a_version_once_written_never_changes(self, harness: VaultHarness) -> None:
+        sealed = fresh_sealed()
+        await harness.vault.put([sealed])
+        assert await harness.vault.put([fresh_sealed(name=sealed.name, box=b"other")]) == [False]
+        assert await harness.vault.get([_ref(sealed)]) == {_ref(sealed): sealed}
+
+    async def test_of_two_boxes_for_a_version_in_one_batch_the_first_stays(self, harness: VaultHarness) -> None:
+        sealed = fresh_sealed()
+        assert await harness.vault.put([sealed, fresh_sealed(name=sealed.name, box=b"other"), fresh_sealed()]) == [
+            True,
+            False,
+            True,
+        ]
+        assert await harness.vault.get([_ref(sealed)]) == {_ref(sealed): sealed}
+
+    async def test_of_boxes_that_race_for_a_version_one_is_written(self, harness: VaultHarness) -> None:
+        first = fresh_sealed()
+        boxes = [fresh_sealed(name=first.name, box=b"%d" % n) for n in range(8)]
+        written = [answer for (answer,) in await race(*(harness.vault.put([box]) for box in boxes))]
+        assert sorted(written) == [False] * 7 + [True]
+        assert await harness.vault.get([_ref(first)]) == {_ref(first): boxes[written.index(True)]}
+
+    async def test_versions_of_a_name_stand_side_by_side(self, harness: VaultHarness) -> None:
+        first = fresh_sealed()
+        second = fresh_sealed(name=first.name, version=2, box=b"second")
+        assert await harness.vault.put([first, second]) == [True, True]
+        assert await harness.vault.get([_ref(second), _ref(first)]) == {_ref(first): first, _ref(second): second}
+
+    async def test_a_tenant_never_gets_the_secret_of_another(self, harness: VaultHarness) -> None:
+        sealed = fresh_sealed()
+        await harness.vault.put([sealed])
+        assert await harness.vault.get([("other", sealed.name, sealed.version)]) == {}
+        own = fresh_sealed(tenant="other", name=sealed.name, box=b"own")
+        assert await harness.vault.put([own]) == [True]
+        assert await harness.vault.get([_ref(own)]) == {_ref(own): own}
+
+    async def test_what_does_not_exist_is_left_out(self, harness: VaultHarness) -> None:
+        sealed = fresh_sealed()
+        await harness.vault.put([sealed])
+        assert await harness.vault.get([_ref(fresh_sealed()), _ref(sealed)]) == {_ref(sealed): sealed}
+        assert await harness.vault.get([]) == {}
+
+    async def test_a_destroyed_version_is_gone_and_the_others_stay(self, harness: VaultHarness) -> None:
+        destroyed = fresh_sealed()
+        kept = fresh_sealed(name=destroyed.name, version=2)
+        await harness.vault.put([destroyed, kept])
+        await harness.vault.delete([_ref(destroyed), _ref(fresh_sealed())])
+        assert await harness.vault.get([_ref(destroyed), _ref(kept)]) == {_ref(kept): kept}
+
+
+class VaultAfterRestartContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"vault", "durable"})
+
+    async def test_secrets_are_there_again_and_destroyed_ones_are_not(self, harness: VaultHarness) -> None:
+        kept, destroyed = fresh_sealed(), fresh_sealed()
+        await harness.vault.put([kept, destroyed])
+        await harness.vault.delete([_ref(destroyed)])
+        await reopen(harness)
+        assert await harness.vault.get([_ref(kept), _ref(destroyed)]) == {_ref(kept): kept}
+
+
+def _ref(sealed: Sealed) -> tuple[str, str, int]:
+    return sealed.tenant, sealed.name, sealed.version

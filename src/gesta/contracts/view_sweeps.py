@@ -1,0 +1,142 @@
+"""What every store of views promises the sweep: nothing that needs a look is overlooked, and nothing else is shown."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from gesta.contracts.harness import Capability, ViewsHarness
+from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
+from gesta.contracts.suite import Contract
+from gesta.contracts.views import moved_on
+from gesta.domain.operation import QUEUE_HORIZON_MS
+from gesta.views import View
+
+#: More than any test leaves behind, so that requests of others do not crowd out ours.
+MANY = 10_000
+#: Long after every sample was made.
+LATER_MS = MADE_MS + 60_000
+
+
+class DueViewsContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+
+    async def test_a_request_is_due_from_its_moment_on_and_not_before(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness, expires_at=1000)
+        assert await _due(harness, 999, [view]) == []
+        assert await _due(harness, 1000, [view]) == [view]
+        assert await _due(harness, LATER_MS, [view]) == [view]
+
+    async def test_due_requests_come_earliest_first(self, harness: ViewsHarness) -> None:
+        views = [await _saved(harness, expires_at=at) for at in (3000, 1000, 2000)]
+        assert await _due(harness, 5000, views) == [views[1], views[2], views[0]]
+
+    async def test_no_more_are_told_than_asked_for(self, harness: ViewsHarness) -> None:
+        for _ in range(3):
+            await _saved(harness, expires_at=1)
+        found, _ = await harness.views.due(1, 2)
+        assert len(found) == 2
+
+    async def test_it_is_told_when_the_next_one_comes(self, harness: ViewsHarness) -> None:
+        far_ms = MADE_MS * 2
+        for at in (far_ms, far_ms + 500, far_ms + 300):
+            await _saved(harness, expires_at=at)
+        _, next_at = await harness.views.due(far_ms, MANY)
+        assert next_at == far_ms + 300
+
+    async def test_a_request_that_needs_no_look_is_never_due(self, harness: ViewsHarness) -> None:
+        views = [await _saved(harness), await _saved(harness, status="sent", expires_at=1000)]
+        assert await _due(harness, LATER_MS, views) == []
+
+    async def test_a_change_of_the_request_moves_its_moment(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness, expires_at=1000)
+        later = View(replace(view.state, version=2, expires_at=3000), view.payload)
+        await harness.views.save([later], [], None)
+        assert await _due(harness, 2999, [view]) == []
+        assert await _due(harness, 3000, [view]) == [later]
+        await harness.views.save([moved_on(later, "sent")], [], None)
+        assert await _due(harness, LATER_MS, [view]) == []
+
+    async def test_a_postponed_request_is_due_again_at_the_later_moment(self, harness: ViewsHarness) -> None:
+        view, other = await _saved(harness, expires_at=1000), await _saved(harness, expires_at=1000)
+        await harness.views.postpone([view.state], 3000)
+        assert await _due(harness, 2999, [view, other]) == [other]
+        assert await _due(harness, 3000, [view, other]) == [other, view]
+
+    async def test_a_request_may_be_postponed_for_good(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness, expires_at=1000)
+        await harness.views.postpone([view.state], None)
+        assert await _due(harness, LATER_MS, [view]) == []
+
+    async def test_a_request_that_has_changed_since_is_not_postponed(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness, expires_at=1000)
+        changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
+        await harness.views.save([changed], [], None)
+        await harness.views.postpone([view.state], None)
+        assert await _due(harness, 2000, [view]) == [changed]
+
+    async def test_a_postponed_request_that_changes_is_due_by_its_own_moment(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness, expires_at=1000)
+        await harness.views.postpone([view.state], None)
+        changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
+        await harness.views.save([changed], [], None)
+        assert await _due(harness, 2000, [view]) == [changed]
+
+
+class StaleViewsContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+
+    async def test_a_request_that_has_wanted_a_job_for_long_is_stale(self, harness: ViewsHarness) -> None:
+        queued = await _saved(harness)
+        to_resend = await _saved(harness, status="unknown", policy="same_key", due_at=MADE_MS)
+        to_ask = await _saved(harness, status="unknown", policy="ask", due_at=MADE_MS)
+        assert await _stale(harness, LATER_MS, [queued, to_resend, to_ask]) == [queued, to_resend, to_ask]
+
+    async def test_a_request_that_changed_lately_is_not_stale(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness)
+        assert await _stale(harness, MADE_MS, [view]) == []
+        assert await _stale(harness, MADE_MS + 1, [view]) == [view]
+
+    async def test_a_request_whose_job_was_due_lately_is_not_stale(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness, due_at=MADE_MS + 5000)
+        assert await _stale(harness, MADE_MS + 5000, [view]) == []
+        assert await _stale(harness, MADE_MS + 5001, [view]) == [view]
+
+    async def test_a_request_that_wants_no_job_is_not_stale(self, harness: ViewsHarness) -> None:
+        ended, parked = await _saved(harness, status="failed"), await _saved(harness, status="unknown", policy="park")
+        far = await _saved(harness, due_at=MADE_MS + QUEUE_HORIZON_MS + 1)
+        assert await _stale(harness, MADE_MS * 2, [ended, parked, far]) == []
+
+    async def test_a_request_that_came_to_its_end_is_no_longer_stale(self, harness: ViewsHarness) -> None:
+        view = await _saved(harness)
+        await harness.views.save([moved_on(view, "sent")], [], None)
+        assert await _stale(harness, LATER_MS, [view]) == []
+
+    async def test_small_pages_go_through_all(self, harness: ViewsHarness) -> None:
+        """Also past requests that are no case for the sweep: a page that has only such ones must not look like the end."""
+        views = [await _saved(harness, due_at=due_at) for due_at in (None, LATER_MS, LATER_MS, LATER_MS, None, None)]
+        found: list[View] = []
+        after_id = views[0].state.id
+        while page := await harness.views.stale(LATER_MS, after_id, 1):
+            found += page
+            after_id = page[-1].state.id
+        assert [view for view in found if view in views] == views[4:]
+
+
+async def _saved(harness: ViewsHarness, **fields: object) -> View:
+    view = fresh_view(tenant=fresh_name("tenant"), **fields)
+    await harness.views.save([view], [], None)
+    return view
+
+
+async def _due(harness: ViewsHarness, now_ms: int, own: list[View]) -> list[View]:
+    """Those of our requests that are due."""
+    found, _ = await harness.views.due(now_ms, MANY)
+    return [view for view in found if view.state.id in {one.state.id for one in own}]
+
+
+async def _stale(harness: ViewsHarness, before_ms: int, own: list[View]) -> list[View]:
+    """Those of our requests that are stale, in id order."""
+    found = await harness.views.stale(before_ms, "", MANY)
+    return [view for view in found if view.state.id in {one.state.id for one in own}]

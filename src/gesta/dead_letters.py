@@ -1,0 +1,63 @@
+"""Dead letters: requests that failed for good, each with the record that an operator needs (X-9)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from gesta.addresses import request_stream
+from gesta.domain.operation import State
+from gesta.flows.flow import Flow
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, rename="camel"):
+    error_type: str
+    error_message: str
+    attempt_count: int
+    last_attempt_time: str
+
+
+class DlqMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    sent_to_dlq_at: str
+    original_queue: str
+    expires_at: str
+
+
+class Original(msgspec.Struct, frozen=True, rename="camel"):
+    flow: str
+    tenant: str
+    request_id: str
+    stream: str
+    version: int
+    key: str | None
+
+
+class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
+    """A pointer to the request, never its payload; texts are scrubbed before they are recorded."""
+
+    original: Original
+    error_info: ErrorInfo
+    dlq_metadata: DlqMetadata
+    last_failure_reason: str
+
+
+def dead_letter(state: State, flow: Flow | None, now_ms: int) -> DeadLetter | None:
+    """The dead letter of a failed request; None when it is not one, was purged or has been kept long enough."""
+    keep_ms = round((flow.dead_letter_seconds if flow is not None else Flow.dead_letter_seconds) * 1000)
+    if state.status != "failed" or state.purged or now_ms >= state.updated_at + keep_ms:
+        return None
+    failed_at = iso(state.updated_at)
+    return DeadLetter(
+        Original(
+            state.flow, state.tenant, state.id, request_stream(state.flow, state.tenant, state.id), state.version, state.key
+        ),
+        ErrorInfo(state.reason, state.detail, state.attempts, failed_at),
+        DlqMetadata(failed_at, state.flow, iso(state.updated_at + keep_ms)),
+        state.reason,
+    )
+
+
+def iso(at_ms: int) -> str:
+    """Epoch milliseconds as ISO-8601 in UTC with a Z."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

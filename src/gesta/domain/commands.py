@@ -1,0 +1,116 @@
+"""What can be asked of a request, and by which of the flow's rules it is decided."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gesta.domain.outcome import Outcome, UnknownPolicy
+from gesta.domain.retry_policy import RetryPolicy
+
+
+class Refused(Exception):
+    """The command is impossible in this state; `code` is stable, the text is for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Rules(msgspec.Struct, frozen=True, gc=False):
+    """What a flow lays down for its requests."""
+
+    retry: RetryPolicy = RetryPolicy()
+    on_unknown: UnknownPolicy = "park"
+    #: How long the provider remembers our key, counted from the first attempt; None: for as long as the request lives.
+    key_protects_seconds: float | None = None
+    #: How long after an unknown outcome the provider is asked for the first time.
+    ask_after_seconds: float = 5.0
+
+
+class Create(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    flow: str
+    payload: bytes
+    at: int
+    key: str | None = None
+    deliver_at: int | None = None
+    ttl_ms: int | None = None
+    priority: int = 5
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """Journal an attempt before the call."""
+
+    key: str
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """An attempt ended. `chance` is a random number in [0, 1), drawn by the caller."""
+
+    outcome: Outcome
+    attempt: int
+    at: int
+    chance: float = 0.0
+    #: The intent it ran under; None: the one that is open. Attempts of a forced new intent may carry the numbers of old ones.
+    intent: int | None = None
+
+
+class Lose(msgspec.Struct, frozen=True, gc=False):
+    """A job was taken before and its attempt has no recorded end: the process died, or the queue was lost."""
+
+    at: int
+    reason: str = "lease_lost"
+    chance: float = 0.0
+
+
+class Reconciled(msgspec.Struct, frozen=True, gc=False):
+    """The provider was asked what it did. Retry means: it has no trace of it."""
+
+    outcome: Outcome
+    at: int
+    chance: float = 0.0
+
+
+class Resolve(msgspec.Struct, frozen=True, gc=False):
+    """A person says what happened."""
+
+    result: Literal["executed", "not_executed", "rejected"]
+    by: str
+    evidence: str
+    provider_id: str = ""
+
+
+class Cancel(msgspec.Struct, frozen=True, gc=False):
+    """`active`: an attempt is running, so its end decides."""
+
+    active: bool = False
+
+
+class RetryNow(msgspec.Struct, frozen=True, gc=False):
+    at: int
+
+
+class Redrive(msgspec.Struct, frozen=True, gc=False):
+    """`again` forces a new intent although an attempt is in doubt; who decided stands in the event's metadata."""
+
+    at: int
+    ttl_ms: int | None = None
+    again: bool = False
+
+
+class Expire(msgspec.Struct, frozen=True, gc=False):
+    """Nothing may be sent any more: its time to live is over or, in doubt, the provider has forgotten our key. Asked before each attempt.
+
+    Both are judged by `at`, so that a redrive in between is not undone; None: the caller knows that the time to live is over.
+    """
+
+    at: int | None = None
+
+
+class Purge(msgspec.Struct, frozen=True, gc=False):
+    """Remove from the dead letters."""
+
+
+Command = Create | Start | Record | Lose | Reconciled | Resolve | Cancel | RetryNow | Redrive | Expire | Purge

@@ -1,0 +1,166 @@
+"""The facts of a request's life. Field names are the stored ones; the type name is `<flow>.<Name>.v1` (see codec.py)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Actor(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Who decided."""
+
+    user_id: str
+    roles: tuple[str, ...] = ()
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What every event carries beside its own fields. Stream names are never parsed: whose event it is stands here."""
+
+    tenant: str
+    flow: str
+    request_id: str
+    occurred_at: int
+    correlation_id: str
+    causation_id: str
+    source: str = "gesta"
+    actor: Actor | None = None
+    schema_version: int = 1
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """One fact. Times are epoch milliseconds."""
+
+
+class Created(Event, frozen=True, gc=False):
+    """Somebody asked. Validation is synchronous, so the request is `queued` at once and its operation open."""
+
+    id: str
+    flow: str
+    payload: msgspec.Raw
+    operation: str = "send"
+    intent: int = 1
+    status: str = "queued"
+    key: str | None = None
+    deliver_at: int | None = None
+    expires_at: int | None = None
+    priority: int = 5
+
+
+class Updated(Event, frozen=True, gc=False):
+    """A decision about a request: opened again (retry, redrive), cancel wished for, removed from the dead letters."""
+
+    change: Literal["retry", "redrive", "cancel_requested", "purged"]
+    status: str | None = None
+    intent: int | None = None
+    due_at: int | None = None
+    expires_at: int | None = None
+
+
+class AttemptStarted(Event, frozen=True, gc=False):
+    """Journal: this attempt is about to call the provider under this key."""
+
+    attempt: int
+    key: str
+
+
+class AttemptFailed(Event, frozen=True, gc=False):
+    """The attempt surely had no effect; the next one is due then, or there is none."""
+
+    attempt: int
+    reason: str
+    detail: str = ""
+    next_attempt_at: int | None = None
+
+
+class Sent(Event, frozen=True, gc=False):
+    """The effect happened."""
+
+    attempts: int
+    #: The provider's own name for what it did, kept for later matching.
+    provider_message_id: str = ""
+    #: Where it went, as the provider names it.
+    target_id: str = ""
+    detail: str = ""
+
+
+class SentLate(Event, frozen=True, gc=False):
+    """Evidence of success came after the request had been given up."""
+
+    attempts: int
+    #: The provider's own name for what it did, kept for later matching.
+    provider_message_id: str = ""
+    #: Where it went, as the provider names it.
+    target_id: str = ""
+    detail: str = ""
+
+
+class Failed(Event, frozen=True, gc=False):
+    """Final for this intent. `retryable` tells people that a redrive makes sense; nothing retries by itself."""
+
+    reason: str
+    attempts: int
+    retryable: bool = False
+    last_error: str = ""
+
+
+class OutcomeUnknown(Event, frozen=True, gc=False):
+    """The effect may have happened. `next_at` is when to resend or to ask, absent when a person has to decide."""
+
+    attempt: int
+    reason: str
+    policy: str
+    detail: str = ""
+    next_at: int | None = None
+
+
+class OutcomeResolved(Event, frozen=True, gc=False):
+    """The doubt is over, by asking the provider or by a person's word."""
+
+    result: Literal["executed", "not_executed", "rejected"]
+    by: str
+    evidence: str
+    provider_id: str = ""
+    #: After `not_executed`: when it is tried again; absent: at once, or an ending follows.
+    next_attempt_at: int | None = None
+
+
+class Expired(Event, frozen=True, gc=False):
+    """Its time to live ended before it was done."""
+
+    attempts: int
+
+
+class Cancelled(Event, frozen=True, gc=False):
+    """Called back before it was done."""
+
+    attempts: int
+
+
+AnyEvent = (
+    Created
+    | Updated
+    | AttemptStarted
+    | AttemptFailed
+    | Sent
+    | SentLate
+    | Failed
+    | OutcomeUnknown
+    | OutcomeResolved
+    | Expired
+    | Cancelled
+)
+
+EVENTS: tuple[type[Event], ...] = (
+    Created,
+    Updated,
+    AttemptStarted,
+    AttemptFailed,
+    Sent,
+    SentLate,
+    Failed,
+    OutcomeUnknown,
+    OutcomeResolved,
+    Expired,
+    Cancelled,
+)

@@ -1,0 +1,38 @@
+"""The names that cross every border: tenants, flows, request ids, keys, event ids."""
+
+from __future__ import annotations
+
+import re
+
+#: No braces, colons or blanks: the tenant is part of Redis hash tags and stream names.
+TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+#: Two or more parts, `kind.name`; no dash, because an event store's category ends at the first dash.
+FLOW = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
+REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+KEY_LENGTH_MAX = 512
+
+
+def id_text(raw: bytes) -> str:
+    """16 bytes as the usual 36 characters."""
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def id_bytes(text: str) -> bytes:
+    """The 16 bytes behind the 36 characters."""
+    return bytes.fromhex(text.replace("-", ""))
+
+
+def event_id(cause: bytes, ordinal: int) -> bytes:
+    """The id of the n-th event that one command or attempt caused: the same again when the append is retried."""
+    return cause[:15] + ordinal.to_bytes(1, "big")
+
+
+def idempotency_key(tenant: str, request_id: str, operation: str, intent: int) -> str:
+    """What the provider dedupes by. It changes with the intent only: never with an attempt, a version or a worker."""
+    return f"{tenant}:{request_id}:{operation}:{intent}"
+
+
+def job_id(request_id: str, dispatch_version: int) -> str:
+    """The queue's name for one opening of an operation; no colon and never all digits, which BullMQ refuses."""
+    return f"{request_id}-{dispatch_version}"

@@ -1,0 +1,179 @@
+"""The public door: declare flows, open a store, submit, ask, decide. Station 1 of 7 hands payloads to intake.py.
+
+Use it as `async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine: await engine.submit(Receipt(...), key="order-7")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Self
+
+from gesta import settings as process_settings
+from gesta.addresses import request_stream
+from gesta.domain.codec import decode_meta, event_types
+from gesta.domain.events import Actor, Event, Meta
+from gesta.errors import BadFlow, Conflict, GestaError, InvalidRequest, NotFound, UnknownFlow
+from gesta.flows.flow import Flow, Payload
+from gesta.intake import NO_OPTIONS, Accepted, Options, option_errors
+from gesta.operating import Operating
+from gesta.request import Request
+from gesta.road import Road
+from gesta.settings import Settings
+from gesta.validation import decode_fields
+from gesta.views import Filter, View
+from gesta.wiring import Wiring
+
+
+class Engine:
+    """One process's part of gesta: flows, a store, and the stations that work on it."""
+
+    def __init__(
+        self, url: str | None = None, *, flows: Iterable[Flow] = (), settings: Settings | None = None, work: bool = True
+    ) -> None:
+        """`work=False` opens the store to submit and look without running projector, worker and sweep in this process."""
+        self.settings = settings or process_settings.load({"url": url} if url is not None else {})
+        self._flows: dict[str, Flow] = {}
+        self._work = work
+        self._road: Road | None = None
+        for flow in flows:
+            self.add(flow)
+
+    def add(self, flow: Flow) -> None:
+        """Declare a flow, before the engine starts."""
+        if not isinstance(flow, Flow):
+            raise BadFlow(getattr(flow, "__name__", repr(flow)), "not a flow; put @flow('kind.name') above the executor")
+        if flow.name in self._flows or any(known.payload is flow.payload for known in self._flows.values()):
+            raise BadFlow(flow.name, "a flow of this name or with this payload type is declared already")
+        if self._road is not None:
+            raise BadFlow(flow.name, "flows are declared before the engine starts")
+        self._flows[flow.name] = flow
+
+    @property
+    def flows(self) -> dict[str, Flow]:
+        return dict(self._flows)
+
+    @property
+    def road(self) -> Road:
+        if self._road is None:
+            raise GestaError("the engine is not running; use it inside `async with engine:` or call start() first")
+        return self._road
+
+    @property
+    def operating(self) -> Operating:
+        """What people who run gesta do: dead letters, config, rebuild, counts."""
+        return Operating(self.road)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the person who starts the process should know, e.g. that a master key was made."""
+        return self.road.outside.notes
+
+    async def start(self) -> None:
+        if self._road is not None:
+            raise GestaError("the engine is running already")
+        outside = await Wiring.wire(self.settings)
+        try:
+            road = await Road.build(self._flows, outside)
+        except BaseException:
+            await outside.transport.close()
+            await outside.stores.close()
+            raise
+        if self._work:
+            road.start()
+        self._road = road
+        for note in outside.notes:
+            road.telemetry.log.warning(note)
+
+    async def stop(self) -> None:
+        """Let running attempts end, then close. Whatever is not finished goes on at the next start."""
+        if self._road is not None:
+            road, self._road = self._road, None
+            await road.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
+        """For ASGI frameworks: `FastAPI(lifespan=engine.lifespan)`."""
+        async with self:
+            yield
+
+    async def submit(
+        self,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        tenant: str = "default",
+        deliver_at: datetime | None = None,
+        ttl: timedelta | None = None,
+        priority: int = 5,
+        correlation_id: str | None = None,
+        actor: Actor | None = None,
+    ) -> Request:
+        """Accept a request; when this returns it is on disk. The same key with the same content answers `duplicate`."""
+        options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor)
+        return Request(self.road, await self.road.intake.submit(payload, options))
+
+    async def submit_many(self, requests: Sequence[Payload | tuple[Payload, Options]]) -> list[Request | Conflict]:
+        """Accept many at once, a verdict each; an invalid one refuses the whole call before anything is written."""
+        pairs = [one if isinstance(one, tuple) else (one, Options()) for one in requests]
+        answers = await self.road.intake.submit_many(pairs)
+        return [Request(self.road, answer) if isinstance(answer, Accepted) else answer for answer in answers]
+
+    def payload(self, flow: str, fields: object, options: Options = NO_OPTIONS) -> Payload:
+        """A flow's payload from a JSON object; raises InvalidRequest with every fault of payload and options at once."""
+        declared = self.flow(flow)
+        payload, faults = decode_fields(declared.payload, fields)
+        faults |= option_errors(options)
+        if payload is None or faults:
+            raise InvalidRequest(flow, faults)
+        return payload
+
+    def flow(self, name: str) -> Flow:
+        if name not in self._flows:
+            raise UnknownFlow(name, list(self._flows))
+        return self._flows[name]
+
+    async def request(self, request_id: str, *, flow: str | None = None, tenant: str = "default") -> Request:
+        """A handle on an earlier request of this tenant; raises NotFound."""
+        view = await self._view(request_id, flow, tenant)
+        return Request(self.road, Accepted(view.state.flow, tenant, request_id, "duplicate"))
+
+    async def get(self, request_id: str, *, flow: str | None = None, tenant: str = "default") -> View:
+        """A request as it is now, view lag or not; raises NotFound."""
+        return await self._view(request_id, flow, tenant)
+
+    async def find(
+        self,
+        *,
+        tenant: str = "default",
+        flow: str | None = None,
+        status: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> list[View]:
+        """A tenant's requests, newest first."""
+        return await self.road.outside.stores.views.find(Filter(tenant, flow, status, before_id, limit))
+
+    async def history(
+        self, request_id: str, *, flow: str | None = None, tenant: str = "default"
+    ) -> list[tuple[str, Event | None, Meta]]:
+        """Every event of a request: type, event, metadata."""
+        view = await self._view(request_id, flow, tenant)
+        stored = await self.road.outside.stores.events.read([(request_stream(view.state.flow, tenant, request_id), 0)])
+        types = event_types(view.state.flow)
+        return [(one.type, types.decode(one.type, one.data), decode_meta(one.meta)) for one in stored]
+
+    async def _view(self, request_id: str, flow: str | None, tenant: str) -> View:
+        names = [flow] if flow is not None else list(self._flows)
+        found, _ = await self.road.loader.load([(name, tenant, request_id) for name in names])
+        if request_id not in found:
+            raise NotFound("request", request_id)
+        return found[request_id]

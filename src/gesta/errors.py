@@ -1,0 +1,123 @@
+"""Every error that gesta raises, in one tree. The text says what happened, where, and what to do.
+
+GestaError
+├── BadInput               the caller can put it right; nothing was written
+│   ├── InvalidRequest     all field errors at once
+│   ├── UnknownFlow
+│   ├── BadFlow            a flow was declared wrongly
+│   ├── BadSettings        gesta.toml, GESTA_* or an argument
+│   └── BadConfig          a tenant's config entity
+├── Conflict               the key was used with other content
+├── NotFound               no such request, entity or dead letter
+├── Refused                the request's state does not allow it
+├── NotYet                 no outcome within the time given
+└── StoreError             the store cannot be used
+    ├── WrongMasterKey
+    ├── NotOurs            the file is not a gesta store
+    ├── TooNew             written by a newer gesta
+    └── StoreFull          no room left; nothing was written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gesta.domain.commands import Refused as DomainRefused
+
+
+class GestaError(Exception):
+    """Anything gesta raises on purpose."""
+
+
+class BadInput(GestaError):
+    """The input is wrong; nothing was written."""
+
+
+class InvalidRequest(BadInput):
+    """The payload or an option is wrong. `fields` has every fault: field path → what is wrong with it."""
+
+    def __init__(self, flow: str, fields: Mapping[str, str]) -> None:
+        lines = "; ".join(f"{name}: {fault}" for name, fault in fields.items())
+        super().__init__(f"{flow}: {lines}")
+        self.flow, self.fields = flow, dict(fields)
+
+
+class UnknownFlow(BadInput):
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"no flow {name!r} is registered with this engine; it has: {', '.join(sorted(known)) or 'none'}")
+        self.name = name
+
+
+class BadFlow(BadInput):
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"flow {name!r}: {fault}")
+
+
+class BadSettings(BadInput):
+    """A setting is wrong; the text names it and where it comes from."""
+
+
+class BadConfig(BadInput):
+    def __init__(self, kind: str, code: str, fields: Mapping[str, str]) -> None:
+        lines = "; ".join(f"{name}: {fault}" for name, fault in fields.items())
+        super().__init__(f"config {kind}/{code}: {lines}")
+        self.fields = dict(fields)
+
+
+class Conflict(GestaError):
+    """The key belongs to an earlier request with other content."""
+
+    def __init__(self, key: str, request_id: str) -> None:
+        super().__init__(
+            f"key {key!r} was used before for request {request_id} with other content; use a new key, or send the same content"
+        )
+        self.key, self.request_id = key, request_id
+
+
+class NotFound(GestaError):
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"no {what} {name!r} for this tenant")
+
+
+class Refused(GestaError):
+    """The request's state does not allow it. `code` is stable."""
+
+    def __init__(self, request_id: str, cause: DomainRefused) -> None:
+        super().__init__(f"request {request_id}: {cause}")
+        self.request_id, self.code = request_id, cause.code
+
+
+class NotYet(GestaError):
+    """No outcome yet; the request goes on."""
+
+    def __init__(self, request_id: str, status: str, timeout_seconds: float) -> None:
+        super().__init__(f"request {request_id} is still {status} after {timeout_seconds:g} s; it goes on, ask again later")
+        self.request_id, self.status = request_id, status
+
+
+class StoreError(GestaError):
+    """The store cannot be used."""
+
+
+class WrongMasterKey(StoreError):
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"the master key from {where} does not open this store's vault; give the key it was made with (GESTA_MASTER_KEY, or the .key file beside the store)"
+        )
+
+
+class NotOurs(StoreError):
+    def __init__(self, path: str, fault: str) -> None:
+        super().__init__(f"{path} is not a gesta store ({fault}); nothing was changed. Name another file")
+
+
+class TooNew(StoreError):
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{path} has schema {found}, this gesta knows {known}; nothing was changed. Upgrade gesta: pip install -U gesta"
+        )
+
+
+class StoreFull(StoreError):
+    def __init__(self, path: str, cause: str) -> None:
+        super().__init__(f"{path}: no room left ({cause}); nothing was written. Free space and submit again")

@@ -1,0 +1,92 @@
+"""Station 3, port: the event store, the only truth. Receives appends from intake, worker and sweep; the projector follows it.
+
+Version = how many events the stream has, so the first event is version 1 and a new stream is expected at 0.
+Position = opaque, ordered, one total order over all streams; gaps are allowed, going back is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event to append. Ids are made by the caller, so that an append repeated after a lost answer is recognised."""
+
+    id: bytes
+    type: str
+    data: bytes
+    meta: bytes
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """An event as the store keeps it."""
+
+    position: int
+    stream: str
+    version: int
+    id: bytes
+    type: str
+    data: bytes
+    meta: bytes
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """A caller's key, claimed in the same commit as the stream it leads to. `name` and `content` are keyed digests."""
+
+    name: bytes
+    request_id: str
+    content: bytes
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """All events or none, if the stream still has `expected` events and the claim, if any, is free."""
+
+    stream: str
+    expected: int
+    events: tuple[NewEvent, ...]
+    claim: Claim | None = None
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """On disk. `version` is the stream's version after these events. Also the answer to an append that already stands there."""
+
+    version: int
+
+
+class Stale(msgspec.Struct, frozen=True, gc=False):
+    """The stream moved since `expected` was read; nothing was written."""
+
+    actual: int
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """The key leads to an earlier request; nothing was written. Equal `content` means: the same was asked."""
+
+    request_id: str
+    content: bytes
+
+
+Verdict = Appended | Stale | Claimed
+
+
+class EventStore(Protocol):
+    """Append, read, follow; each call carries many."""
+
+    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """A verdict for each append, in order, once it is on disk. One refused append does not touch the others."""
+        ...
+
+    async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
+        """The events of each stream after the given version, in order within a stream. Reads what is committed now."""
+        ...
+
+    async def follow(self, after: int, limit: int) -> list[Recorded]:
+        """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later."""
+        ...
+
+    async def changed(self, timeout_seconds: float) -> None:
+        """Return when something may have been appended, at the latest after the timeout. A hint, never a promise."""
+        ...

@@ -1,0 +1,1 @@
+"""Station 7: the side effect, one file per channel."""

@@ -1,0 +1,154 @@
+"""Station 7 of 7, the frame: what a flow is, what its executor is given. A channel is one file beside this one.
+
+Receives an attempt from worker/attempt.py; hands back an Outcome.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import msgspec
+
+from gesta.domain.commands import Rules
+from gesta.domain.ids import FLOW
+from gesta.domain.outcome import Outcome, UnknownPolicy
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.errors import BadFlow
+
+if TYPE_CHECKING:
+    from gesta.config import TenantConfig
+    from gesta.outbound_http import Http
+
+T = TypeVar("T")
+
+
+class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request of a flow carries. Fields that the type does not name are refused."""
+
+
+class PersonalMark:
+    """Marks a field that tells something about a person."""
+
+
+#: `email: Personal[str]`: data about a person, kept out of logs, metrics, jobs and error texts.
+Personal = Annotated[T, PersonalMark()]
+
+
+class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a tenant stores by code for a flow. Secret fields go to the vault, never into an event."""
+
+
+class SecretMark:
+    """Marks a config field that is kept in the vault."""
+
+
+#: `token: Secret[str]`: sealed in the vault; the config event carries its name and version only.
+Secret = Annotated[T, SecretMark()]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One run of an executor under a lease."""
+
+    tenant: str
+    flow: str
+    request_id: str
+    #: 1 for the first attempt of this request, counted from its events.
+    number: int
+    #: The idempotency key for the provider: the same for every attempt of one intent.
+    key: str
+    correlation_id: str
+    #: When this attempt began, epoch milliseconds.
+    at_ms: int
+    #: HTTP that ends the attempt by itself when the answer is not a success.
+    http: Http
+    #: The tenant's config as it is now, and its secrets.
+    config: TenantConfig
+
+
+Executor = Callable[[Any, Attempt], Awaitable[Outcome]]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One kind of side effect: payload type, rules, executor."""
+
+    name: str
+    payload: type[Payload]
+    execute: Executor
+    rules: Rules = Rules()
+    #: Asks the provider what it did: Done, Rejected, Retry ("no trace of it") or Unknown ("cannot tell yet").
+    reconcile: Executor | None = None
+    #: The executor is cut off after this; the outcome is Unknown then.
+    timeout_seconds: float = 30.0
+    #: A request not done this long after max(created, deliver_at) expires; None: never.
+    ttl_seconds: float | None = None
+    #: Attempts that may run at the same time in one process.
+    concurrency: int = 100
+    #: Append AttemptStarted before the call, even where a durable take is the journal already (payments).
+    journal: bool = False
+    #: Config kinds of this flow by name, e.g. {"webhook.endpoint": Endpoint}.
+    config: Mapping[str, type[ConfigBody]] = field(default_factory=dict)
+    #: How long a final failure stays among the dead letters.
+    dead_letter_seconds: float = 14 * 86_400
+    #: Masked target of a payload for the logs, e.g. the host of a URL.
+    target: Callable[[Any], str] | None = None
+
+    def __post_init__(self) -> None:
+        if not FLOW.fullmatch(self.name):
+            raise BadFlow(self.name, "a flow's name is two or more parts of [a-z0-9_] with dots between, like 'billing.receipt'")
+        if not (isinstance(self.payload, type) and issubclass(self.payload, Payload)):
+            raise BadFlow(self.name, "the first parameter of the executor must be annotated with a subclass of gesta.Payload")
+        if self.rules.on_unknown not in ("same_key", "ask", "park"):
+            raise BadFlow(self.name, f"on_unknown must be 'same_key', 'ask' or 'park', not {self.rules.on_unknown!r}")
+        if self.rules.on_unknown == "ask" and self.reconcile is None:
+            raise BadFlow(self.name, "on_unknown='ask' needs reconcile=, the function that asks the provider what it did")
+        if self.rules.retry.attempts < 1 or self.timeout_seconds <= 0 or self.concurrency < 1:
+            raise BadFlow(self.name, "attempts, timeout_seconds and concurrency must be positive")
+
+
+def flow(
+    name: str,
+    *,
+    on_unknown: UnknownPolicy = "park",
+    attempts: int | None = None,
+    retry: RetryPolicy | None = None,
+    reconcile: Executor | None = None,
+    timeout_seconds: float = 30.0,
+    ttl_seconds: float | None = None,
+    concurrency: int = 100,
+    key_protects_seconds: float | None = None,
+) -> Callable[[Executor], Flow]:
+    """Make an async function `(payload, attempt) -> Outcome` a flow."""
+
+    def declare(execute: Executor) -> Flow:
+        policy = retry or RetryPolicy()
+        if attempts is not None:
+            policy = msgspec.structs.replace(policy, attempts=attempts)
+        rules = Rules(policy, on_unknown, key_protects_seconds)
+        return Flow(
+            name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency
+        )  # fmt: skip
+
+    return declare
+
+
+def _payload_type(name: str, execute: Executor) -> type[Payload]:
+    if not inspect.iscoroutinefunction(execute):
+        raise BadFlow(name, "the executor must be an async function (payload, attempt) -> Outcome")
+    parameters = list(inspect.signature(execute).parameters)
+    if len(parameters) != 2:
+        raise BadFlow(name, "the executor takes exactly two parameters: payload and attempt")
+    try:
+        hints = get_type_hints(execute)
+    except NameError:
+        # The payload type was declared inside a function, so postponed annotations cannot be looked up: use the plain one.
+        hints = dict(getattr(execute, "__annotations__", {}))
+    found = hints.get(parameters[0])
+    if isinstance(found, str):
+        found = inspect.getclosurevars(execute).nonlocals.get(found)
+    if not isinstance(found, type):
+        raise BadFlow(name, f"annotate the parameter {parameters[0]!r} with the payload's type")
+    return found

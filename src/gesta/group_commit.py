@@ -1,0 +1,51 @@
+"""Many callers, one write: a batch forms while the previous one is being written, never by waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from gesta.runtime import spawn
+
+I = TypeVar("I")  # noqa: E741 -- what goes in
+O = TypeVar("O")  # noqa: E741 -- what comes out
+
+
+class GroupCommit(Generic[I, O]):
+    """`await add(item)` returns that item's own answer once the batch it went into is written."""
+
+    def __init__(self, write: Callable[[list[I]], Awaitable[list[O]]], name: str, limit: int = 1_000) -> None:
+        self._write, self._name, self._limit = write, name, limit
+        self._waiting: list[tuple[I, asyncio.Future[O]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    def add(self, item: I) -> asyncio.Future[O]:
+        future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._writer is None:
+            # The task starts after everybody who is ready in this turn of the loop has added theirs.
+            self._writer = spawn(self._write_all(), self._name)
+        return future
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+                await self._write_batch(batch)
+        finally:
+            self._writer = None
+
+    async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O]]]) -> None:
+        try:
+            answers = await self._write([item for item, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)

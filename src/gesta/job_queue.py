@@ -1,0 +1,100 @@
+"""Station 5, port: the queue holds pointers, never data or secrets. Projector and sweep put; workers take under a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from gesta.domain.operation import JobKind
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A pointer to a request's open operation."""
+
+    #: `{requestId}-{dispatchVersion}`
+    id: str
+    tenant: str
+    flow: str
+    request_id: str
+    dispatch_version: int
+    kind: JobKind = "execute"
+    due_ms: int = 0
+    #: 1 = most urgent, 10 = least.
+    priority: int = 5
+    #: Put back by sweep, restore or rebuild: nobody knows whether an earlier job of this id was executed.
+    suspect: bool = False
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """A job under a lease. `takes` above 1: an earlier take has no recorded end."""
+
+    job: Job
+    token: str
+    takes: int
+    #: When it could have been taken first; what queue_lag_ms is measured from.
+    available_ms: int
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.takes > 1 or self.job.suspect
+
+
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    """The job is done with."""
+
+    job_id: str
+    token: str
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """Back into the queue, not before `due_ms`; the take counts as ended."""
+
+    job_id: str
+    token: str
+    due_ms: int
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """Remove the job if nobody holds it and nobody may have held it without a recorded end."""
+
+    job_id: str
+
+
+Settlement = Ack | Release | Drop
+#: done: acked, released or removed. lost: the lease is another's by now. active: somebody holds it. absent: no such job.
+Settled = Literal["done", "lost", "active", "absent"]
+
+
+class JobQueue(Protocol):
+    """Put, take, extend, settle (ack, release, drop), find; each call carries many."""
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        """True: created. False: a job of that id is live already; nothing changed."""
+        ...
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        """Lease up to `flows[flow]` due jobs of each flow, dead leases included, and tell when the next one falls due.
+
+        `durable`: the take serves as the journal, so it must be on disk before it is answered.
+        """
+        ...
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        """Renew every lease of this token; False when it ran out: its jobs may be another's by now."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Ack, release or drop, each fenced by its token."""
+        ...
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these jobs are live."""
+        ...
+
+    async def ready(self, timeout_seconds: float) -> None:
+        """Return when a job may be ready, at the latest after the timeout. A hint, never a promise."""
+        ...

@@ -1,0 +1,72 @@
+"""The numbers, counted in plain integers and made into Prometheus families when somebody asks: counting is per attempt, asking is not."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+LATENCY_BUCKETS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)
+
+
+class FlowCounts:
+    """What one flow did in this process."""
+
+    __slots__ = ("attempts", "buckets", "failed", "lag_ms", "late", "latency_sum_ms", "success")
+
+    def __init__(self) -> None:
+        self.attempts = self.success = self.late = 0
+        self.failed: dict[str, int] = {}
+        self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
+        self.latency_sum_ms = 0.0
+        #: From available to taken, of the job taken last.
+        self.lag_ms = 0
+
+    def ended(self, latency_ms: float) -> None:
+        self.attempts += 1
+        self.latency_sum_ms += latency_ms
+        self.buckets[bisect_left(LATENCY_BUCKETS_MS, latency_ms)] += 1
+
+
+class Metrics(Collector):
+    """Every metric of an engine. No tenant and no request in a label."""
+
+    def __init__(self) -> None:
+        self._flows: dict[str, FlowCounts] = {}
+        self.parked: dict[str, int] = {}
+
+    def of(self, flow: str) -> FlowCounts:
+        counts = self._flows.get(flow)
+        if counts is None:
+            counts = self._flows[flow] = FlowCounts()
+        return counts
+
+    def collect(self) -> Iterator[Metric]:
+        attempts = CounterMetricFamily("executor_attempts", "Attempts that ended", labels=["namespace"])
+        success = CounterMetricFamily("executor_success", "Attempts that had their effect", labels=["namespace"])
+        failed = CounterMetricFamily("executor_failed", "Attempts that did not, by reason", labels=["namespace", "reason"])
+        latency = HistogramMetricFamily("executor_latency_ms", "Time in the executor", labels=["namespace"])
+        lag = GaugeMetricFamily("queue_lag_ms", "From available to taken, of the job taken last", labels=["queue"])
+        late = CounterMetricFamily("late_outcomes", "Outcomes that came after the end and changed nothing", labels=["namespace"])
+        parked = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
+        for flow, counts in self._flows.items():
+            attempts.add_metric([flow], counts.attempts)
+            success.add_metric([flow], counts.success)
+            late.add_metric([flow], counts.late)
+            lag.add_metric([flow], counts.lag_ms)
+            latency.add_metric([flow], _cumulative(counts.buckets), counts.latency_sum_ms)
+            for reason, count in counts.failed.items():
+                failed.add_metric([flow, reason], count)
+        for what, count in self.parked.items():
+            parked.add_metric([what], count)
+        yield from (attempts, success, failed, latency, lag, late, parked)
+
+
+def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
+    total, rows = 0, []
+    for edge, count in zip([*(f"{edge:.1f}" for edge in LATENCY_BUCKETS_MS), "+Inf"], buckets, strict=True):
+        total += count
+        rows.append((edge, float(total)))
+    return rows

@@ -1,0 +1,101 @@
+"""What people who run gesta do with it: counts, dead letters, config, rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gesta.config import Entity
+from gesta.dead_letters import DeadLetter, dead_letter
+from gesta.domain.events import Actor
+from gesta.errors import NotFound
+from gesta.intake import Accepted
+from gesta.projector.follow import CHECKPOINT
+from gesta.request import Request
+from gesta.road import Road
+from gesta.views import Filter, Parked
+
+PAGE = 200
+
+
+def _silent(_done: int, _total: int) -> None:
+    """No progress to show."""
+
+
+class Operating:
+    def __init__(self, road: Road) -> None:
+        self._road = road
+        self._views = road.outside.stores.views
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        """How many requests per (flow, status)."""
+        return await self._views.counts(tenant)
+
+    async def is_worked_on(self) -> bool:
+        """Whether some process works on the store now. A claim that ends at once asks without taking the role from anybody."""
+        return not await self._views.claim(CHECKPOINT, "nobody", 0.0)
+
+    async def unseen(self, limit: int = 1_000) -> int:
+        """How many events the views do not show yet, counted up to `limit`."""
+        return len(await self._road.outside.stores.events.follow(await self._views.checkpoint(CHECKPOINT), limit))
+
+    async def parked(self, tenant: str | None = None, limit: int = 100) -> list[Parked]:
+        """Events and jobs that could not be processed and were set aside."""
+        return await self._views.parked(tenant, limit)
+
+    async def dead_letters(self, tenant: str = "default", flow: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        """Requests that failed for good, newest first."""
+        now = self._road.runtime.now_ms()
+        found: list[DeadLetter] = []
+        before: str | None = None
+        while len(found) < limit:
+            page = await self._views.find(Filter(tenant, flow, "failed", before, PAGE))
+            found += [
+                one for view in page if (one := dead_letter(view.state, self._road.flows.get(view.state.flow), now)) is not None
+            ]
+            if len(page) < PAGE:
+                break
+            before = page[-1].state.id
+        return found[:limit]
+
+    async def dead_letter(self, request_id: str, tenant: str = "default") -> DeadLetter:
+        found, _ = await self._road.loader.load([(flow, tenant, request_id) for flow in self._road.flows])
+        letter = None
+        if request_id in found:
+            state = found[request_id].state
+            letter = dead_letter(state, self._road.flows.get(state.flow), self._road.runtime.now_ms())
+        if letter is None:
+            raise NotFound("dead letter", request_id)
+        return letter
+
+    def request(self, letter: DeadLetter) -> Request:
+        original = letter.original
+        return Request(self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate"))
+
+    async def put_config(
+        self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default", actor: Actor | None = None
+    ) -> Entity:
+        """Store config by code; a secret field left out keeps the stored one."""
+        return await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor)
+
+    async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
+        """Raise what `put_config` would; nothing is written."""
+        await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
+
+    async def delete_config(self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None) -> None:
+        await self._road.config_writer.delete(self._road.config, tenant, kind, code, actor)
+
+    async def list_config(self, tenant: str = "default") -> list[Entity]:
+        await self._road.config_writer.refresh(self._road.config, tenant)
+        return self._road.config.of(tenant).entities()
+
+    async def get_config(self, kind: str, code: str, *, tenant: str = "default") -> Entity:
+        await self._road.config_writer.refresh(self._road.config, tenant)
+        entity = self._road.config.of(tenant).get(kind, code)
+        if entity is None:
+            raise NotFound("config", f"{kind}/{code}")
+        return entity
+
+    async def rebuild(self, progress: Callable[[int, int], None] = _silent) -> int:
+        """Fold all views anew from the events; nothing is sent again. Only while no other process works on the store."""
+        return await self._road.projector.rebuild(progress)

@@ -1,0 +1,27 @@
+"""The one way out by HTTP. Receives calls from a flow (`attempt.http`); a fault comes back as Retry, Unknown or Rejected.
+
+`transport.py` is the port, `aiohttp_transport.py` the real one, `gesta.sandbox.transport` its double; `guard.py` says which
+addresses may be reached and `http.py` what a flow sees. aiohttp is imported by the real transport only.
+"""
+
+from gesta.outbound_http.guard import PrivateAddressGuard
+from gesta.outbound_http.http import Answer, AttemptEnded, Http, after_fault, after_status, status_reason
+from gesta.outbound_http.retry_after import retry_after_seconds
+from gesta.outbound_http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
+
+__all__ = [
+    "Answer",
+    "AttemptEnded",
+    "FaultReason",
+    "Headers",
+    "Http",
+    "HttpRequest",
+    "HttpResponse",
+    "PrivateAddressGuard",
+    "Transport",
+    "TransportFault",
+    "after_fault",
+    "after_status",
+    "retry_after_seconds",
+    "status_reason",
+]

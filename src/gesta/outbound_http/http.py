@@ -1,0 +1,164 @@
+"""`attempt.http`: HTTP that ends the attempt by itself when the answer is not a success.
+
+| what happened                                                            | outcome                      |
+|--------------------------------------------------------------------------|------------------------------|
+| 2xx                                                                      | the flow goes on             |
+| 429; 503 that says when to come back (Retry-After)                       | Retry, not before that time  |
+| name not found, connection refused, TLS failure, no connection in time   | Retry: nothing was sent      |
+| 3xx; any other 4xx; a URL that may not be called (guard, plain http)     | Rejected                     |
+| any other 5xx; reset, time-out or half an answer after sending           | Unknown                      |
+| 2xx whose JSON the flow needs and cannot read                            | Unknown                      |
+
+The last line: a 2xx alone does not tell who spoke. A proxy's login page answers 200 as well, and a flow that must hand on the
+provider's id has none, so neither Done nor Rejected would be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict, Unpack
+
+import msgspec
+
+from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.outbound_http.retry_after import retry_after_seconds
+from gesta.outbound_http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
+from gesta.runtime import Runtime
+
+#: Asking again cannot help: the address itself is refused.
+_HOPELESS: Final[frozenset[FaultReason]] = frozenset({"unsendable", "plain_http", "private_address"})
+#: Statuses with a reason of their own. Reasons are labels of a metric, so a provider must not be able to invent them.
+_NAMED: Final = frozenset(
+    {400, 401, 402, 403, 404, 405, 406, 408, 409, 410, 411, 412, 413, 414, 415, 421, 422, 423, 424, 425, 426, 428, 429, 431, 451}
+    | {500, 501, 502, 503, 504, 507, 508}
+)
+
+
+class AttemptEnded(Exception):
+    """The attempt is over with this outcome; the worker records it. A flow may catch it to decide otherwise."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(repr(outcome))
+        self.outcome = outcome
+
+
+class Answer:
+    """A 2xx answer. `answer["id"]` reads a field of its JSON object."""
+
+    __slots__ = ("_parsed", "_response")
+
+    def __init__(self, response: HttpResponse) -> None:
+        self._response = response
+        self._parsed: Any = msgspec.UNSET
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def headers(self) -> Headers:
+        return self._response.headers
+
+    @property
+    def body(self) -> bytes:
+        return self._response.body
+
+    def json(self) -> Any:
+        """The parsed body. Ends the attempt as Unknown when it is not JSON or longer than the transport reads."""
+        if self._parsed is msgspec.UNSET:
+            if not self._response.is_whole:
+                raise AttemptEnded(Unknown("too_large", f"answered {self.status} with more than can be read"))
+            try:
+                self._parsed = msgspec.json.decode(self._response.body)
+            except msgspec.DecodeError:
+                raise AttemptEnded(Unknown("bad_answer", f"answered {self.status}, but not in JSON")) from None
+        return self._parsed
+
+    def __getitem__(self, name: str) -> Any:
+        """A field of the JSON object. Ends the attempt as Unknown when there is none of that name."""
+        found = self.json()
+        if not isinstance(found, dict) or name not in found:
+            raise AttemptEnded(Unknown("bad_answer", f"answered {self.status} without a field {name!r}"))
+        return found[name]
+
+
+class Options(TypedDict, total=False):
+    """What a call may carry beside its URL. `json` is encoded and sets the content type; `body` goes out as it is."""
+
+    json: Any
+    body: bytes | None
+    headers: Mapping[str, str] | None
+    timeout_seconds: float | None
+
+
+class Http:
+    """The client that a flow is given. Cheap to make: all state is the transport's."""
+
+    __slots__ = ("_runtime", "_timeout_seconds", "_transport")
+
+    def __init__(self, transport: Transport, runtime: Runtime, timeout_seconds: float = 30.0) -> None:
+        self._transport, self._runtime, self._timeout_seconds = transport, runtime, timeout_seconds
+
+    async def get(self, url: str, **options: Unpack[Options]) -> Answer:
+        return await self._ask("GET", url, options)
+
+    async def post(self, url: str, **options: Unpack[Options]) -> Answer:
+        return await self._ask("POST", url, options)
+
+    async def put(self, url: str, **options: Unpack[Options]) -> Answer:
+        return await self._ask("PUT", url, options)
+
+    async def patch(self, url: str, **options: Unpack[Options]) -> Answer:
+        return await self._ask("PATCH", url, options)
+
+    async def delete(self, url: str, **options: Unpack[Options]) -> Answer:
+        return await self._ask("DELETE", url, options)
+
+    async def _ask(self, method: str, url: str, options: Options) -> Answer:
+        response = await self.exchange(method, url, **options)
+        if not 200 <= response.status < 300:
+            raise AttemptEnded(after_status(response.status, self.retry_after(response)))
+        return Answer(response)
+
+    async def exchange(self, method: str, url: str, **options: Unpack[Options]) -> HttpResponse:
+        """The answer whatever its status, for a provider with rules of its own. Only a missing answer ends the attempt."""
+        body, headers = options.get("body"), dict(options.get("headers") or {})
+        if options.get("json") is not None:
+            if body is not None:
+                raise TypeError("json or body, not both")
+            body = msgspec.json.encode(options["json"])
+            if not any(name.lower() == "content-type" for name in headers):
+                headers["content-type"] = "application/json"
+        timeout_seconds = options.get("timeout_seconds") or self._timeout_seconds
+        try:
+            return await self._transport.send(HttpRequest(method, url, headers, body, timeout_seconds))
+        except TransportFault as fault:
+            raise AttemptEnded(after_fault(fault)) from None
+
+    def retry_after(self, response: HttpResponse) -> float | None:
+        """Seconds from now until the provider wants to be asked again, if it said so."""
+        return retry_after_seconds(response.headers.get("retry-after"), self._runtime.now_ms())
+
+
+def after_fault(fault: TransportFault) -> Outcome:
+    """What an attempt came to that got no answer."""
+    if fault.reason in _HOPELESS:
+        return Rejected(fault.reason, str(fault))
+    return Unknown(fault.reason, str(fault)) if fault.sent else Retry(fault.reason, str(fault))
+
+
+def after_status(status: int, retry_after: float | None) -> Outcome:
+    """What an attempt came to that was answered with anything but a 2xx."""
+    reason, detail = status_reason(status), f"answered {status}"
+    if status == 429 or (status == 503 and retry_after is not None):
+        return Retry(reason, detail, retry_after or 0.0)
+    if 300 <= status < 400:
+        return Rejected("redirect_refused", detail)
+    if 400 <= status < 500:
+        return Rejected(reason, detail)
+    return Unknown(reason, detail, retry_after or 0.0)
+
+
+def status_reason(status: int) -> str:
+    """`http_404`, or `http_4xx` for a status without a reason of its own."""
+    return f"http_{status}" if status in _NAMED else f"http_{status // 100}xx"

@@ -1,0 +1,90 @@
+"""Port: one HTTP exchange, never repeated by itself, with every fault named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+#: Why an exchange brought no answer. A closed set: it is the label of a metric and the reason in an event.
+FaultReason = Literal[
+    "unsendable",  # not a URL that can be called, or a header that may not be sent
+    "plain_http",  # http:// to an address that the guard does not name
+    "private_address",  # the guard refused the address
+    "dns",
+    "refused",
+    "unreachable",
+    "tls",
+    "connect_timeout",
+    "timeout",
+    "reset",
+    "bad_answer",  # something came back that is not an HTTP answer, or only a part of one
+]
+
+
+class Headers(Mapping[str, str]):
+    """Headers looked up without regard to case. Repeated ones stand as one, separated by commas."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in pairs:
+            known = self._values.get(name.lower())
+            self._values[name.lower()] = value if known is None else f"{known}, {value}"
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        # Values may be credentials.
+        return f"Headers({', '.join(self._values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What is sent. URL, headers and body may carry credentials, so `repr` shows none of them."""
+
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    #: From the first step (looking up the name) to the last byte of the answer.
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """What came back, whatever its status."""
+
+    status: int
+    headers: Headers = field(default_factory=Headers, repr=False)
+    body: bytes = field(default=b"", repr=False)
+    #: False when the body was longer than the transport reads; the status counts all the same.
+    is_whole: bool = True
+
+
+class TransportFault(Exception):
+    """There is no answer. `sent` tells whether the receiver may have got the request."""
+
+    def __init__(self, reason: FaultReason, *, sent: bool) -> None:
+        # The text names no URL: it goes into events and logs.
+        super().__init__(f"{reason}, {'the request may have arrived' if sent else 'nothing was sent'}")
+        self.reason: FaultReason = reason
+        self.sent = sent
+
+
+class Transport(Protocol):
+    """A way out. It makes one exchange for one call: a second try is the engine's decision."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """The answer, whatever its status; redirects are not followed. Raises TransportFault when there is none."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Station 4: facts become work and views."""

@@ -1,0 +1,27 @@
+"""Station 4 of 7, second half: an opened operation becomes a job. Never a planned retry, never while rebuilding.
+
+Receives folded states from follow.py; hands jobs to the queue in the same commit as the views.
+"""
+
+from __future__ import annotations
+
+from gesta.domain.ids import job_id
+from gesta.domain.operation import State
+from gesta.job_queue import Job
+
+
+def opened_job(state: State) -> Job | None:
+    """The job for an operation that the last event of this state opened, if it opened one that is due soon."""
+    if state.dispatch_version != state.version or state.wants != "execute" or state.is_far:
+        return None
+    return job_for(state)
+
+
+def job_for(state: State, *, suspect: bool = False) -> Job:
+    """The pointer to a request's open operation."""
+    kind = state.wants
+    assert kind is not None
+    return Job(
+        job_id(state.id, state.dispatch_version), state.tenant, state.flow, state.id, state.dispatch_version, kind, state.due_at or 0,
+        state.priority, suspect,
+    )  # fmt: skip

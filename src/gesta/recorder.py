@@ -1,0 +1,120 @@
+"""A command becomes events on a request's stream: decide, append at the version that was read, settle the job in the same commit.
+
+Receives commands from worker, sweep and engine; hands entries to the store through one group commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gesta.addresses import request_stream
+from gesta.commits import Commits, Entry, Recording
+from gesta.current import Loader
+from gesta.domain import events as e
+from gesta.domain.codec import encode, event_types
+from gesta.domain.commands import Command, Rules
+from gesta.domain.fold import evolve
+from gesta.domain.ids import event_id, job_id
+from gesta.domain.notification import decide
+from gesta.domain.operation import State
+from gesta.errors import StoreError
+from gesta.event_store import Append, Appended, NewEvent, Stale
+from gesta.group_commit import GroupCommit
+from gesta.job_queue import Drop, Settled, Settlement
+from gesta.runtime import Runtime, sleep
+from gesta.views import View
+
+#: A stream moved under us this often in a row is no longer bad luck.
+TRIES = 5
+STORE_PAUSE_SECONDS = 1.0
+
+#: (state before, state after) → what becomes of the job.
+Settle = Callable[[State, State], Settlement | None]
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The view after the command, the events it caused (none: nothing changed), and what became of the job."""
+
+    view: View
+    events: Sequence[e.Event]
+    settled: Settled | None
+
+
+class Busy(StoreError):
+    """The stream kept moving."""
+
+
+class Recorder:
+    def __init__(self, commits: Commits, loader: Loader, runtime: Runtime) -> None:
+        self._loader, self._runtime = loader, runtime
+        self._commit: GroupCommit[Entry, Recording] = GroupCommit(commits.record, "gesta-recorder")
+
+    async def apply(
+        self,
+        view: View,
+        command: Command,
+        rules: Rules,
+        settle: Settle,
+        *,
+        causation_id: str,
+        actor: e.Actor | None = None,
+        insist: bool = False,
+    ) -> Applied:
+        """Decide and record, again from a fresh read when the stream moved.
+
+        `insist`: never give up because the store is out of reach or full; an outcome that was learned must not be forgotten.
+        """
+        cause = self._runtime.random_bytes(16)
+        for _ in range(TRIES):
+            events = decide(view.state, command, rules)
+            after, append = self._append(view.state, events, cause, causation_id, actor)
+            recording = await self._record(Entry(append, settle(view.state, after)), insist=insist)
+            if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
+                return Applied(
+                    View(after if recording.settled != "active" else view.state, view.payload), events, recording.settled
+                )
+            assert isinstance(recording.verdict, Stale)
+            fresh = await self._loader.one((view.state.flow, view.state.tenant, view.state.id))
+            view = fresh if fresh is not None else view
+            await sleep(self._runtime, self._runtime.chance() * 0.02)
+        raise Busy(f"request {view.state.id} changed {TRIES} times while it was being recorded; try again")
+
+    async def settle(self, settlement: Settlement | None, *, insist: bool = False) -> Settled | None:
+        """What becomes of a job whose request does not change."""
+        return (await self._record(Entry(None, settlement), insist=insist)).settled if settlement is not None else None
+
+    async def _record(self, entry: Entry, *, insist: bool) -> Recording:
+        while True:
+            try:
+                return await self._commit.add(entry)
+            except StoreError:
+                if not insist:
+                    raise
+                # The same events with the same ids: if the lost answer was a yes, the store recognises them.
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    def _append(
+        self, state: State, events: Sequence[e.Event], cause: bytes, causation_id: str, actor: e.Actor | None
+    ) -> tuple[State, Append | None]:
+        if not events:
+            return state, None
+        meta = e.Meta(
+            state.tenant, state.flow, state.id, self._runtime.now_ms(), state.correlation_id or state.id, causation_id, actor=actor
+        )  # fmt: skip
+        stored_meta, name_of = encode(meta), event_types(state.flow).name_of
+        expected, after, new = state.version, state, []
+        for ordinal, event in enumerate(events):
+            after = evolve(after, event, meta)
+            new.append(NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta))
+        return after, Append(request_stream(state.flow, state.tenant, state.id), expected, tuple(new))
+
+
+def drop_job(before: State, _: State) -> Settlement:
+    """Take the request's job away first; while somebody holds it, nothing is recorded."""
+    return Drop(job_id(before.id, before.dispatch_version))
+
+
+def no_job(_: State, __: State) -> None:
+    """The request has no job, or it stays as it is."""

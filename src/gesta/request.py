@@ -1,0 +1,128 @@
+"""A handle on one request: what became of it, and what can still be decided about it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from gesta.domain import commands
+from gesta.domain.events import Actor
+from gesta.domain.operation import State, Status
+from gesta.domain.outcome import Outcome
+from gesta.errors import NotFound, NotYet, Refused
+from gesta.intake import Accepted
+from gesta.recorder import Settle, drop_job, no_job
+from gesta.runtime import sleep, spawn
+from gesta.views import View
+from gesta.waiters import outcome_of
+
+if TYPE_CHECKING:
+    from gesta.road import Road
+
+#: How often a view is looked at when another process does the projecting.
+POLL_SECONDS = 0.1
+
+
+class Request:
+    """`verdict` is `created`, or `duplicate` when the key led to an earlier request."""
+
+    __slots__ = ("_road", "flow", "id", "tenant", "verdict")
+
+    def __init__(self, road: Road, accepted: Accepted) -> None:
+        self._road = road
+        self.id, self.flow, self.tenant = accepted.request_id, accepted.flow, accepted.tenant
+        self.verdict: Literal["created", "duplicate"] = accepted.verdict
+
+    def __repr__(self) -> str:
+        return f"Request({self.flow} {self.id} {self.verdict})"
+
+    async def view(self) -> View:
+        """The request as it is now."""
+        view = await self._road.loader.one((self.flow, self.tenant, self.id))
+        if view is None:
+            raise NotFound("request", self.id)
+        return view
+
+    async def status(self) -> Status:
+        return (await self.view()).state.status
+
+    async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the name that callers expect
+        """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the request goes on."""
+        runtime, waiters = self._road.runtime, self._road.waiters
+        until = runtime.monotonic() + timeout
+        future = waiters.wait(self.id)
+        waking = spawn(self._poll(future, until), "gesta-outcome")
+        try:
+            state = await future
+        except TimeoutError:
+            raise NotYet(self.id, (await self.view()).state.status, timeout) from None
+        finally:
+            waking.cancel()
+            waiters.forget(self.id, future)
+        outcome = outcome_of(state)
+        assert outcome is not None
+        return outcome
+
+    async def _poll(self, future: asyncio.Future[State], until: float) -> None:
+        """Look now, because it may be over already, and then now and again: another process may be the one that projects."""
+        runtime = self._road.runtime
+        while not future.done():
+            state = (await self.view()).state
+            if not future.done() and outcome_of(state) is not None:
+                future.set_result(state)
+                return
+            left = until - runtime.monotonic()
+            if left <= 0 and not future.done():
+                future.set_exception(TimeoutError())
+                return
+            await sleep(runtime, min(POLL_SECONDS, left))
+
+    async def cancel(self, *, actor: Actor | None = None) -> Status:
+        """Call it back. While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`."""
+        after, was_active = await self._apply(commands.Cancel(), drop_job, actor)
+        if was_active:
+            after, _ = await self._apply(commands.Cancel(active=True), no_job, actor)
+        return after.state.status
+
+    async def retry(self, *, actor: Actor | None = None) -> Status:
+        """The next attempt of the same intent, due now, under the same key."""
+        return await self._reopen(commands.RetryNow(self._road.runtime.now_ms()), actor)
+
+    async def redrive(self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None) -> Status:
+        """Again after a final failure, with a fresh budget. `again` forces a new intent although an attempt is in doubt."""
+        ttl_ms = None if ttl is None else round(ttl.total_seconds() * 1000)
+        return await self._reopen(commands.Redrive(self._road.runtime.now_ms(), ttl_ms, again), actor)
+
+    async def resolve(
+        self,
+        result: Literal["executed", "not_executed", "rejected"],
+        *,
+        by: str,
+        evidence: str,
+        provider_id: str = "",
+        actor: Actor | None = None,
+    ) -> Status:
+        """End the doubt of an `unknown` request by a person's word, on record."""
+        return await self._reopen(commands.Resolve(result, by, evidence, provider_id), actor)
+
+    async def purge(self, *, actor: Actor | None = None) -> None:
+        """Remove it from the dead letters; its events stay."""
+        await self._apply(commands.Purge(), no_job, actor)
+
+    async def _reopen(self, command: commands.Command, actor: Actor | None) -> Status:
+        after, was_active = await self._apply(command, drop_job, actor)
+        if was_active:
+            raise Refused(self.id, commands.Refused("active", "an attempt is running right now; wait for its end"))
+        return after.state.status
+
+    async def _apply(self, command: commands.Command, settle: Settle, actor: Actor | None) -> tuple[View, bool]:
+        """The request after the command, and whether a running attempt kept it from being recorded."""
+        view = await self.view()
+        try:
+            applied = await self._road.recorder.apply(
+                view, command, self._road.flows[self.flow].rules, settle, causation_id=self.id, actor=actor
+            )  # fmt: skip
+        except commands.Refused as refused:
+            raise Refused(self.id, refused) from None
+        return applied.view, applied.settled == "active"

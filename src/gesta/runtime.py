@@ -1,0 +1,253 @@
+"""The one door to time, chance, threads and tasks. Everything else asks a Runtime, so that tests own the clock and the dice."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import heapq
+import os
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from gesta.domain.ids import id_text
+
+T = TypeVar("T")
+
+
+class Signal:
+    """Wakes whoever waits. Set while nobody waits, it is kept for the next waiter, so that it is not slept through."""
+
+    __slots__ = ("_is_set", "_runtime", "_waiters")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._is_set = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def set(self) -> None:
+        if not self._waiters:
+            self._is_set = True
+        for waiter in self._waiters:
+            _wake(waiter)
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Return when it is set, at the latest after the timeout."""
+        if self._is_set:
+            self._is_set = False
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._runtime.call_later(timeout_seconds, _wake, waiter)
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.remove(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """What the engine may know of the world outside its own logic."""
+
+    def now_ms(self) -> int: ...
+    def monotonic(self) -> float: ...
+    def chance(self) -> float: ...
+    def random_bytes(self, count: int) -> bytes: ...
+    def call_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> Timer: ...
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread: ...
+
+
+class Ids:
+    """UUIDv7: time-ordered, increasing within a process even inside one millisecond."""
+
+    __slots__ = ("_last", "_runtime")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._last = 0
+
+    def new_bytes(self) -> bytes:
+        # 48 bits of time and 12 bits of sequence move as one number, so an id never sorts before an earlier one.
+        self._last = max(self._runtime.now_ms() << 12, self._last + 1)
+        tail = int.from_bytes(self._runtime.random_bytes(8), "big") & 0x3FFFFFFFFFFFFFFF
+        stamp, sequence = self._last >> 12, self._last & 0xFFF
+        return (stamp << 80 | 0x7 << 76 | sequence << 64 | 0b10 << 62 | tail).to_bytes(16, "big")
+
+    def new(self) -> str:
+        return id_text(self.new_bytes())
+
+
+async def sleep(runtime: Runtime, seconds: float) -> None:
+    """Wait on the runtime's clock."""
+    await Signal(runtime).wait(seconds)
+
+
+async def turn() -> None:
+    """Let everything that is ready run once."""
+    await asyncio.sleep(0)
+
+
+def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    """Start a task. The caller keeps the reference: a task that nobody holds may be collected while it runs."""
+    return asyncio.get_running_loop().create_task(coroutine, name=name)
+
+
+#: Objects made before the youngest are searched for cycles. An engine makes many that live for a moment and hardly any cycle;
+#: with Python's own 700 a quarter of the time goes into searching.
+GC_THRESHOLD = 50_000
+#: How long the event loop may keep Python's lock while the SQLite thread waits for it between two statements.
+SWITCH_SECONDS = 0.0005
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a program to its end in an event loop of its own (uvloop's where it is installed), tuned for a process that is an engine."""
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+class Lane(Generic[T]):
+    """A thread that runs whatever has gathered since it last looked, as one batch: batches form while the last one is at work."""
+
+    def __init__(self, runtime: Runtime, name: str, run: Callable[[list[T]], None]) -> None:
+        self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._run = run
+        self._thread = runtime.thread(self._work, name)
+
+    def put(self, item: T) -> None:
+        self._items.put(item)
+
+    def close(self) -> None:
+        """Run what is waiting, then end the thread."""
+        self._items.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        closing = False
+        while not closing:
+            batch: list[T] = []
+            item = self._items.get()
+            while True:
+                if item is None:
+                    closing = True
+                else:
+                    batch.append(item)
+                try:
+                    item = self._items.get_nowait()
+                except queue.Empty:
+                    break
+            if batch:
+                self._run(batch)
+
+
+class SystemRuntime:
+    """The real clock, real chance, real threads."""
+
+    def __init__(self) -> None:
+        self._pool, self._offset = b"", 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def chance(self) -> float:
+        return random.random()
+
+    def random_bytes(self, count: int) -> bytes:
+        # One system call for many ids: os.urandom costs more than all the rest of making one.
+        if self._offset + count > len(self._pool):
+            self._pool, self._offset = os.urandom(max(4096, count)), 0
+        self._offset += count
+        return self._pool[self._offset - count : self._offset]
+
+    def call_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback, *args)
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+class _ManualTimer:
+    __slots__ = ("args", "callback")
+
+    def __init__(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self.callback: Callable[..., None] | None = callback
+        self.args = args
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualRuntime(SystemRuntime):
+    """A clock that stands still until a test moves it, and dice with a seed."""
+
+    def __init__(self, start_ms: int = 1_800_000_000_000, seed: int = 0) -> None:
+        super().__init__()
+        self._now_ms = float(start_ms)
+        self._random = random.Random(seed)
+        self._timers: list[tuple[float, int, _ManualTimer]] = []
+        self._begun = 0
+
+    def now_ms(self) -> int:
+        return int(self._now_ms)
+
+    def monotonic(self) -> float:
+        return self._now_ms / 1000
+
+    def chance(self) -> float:
+        return self._random.random()
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    def call_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> Timer:
+        timer = _ManualTimer(callback, args)
+        self._begun += 1
+        heapq.heappush(self._timers, (self._now_ms + seconds * 1000, self._begun, timer))
+        return timer
+
+    @property
+    def waits_begun(self) -> int:
+        """How many waits have begun so far; unchanged over some turns of the loop: everybody waits."""
+        return self._begun
+
+    @property
+    def next_timer_ms(self) -> float | None:
+        """When the next wait ends."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock and fire what fell due on the way, in order."""
+        self.advance_to(self._now_ms + seconds * 1000)
+
+    def advance_to(self, target_ms: float) -> None:
+        while self._timers and self._timers[0][0] <= target_ms:
+            due_ms, _, timer = heapq.heappop(self._timers)
+            self._now_ms = max(self._now_ms, due_ms)
+            if timer.callback is not None:
+                timer.callback(*timer.args)
+        self._now_ms = max(self._now_ms, target_ms)

@@ -1,0 +1,26 @@
+"""The sandbox: doubles of the outside world, with faults on demand, that record each effect so that it can be counted.
+
+`receiver.py` is what all doubles share, `webhook.py` and `http.py` are their faces. `transport.py` puts them behind `attempt.http`
+in the same process and on its clock; `server.py` behind a port of this machine (`python -m gesta.sandbox`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gesta.sandbox.http import HttpSandbox
+from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
+from gesta.sandbox.webhook import WebhookSandbox
+
+__all__ = ["Effect", "Fault", "HttpSandbox", "Receiver", "Reply", "Sandbox", "WebhookSandbox"]
+
+
+class Sandbox:
+    """All doubles of one world. A request goes to the first that knows its form; `http` takes what no other does."""
+
+    def __init__(self, webhook: WebhookSandbox | None = None, http: HttpSandbox | None = None) -> None:
+        self.webhook = webhook or WebhookSandbox()
+        self.http = http or HttpSandbox()
+
+    def __iter__(self) -> Iterator[Receiver]:
+        yield from (self.webhook, self.http)

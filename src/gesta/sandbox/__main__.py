@@ -1,0 +1,38 @@
+"""`python -m gesta.sandbox`: the doubles in a process of their own. Prints one JSON line once it listens, ends on SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+from aiohttp import web
+
+from gesta.runtime import SystemRuntime
+from gesta.sandbox import Sandbox, WebhookSandbox
+from gesta.sandbox.server import SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m gesta.sandbox", description="doubles of the outside world on a port of this machine"
+    )
+    parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
+    parser.add_argument("--secret", action="append", default=[], help="refuse webhooks that none of these secrets has signed")
+    options = parser.parse_args(arguments)
+    sandbox = Sandbox(WebhookSandbox(options.secret))
+    listening = loopback_socket(options.port)
+    url = address(listening)
+
+    async def tell(_: web.Application) -> None:
+        told = {"port": listening.getsockname()[1], "url": url} | {face.name: f"{url}/{face.name}" for face in sandbox}
+        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        sys.stdout.flush()
+
+    app = sandbox_app(sandbox, SystemRuntime())
+    app.on_startup.append(tell)
+    web.run_app(app, sock=listening, print=None, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The sandbox behind a port of this machine: doubles for other processes, which outlive a worker that is killed.
+
+POST   /webhook/…  /http/…          the faces themselves
+POST   /sandbox/{face}/faults       arm a fault (see receiver.Fault)
+DELETE /sandbox/{face}/faults       forget the faults to come
+GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type": …, "data": …, "receipts": 2}]}
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from gesta.outbound_http import HttpRequest
+from gesta.runtime import Runtime, SystemRuntime, sleep
+from gesta.sandbox import Sandbox
+from gesta.sandbox.receiver import Fault, Receiver
+
+#: The doubles are for this machine only.
+HOST = "127.0.0.1"
+REQUEST_BYTES_MAX = 1_048_576
+#: What is still being answered late when the sandbox ends is not waited for. Zero would mean: for as long as it takes.
+SHUTDOWN_SECONDS = 0.1
+
+
+def loopback_socket(port: int = 0) -> socket.socket:
+    """A listening socket; port 0 takes a free one."""
+    return socket.create_server((HOST, port), backlog=1_024)
+
+
+def address(listening: socket.socket) -> str:
+    return f"http://{HOST}:{listening.getsockname()[1]}"
+
+
+def sandbox_app(sandbox: Sandbox, runtime: Runtime) -> web.Application:
+    """The doubles and their control as an aiohttp application."""
+    app = web.Application(client_max_size=REQUEST_BYTES_MAX)
+    for receiver in sandbox:
+        _add_face(app, receiver, runtime)
+        _add_control(app, receiver)
+    return app
+
+
+def _add_face(app: web.Application, receiver: Receiver, runtime: Runtime) -> None:
+    async def receive(request: web.Request) -> web.Response:
+        call = HttpRequest(request.method, str(request.url), dict(request.headers), await request.read())
+        reply = receiver.receive(call, runtime.now_ms())
+        if reply.slow_seconds:
+            await sleep(runtime, reply.slow_seconds)
+        if reply.drop and request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+
+    app.router.add_route("*", f"/{receiver.name}", receive)
+    app.router.add_route("*", f"/{receiver.name}/{{rest:.*}}", receive)
+
+
+def _add_control(app: web.Application, receiver: Receiver) -> None:
+    async def arm(request: web.Request) -> web.Response:
+        try:
+            receiver.arm(msgspec.json.decode(await request.read(), type=Fault))
+        except msgspec.ValidationError as fault:
+            return web.Response(status=400, text=str(fault))
+        return web.Response(status=204)
+
+    async def heal(_: web.Request) -> web.Response:
+        receiver.heal()
+        return web.Response(status=204)
+
+    async def effects(_: web.Request) -> web.Response:
+        body = msgspec.json.encode({"calls": receiver.calls, "effects": receiver.effects})
+        return web.Response(body=body, content_type="application/json")
+
+    app.router.add_post(f"/sandbox/{receiver.name}/faults", arm)
+    app.router.add_delete(f"/sandbox/{receiver.name}/faults", heal)
+    app.router.add_get(f"/sandbox/{receiver.name}/effects", effects)
+
+
+class SandboxServer:
+    """The sandbox on a free port, as a task of this process: `async with SandboxServer() as server: server.url`."""
+
+    def __init__(self, sandbox: Sandbox | None = None, runtime: Runtime | None = None, port: int = 0) -> None:
+        self.sandbox = sandbox or Sandbox()
+        self._runner = web.AppRunner(
+            sandbox_app(self.sandbox, runtime or SystemRuntime()),
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            handler_cancellation=True,
+        )
+        self._port = port
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        listening = loopback_socket(self._port)
+        self.url = address(listening)
+        await web.SockSite(self._runner, listening).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()

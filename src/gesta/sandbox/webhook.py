@@ -1,0 +1,45 @@
+"""A double of a Standard Webhooks receiver: verifies what it gets, remembers message ids, acts once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gesta.outbound_http import HttpRequest
+from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
+from gesta.signatures import BadSignature, verify
+
+
+class WebhookSandbox(Receiver):
+    """The double behind every webhook endpoint. With secrets it refuses what none of them has signed."""
+
+    name = "webhook"
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.secrets = list(secrets)
+        #: Why messages were refused, in order.
+        self.refusals: list[str] = []
+
+    def serves(self, request: HttpRequest) -> bool:
+        return any(name.lower() == "webhook-id" for name in request.headers)
+
+    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = request.body or b""
+        if self.secrets:
+            try:
+                verify(self.secrets, headers, body, now_ms / 1000)
+            except BadSignature as bad:
+                self.refusals.append(bad.reason)
+                return Reply(401)
+        try:
+            message = msgspec.json.decode(body, type=dict)
+            return Call(headers["webhook-id"], message["type"], message["data"], headers, body, body.decode())
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
+            self.refusals.append("bad_body")
+            return Reply(400)
+
+    def success(self, effect: Effect) -> Reply:
+        return Reply(204)

@@ -1,0 +1,110 @@
+"""The one scrubber before every log line, dead letter and event text: no credential, nobody's address or number.
+
+Texts of exceptions and providers pass through here. It errs on the side of hiding, but leaves what people need to find a request:
+ids, times, reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+#: Longer texts are cut: they go into events and table cells.
+TEXT_LENGTH_MAX = 500
+#: Of a longer input only this much is looked at.
+_INPUT_LENGTH_MAX = 4 * TEXT_LENGTH_MAX
+_CUT = "…"
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_LONG_SEGMENT = re.compile(r"[^/\s?#]{20,}")
+_DIGIT = re.compile(r"\d")
+
+_URL = (
+    r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@)?(?P<host>[^\s/?#@\"'<>]+)"
+    r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
+)
+#: What a credential is called in a query, a header or a JSON object.
+_NAMED = (
+    r"(?:(?:x-)?api[-_]?key|access[-_]?key|private[-_]?key|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
+    r"|(?:client[-_]?)?secret|passw(?:or)?d|pwd|senha|signature|sig)"
+)
+
+
+def _url(match: re.Match[str]) -> str:
+    """Scheme, host and path; user, query and fragment go, and every part of the path that could be a token."""
+    path = _LONG_SEGMENT.sub(lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or "")
+    return f"{match['scheme']}://{match['host']}{path}{'?…' if match['rest'] else ''}"
+
+
+def _phone(match: re.Match[str]) -> str:
+    return "[phone]" if 8 <= len(_DIGIT.findall(match[0])) <= 15 else match[0]
+
+
+def _tax_id(match: re.Match[str]) -> str:
+    digits = [int(digit) for digit in match[0]]
+    return "[tax id]" if _has_check_digits(digits) else match[0]
+
+
+def _has_check_digits(digits: list[int]) -> bool:
+    """Whether the last two of 11 (CPF) or 14 (CNPJ) digits follow from the others: any number of that length does by chance in 1 %."""
+    for length in (len(digits) - 2, len(digits) - 1):
+        cycle = 12 if len(digits) == 11 else 8
+        weighted = sum(digit * (2 + (length - 1 - place) % cycle) for place, digit in enumerate(digits[:length]))
+        if digits[length] != (0 if weighted % 11 < 2 else 11 - weighted % 11):
+            return False
+    return True
+
+
+Replacement = str | Callable[[re.Match[str]], str]
+
+#: In this order: whole URLs first, so that a user part is not taken for an e-mail address; then values by what they are called;
+#: then values by their shape.
+_RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (_URL, _url),
+        # Headers that carry a credential whatever follows.
+        (r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)([\"']?\s*[:=]\s*+[\"']?+)(?!\[)[^\r\n\"',}]+", r"\1\2[token]"),
+        # A scheme word before a value that does not look like a word of a sentence.
+        (r"(?i)\b(bearer|basic)\s+(?=\S*[0-9=_~+/]|\S{20}|\S*(?-i:[a-z][A-Z]))[a-z0-9._~+/=-]{6,}", r"\1 [token]"),
+        # name=value, "name": "value", and name: value where the value has a digit.
+        (rf"(?i)\b({_NAMED})=(?!\[)[^\s&;,\"']+", r"\1=[token]"),
+        (rf"(?i)([\"'])({_NAMED})\1(\s*[:=]\s*)([\"'])(?!\[token\])(?:(?!\4).)+", r"\1\2\1\3\4[token]"),
+        (rf"(?i)\b({_NAMED})(:\s*+)(?=\S*\d)(?!\[)[^\s,;\"']{{6,}}", r"\1\2[token]"),
+        (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "[token]"),
+        # Slack; webhook secrets; Stripe and its kin; AWS, GitHub, JSON web tokens.
+        (r"(?i)\b(?:xox[a-z]|xapp)[-.][a-z0-9.-]{6,}", "[token]"),
+        (r"\bwhs(?:ec|k)_[A-Za-z0-9+/=_-]+", "[token]"),
+        (r"\b[sr]k[_-][A-Za-z0-9_-]{8,}", "[token]"),
+        (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+", "[token]"),
+        (r"[^\s@\"'<>()\[\],;:]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+", "[email]"),
+        # CPF and CNPJ, with their dots, and bare where the check digits are right.
+        (r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])", "[tax id]"),
+        (r"(?<![\w.-])[0-9A-Z]{2}\.[0-9A-Z]{3}\.[0-9A-Z]{3}/[0-9A-Z]{4}-\d{2}(?![\w-])", "[tax id]"),
+        (r"(?<![\w.:+-])(?:\d{14}|\d{11})(?![\w.:-])", _tax_id),
+        # Numbers with a country code, and area codes in brackets.
+        (r"(?<![\w.:])(?:\+|00)[1-9](?:[ ().-]{0,2}\d){7,16}(?![\w:])", _phone),
+        (r"(?<!\w)\(\d{2,3}\) ?\d{3,5}[- ]\d{4}(?!\w)", "[phone]"),
+    )
+)
+
+
+def scrub(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
+    """The text without credentials and personal data, at most `length_max` characters long."""
+    is_cut = len(text) > _INPUT_LENGTH_MAX
+    if is_cut:
+        # Back to the last blank: half a secret would no longer look like one.
+        text = text[:_INPUT_LENGTH_MAX].rpartition(" ")[0]
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text if len(text) <= length_max and not is_cut else text[: length_max - 1] + _CUT
+
+
+def masked_host(url: str) -> str:
+    """What a log may tell of a URL: the last two labels of its host. The labels before them can be a customer's name or a token."""
+    match = re.match(r"[a-z][a-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]]*\]|[^:/?#]*)", url, re.IGNORECASE)
+    host = match[1] if match else ""
+    labels = host.split(".")
+    if host.startswith("[") or host.replace(".", "").isdigit() or len(labels) <= 2:
+        return host
+    return ".".join(("*", *labels[-2:]))

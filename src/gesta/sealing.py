@@ -1,0 +1,109 @@
+"""Encryption at rest: AES-256-GCM, a data key per tenant, wrapped by the master key. The vault only ever sees what comes out of here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gesta.errors import BadSettings, WrongMasterKey
+from gesta.runtime import Runtime
+from gesta.vault import Sealed, Vault
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+#: Vault entries of the installation itself; no tenant can be called so.
+SYSTEM = "_gesta"
+_CHECK = b"gesta master key"
+
+
+class MasterKey:
+    """The key that wraps all others. Never printed."""
+
+    __slots__ = ("_key", "id", "where")
+
+    def __init__(self, text: str, where: str) -> None:
+        try:
+            key = base64.b64decode(text.strip(), validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise BadSettings(
+                f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; make one with: openssl rand -base64 {KEY_BYTES}"
+            )
+        self._key, self.where = AESGCM(key), where
+        self.id = hashlib.sha256(b"gesta key id" + key).digest()[:4]
+
+    def __repr__(self) -> str:
+        return f"MasterKey(from {self.where})"
+
+    def wrap(self, data: bytes, context: bytes, nonce: bytes) -> bytes:
+        return self.id + nonce + self._key.encrypt(nonce, data, context)
+
+    def unwrap(self, box: bytes, context: bytes) -> bytes:
+        nonce, body = box[4 : 4 + NONCE_BYTES], box[4 + NONCE_BYTES :]
+        try:
+            if box[:4] != self.id:
+                raise InvalidTag
+            return self._key.decrypt(nonce, body, context)
+        except InvalidTag:
+            raise WrongMasterKey(self.where) from None
+
+
+class Safe:
+    """Secrets in clear on this side, sealed on the vault's."""
+
+    def __init__(self, vault: Vault, master: MasterKey, runtime: Runtime) -> None:
+        self._vault, self._master, self._runtime = vault, master, runtime
+        self._data_keys: dict[str, AESGCM] = {}
+        self._opened: dict[tuple[str, str, int], str] = {}
+
+    async def installation_secret(self, name: str) -> bytes:
+        """A random secret of this installation, made once; the first one also proves the master key."""
+        context = f"{SYSTEM}|{name}".encode()
+        fresh = Sealed(SYSTEM, name, 1, self._master.wrap(self._random(KEY_BYTES), context, self._random(NONCE_BYTES)))
+        if await self._vault.put([fresh]) == [True]:
+            return self._master.unwrap(fresh.box, context)
+        held = await self._vault.get([(SYSTEM, name, 1)])
+        return self._master.unwrap(held[SYSTEM, name, 1].box, context)
+
+    async def put(self, tenant: str, name: str, version: int, secret: str) -> bool:
+        """Seal a version of a secret; False when that version exists already."""
+        key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
+        box = nonce + key.encrypt(nonce, secret.encode(), _context(tenant, name, version))
+        return (await self._vault.put([Sealed(tenant, name, version, box)]))[0]
+
+    async def get(self, tenant: str, name: str, version: int) -> str | None:
+        """A secret in clear; None when it was destroyed. A version never changes, so it is opened once."""
+        ref = (tenant, name, version)
+        known = self._opened.get(ref)
+        if known is not None:
+            return known
+        held = await self._vault.get([ref])
+        if ref not in held:
+            return None
+        box = held[ref].box
+        clear = (
+            (await self._data_key(tenant)).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], _context(tenant, name, version)).decode()
+        )
+        # A bound, so that a million endpoints do not fill the memory.
+        if len(self._opened) > 1_000:
+            self._opened.clear()
+        self._opened[ref] = clear
+        return clear
+
+    async def _data_key(self, tenant: str) -> AESGCM:
+        key = self._data_keys.get(tenant)
+        if key is None:
+            key = self._data_keys[tenant] = AESGCM(await self.installation_secret(f"data-key/{tenant}"))
+        return key
+
+    def _random(self, count: int) -> bytes:
+        return self._runtime.random_bytes(count)
+
+
+def _context(tenant: str, name: str, version: int) -> bytes:
+    return f"{tenant}|{name}|{version}".encode()

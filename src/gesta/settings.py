@@ -1,0 +1,97 @@
+"""Settings of a process: argument > GESTA_* > gesta.toml > default. The only reader of the environment."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gesta.errors import BadSettings
+
+FILE = "gesta.toml"
+PREFIX = "GESTA_"
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a process needs to know before it can open its store. `sources` tells where each value came from."""
+
+    #: The store: sqlite:///file.db
+    url: str = "sqlite:///gesta.db"
+    #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when there is none.
+    master_key: str | None = field(default=None, repr=False)
+    #: The tenant that commands act for.
+    tenant: str = "default"
+    #: debug, info, warning, error or critical
+    log_level: str = "warning"
+    #: `module:name` of an Engine, for flows of one's own.
+    app: str | None = None
+    #: Private networks that outgoing requests may reach, e.g. ["10.1.0.0/16"].
+    allow_private: tuple[str, ...] = ()
+    #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
+    flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+
+NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
+SECRET = frozenset({"master_key"})
+
+
+def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:
+    """Read all sources. Raises BadSettings naming the setting and its source."""
+    path = Path(file or os.environ.get(f"{PREFIX}FILE", FILE))
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(NAMES, "default")
+    if file is not None and not path.is_file():
+        raise BadSettings(f"{path}: there is no such file")
+    layers = [(_from_file(path), str(path)), (_from_environment(), "environment"), (dict(arguments or {}), "argument")]
+    for layer, source in layers:
+        for name, value in layer.items():
+            if value is None:
+                continue
+            if name not in NAMES:
+                raise BadSettings(f"{name}: unknown setting in {source}; known: {', '.join(NAMES)}")
+            where = f"{PREFIX}{name.upper()}" if source == "environment" else source
+            values[name] = _checked(name, value, where)
+            sources[name] = where
+    return Settings(**values, sources=sources)
+
+
+def resolve_reference(text: str) -> str:
+    """The value behind `env:NAME`; any other text is its own value. Raises KeyError when the variable is not set."""
+    return os.environ[text[4:]] if text.startswith("env:") else text
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path}: not valid TOML: {error}") from error
+
+
+def _from_environment() -> dict[str, Any]:
+    names = [name for name in NAMES if name != "flows"]
+    return {name: os.environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in os.environ}
+
+
+def _checked(name: str, value: Any, source: str) -> Any:
+    if name == "flows":
+        if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+            raise BadSettings(f"flows in {source}: write one table per flow, for instance [flows.webhook]")
+        return value
+    if name == "allow_private":
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+            raise BadSettings(f"allow_private in {source}: a list of networks is needed, for instance ['10.1.0.0/16']")
+        return tuple(item.strip() for item in items if item.strip())
+    if not isinstance(value, str):
+        raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
+    if name == "log_level" and value not in LOG_LEVELS:
+        raise BadSettings(f"log_level in {source}: {value!r} is not one of {', '.join(LOG_LEVELS)}")
+    return value

@@ -1,0 +1,108 @@
+"""Puts right what crashes and long waits leave: expiry, scheduled requests, due questions to providers, jobs that were lost.
+
+It never calls a provider: it appends what time has decided, or puts a job like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gesta.current import Loader
+from gesta.domain.commands import Expire
+from gesta.domain.ids import job_id
+from gesta.errors import StoreError
+from gesta.flows.flow import Flow
+from gesta.job_queue import JobQueue
+from gesta.projector.dispatch import job_for
+from gesta.recorder import Recorder, drop_job
+from gesta.runtime import Runtime, sleep
+from gesta.telemetry import Telemetry
+from gesta.views import View, Views
+
+ROLE = "sweep"
+ROLE_LEASE_SECONDS = 4.0
+PERIOD_SECONDS = 0.5
+BATCH = 200
+#: A request that a job was put for is looked at again after this, should the job not have moved it.
+LOOK_AGAIN_MS = 60_000
+#: How often, and how long untouched, before a request that wants a job is checked for having one.
+LOST_PERIOD_SECONDS = 60.0
+LOST_AGE_MS = 60_000
+
+
+class Sweep:
+    def __init__(
+        self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, runtime: Runtime, telemetry: Telemetry,
+        owner: str,
+    ) -> None:  # fmt: skip
+        self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
+        self._recorder, self._runtime, self._telemetry, self._owner = recorder, runtime, telemetry, owner
+        self._lost_checked_at = float("-inf")
+        #: When the next request has to be looked at, for tests that own the clock.
+        self.next_due_ms: int | None = None
+
+    async def run(self) -> None:
+        """Sweep for ever, while the role is ours."""
+        while True:
+            try:
+                if await self._views.claim(ROLE, self._owner, ROLE_LEASE_SECONDS):
+                    await self.step()
+            except StoreError as error:
+                self._telemetry.store_failed("sweep", error)
+            await sleep(self._runtime, PERIOD_SECONDS)
+
+    async def step(self) -> None:
+        """Deal with everything whose time has come."""
+        while True:
+            due, self.next_due_ms = await self._views.due(self._runtime.now_ms(), BATCH)
+            await self._deal_with(due)
+            if len(due) < BATCH:
+                break
+        now = self._runtime.monotonic()
+        if now - self._lost_checked_at >= LOST_PERIOD_SECONDS:
+            self._lost_checked_at = now
+            await self._restore_lost_jobs()
+
+    async def _deal_with(self, due: list[View]) -> None:
+        """Bounded batches: what was dealt with is postponed, so the next batch is another one."""
+        if not due:
+            return
+        fresh, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in due])
+        now = self._runtime.now_ms()
+        jobs = []
+        for view in fresh.values():
+            state, flow = view.state, self._flows.get(view.state.flow)
+            if flow is not None and state.expires_at is not None and state.expires_at <= now and state.status != "unknown":
+                await self._expire(view, flow)
+            elif state.wants is not None and (state.due_at or 0) <= now:
+                jobs.append(job_for(state))
+        if jobs:
+            await self._queue.put(jobs)
+        await self._views.postpone([view.state for view in due], now + LOOK_AGAIN_MS)
+
+    async def _expire(self, view: View, flow: Flow) -> None:
+        # The job goes first; while somebody holds it, the attempt's end decides.
+        await self._recorder.apply(view, Expire(), flow.rules, drop_job, causation_id=ROLE)
+
+    async def _restore_lost_jobs(self) -> None:
+        """Requests that want a job and have none: the queue was lost, or a hand-over between two stores broke."""
+        after_id = ""
+        before_ms = self._runtime.now_ms() - LOST_AGE_MS
+        while views := await self._views.stale(before_ms, after_id, BATCH):
+            after_id = views[-1].state.id
+            ids = {job_id(view.state.id, view.state.dispatch_version): view for view in views}
+            live = await self._queue.find(list(ids))
+            missing = [view for name, view in ids.items() if name not in live]
+            if missing:
+                await self._restore(missing)
+
+    async def _restore(self, missing: list[View]) -> None:
+        fresh, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in missing])
+        old = {view.state.id: view.state.version for view in missing}
+        # One that has changed meanwhile is being worked on: its view only lags.
+        lost = [
+            view.state for view in fresh.values() if view.state.version == old[view.state.id] and view.state.wants is not None
+        ]
+        if lost:
+            self._telemetry.log.warning("jobs restored", count=len(lost))
+            await self._queue.put([job_for(state, suspect=True) for state in lost])

@@ -1,0 +1,108 @@
+"""Every metric and log event, in one place. No tenant and no request in a label; no secret and no address in a log line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from gesta.domain.outcome import Done, Outcome
+from gesta.flows.flow import Flow
+from gesta.job_queue import Taken
+from gesta.metrics import Metrics
+from gesta.scrub import scrub
+
+#: Reasons that may be a label; a provider's own words would make a series each.
+REASONS = frozenset(
+    {
+        "max_attempts_exceeded", "timeout", "lease_lost", "unexpected_error", "bad_payload", "throttled", "refused", "dns", "tls", "reset",
+        "connect_timeout", "private_address", "endpoint_missing", "endpoint_disabled", "endpoint_gone", "secret_missing", "redirect_refused",
+        "request_not_found", "bad_answer", "expired", "cancelled", "stopping",
+    }
+)  # fmt: skip
+
+
+def reason_label(reason: str) -> str:
+    """A reason from the closed set, or `other`; HTTP statuses keep their class."""
+    if reason in REASONS:
+        return reason
+    return f"{reason[:6]}xx" if reason.startswith("http_") and reason[5:6].isdigit() else "other"
+
+
+def _scrub_values(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {name: scrub(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    return msgspec.json.encode(event).decode()
+
+
+def logger() -> Any:
+    """JSON lines through the standard logger `gesta`, each value scrubbed; the application decides where they go."""
+    return structlog.wrap_logger(
+        logging.getLogger("gesta"),
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.add_log_level, _scrub_values, _render],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
+class Telemetry:
+    """What one engine counts and tells."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.registry = CollectorRegistry()
+        self.registry.register(self.metrics)
+        self.log = logger()
+        self._is_verbose = logging.getLogger("gesta").isEnabledFor
+
+    def taken(self, taken: Taken, now_ms: int) -> None:
+        self.metrics.of(taken.job.flow).lag_ms = max(0, now_ms - taken.available_ms)
+
+    def attempt_ended(
+        self,
+        flow: Flow,
+        taken: Taken,
+        outcome: Outcome,
+        *,
+        payload: object,
+        attempts: int,
+        latency_ms: float,
+        correlation_id: str,
+    ) -> None:
+        """One line per attempt; on success only for those who asked for debug, because a line per success would cost more than the work."""
+        counts = self.metrics.of(flow.name)
+        counts.ended(latency_ms)
+        if isinstance(outcome, Done):
+            counts.success += 1
+            if not self._is_verbose(logging.DEBUG):
+                return
+            tell, reason = self.log.debug, ""
+        else:
+            label = reason_label(outcome.reason)
+            counts.failed[label] = counts.failed.get(label, 0) + 1
+            tell, reason = self.log.info, outcome.reason
+        tell(
+            "attempt", tenant=taken.job.tenant, requestId=taken.job.request_id, jobId=taken.job.id, namespace=flow.name,
+            gateway=getattr(payload, "endpoint", "") if flow.config else "", target="" if flow.target is None else flow.target(payload),
+            attempts=attempts, latencyMs=round(latency_ms, 1), outcome=type(outcome).__name__, reason=reason, detail=outcome.detail,
+            correlationId=correlation_id,
+        )  # fmt: skip
+
+    def late_outcome(self, flow: str, request_id: str) -> None:
+        self.metrics.of(flow).late += 1
+        self.log.warning("late outcome ignored", namespace=flow, requestId=request_id)
+
+    def parked(self, what: str, name: str, version: int, error: Exception) -> None:
+        self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
+        self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
+
+    def store_failed(self, station: str, error: Exception) -> None:
+        self.log.error("store failed, trying again", station=station, error=str(error))
+
+    def crashed(self, station: str, error: BaseException) -> None:
+        self.log.critical("station crashed, starting it again", station=station, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,105 @@
+"""The pytest plugin: the fixture `gesta` puts every Engine of a test on memory stores, an own clock and the sandbox's doubles.
+
+No sleep and no server: `await gesta.settle()` moves the clock until nothing is due.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from gesta.adapters.memory.database import MemoryDatabase
+    from gesta.road import Road
+    from gesta.settings import Settings
+    from gesta.wiring import Outside
+
+# Imported inside functions: pytest loads this module in every project that has gesta installed, whether it uses the fixture or not.
+
+#: Turns of the event loop without a new wait after which everybody is taken to be waiting.
+QUIET_TURNS = 25
+#: What every `env:NAME` stands for in a test; it has the form of a webhook secret, and any form will do for the others.
+SECRET = "whsec_" + base64.b64encode(b"a secret of the sandbox!").decode()
+
+
+class Harness:
+    """What a test holds in its hands. `sandbox` has the doubles: `gesta.sandbox.webhook.next(status=429, retry_after=30)`."""
+
+    def __init__(self) -> None:
+        from gesta.runtime import ManualRuntime
+        from gesta.sandbox import Sandbox
+
+        self.runtime = ManualRuntime()
+        self.sandbox = Sandbox()
+        self._databases: dict[str, MemoryDatabase] = {}
+        self._roads: list[Road] = []
+
+    async def wire(self, settings: Settings) -> Outside:
+        """Stands in for gesta.wiring.wire_really: the same URL leads to the same memory database."""
+        from gesta.adapters.memory.database import MemoryDatabase
+        from gesta.sandbox.transport import SandboxTransport
+        from gesta.sealing import MasterKey
+        from gesta.wiring import Outside
+
+        database = self._databases.get(settings.url)
+        if database is None:
+            database = self._databases[settings.url] = MemoryDatabase(self.runtime)
+        transport = SandboxTransport(self.runtime, self.sandbox)
+        master = MasterKey(base64.b64encode(bytes(32)).decode(), "the test")
+        return Outside(self.runtime, database.stores(), transport, master, _reference, drain_seconds=0, built=self._roads.append)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock; what falls due runs at the next await."""
+        self.runtime.advance(seconds)
+
+    async def settle(self, days: float = 60.0) -> None:
+        """Move the clock until nothing is due any more, at most so many days: retries, schedules, expiry, questions to providers."""
+        end_ms = self.runtime.now_ms() + days * 86_400_000
+        while True:
+            await self._quiet()
+            next_ms = await self._next_due_ms()
+            if next_ms is None or next_ms > end_ms:
+                return
+            self.runtime.advance_to(max(next_ms, self.runtime.now_ms() + 1))
+
+    async def _quiet(self) -> None:
+        from gesta.runtime import turn
+
+        begun, quiet = -1, 0
+        while quiet < QUIET_TURNS:
+            quiet = quiet + 1 if self.runtime.waits_begun == begun else 0
+            begun = self.runtime.waits_begun
+            await turn()
+
+    async def _next_due_ms(self) -> float | None:
+        """When something happens next that is not mere housekeeping; None: everything has come to its end."""
+        moments: list[float] = []
+        for road in self._roads:
+            if not road.is_running:
+                continue
+            if road.pool.in_flight and self.runtime.next_timer_ms is not None:
+                # An attempt waits for something on this clock: a slow answer, its own deadline.
+                moments.append(self.runtime.next_timer_ms)
+            due, next_sweep = await road.outside.stores.views.due(self.runtime.now_ms(), 1)
+            if due and self.runtime.next_timer_ms is not None:
+                moments.append(self.runtime.next_timer_ms)
+            moments += [moment for moment in (next_sweep, road.pool.next_due_ms) if moment is not None]
+        return min(moments, default=None)
+
+
+def _reference(text: str) -> str:
+    return SECRET if text.startswith("env:") else text
+
+
+@pytest.fixture
+def gesta() -> Iterator[Harness]:
+    """Every Engine that the test opens runs on memory stores, on the test's clock, against the sandbox."""
+    from gesta.wiring import Wiring
+
+    harness, before = Harness(), Wiring.wire
+    Wiring.wire = staticmethod(harness.wire)
+    yield harness
+    Wiring.wire = staticmethod(before)

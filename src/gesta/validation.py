@@ -1,0 +1,94 @@
+"""Bad input, all of it at once: msgspec stops at the first fault, a person wants to hear of every one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
+    """Field → what is wrong with it, for every field of `kind` and every key that it does not have."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    faults = {name: "unknown field" for name in given if name not in fields}
+    for name, field in fields.items():
+        if name not in given:
+            if field.required:
+                faults[name] = "missing"
+            continue
+        try:
+            msgspec.convert(given[name], field.type, str_keys=True)
+        except msgspec.ValidationError as error:
+            faults[name] = _told(str(error))
+    return faults
+
+
+def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str]]:
+    """The value, or every fault of a JSON object that does not fit."""
+    if not isinstance(given, dict):
+        return None, {"payload": "must be a JSON object"}
+    try:
+        value = msgspec.convert(given, kind)
+        faults = naive_times(value)
+        return (None, faults) if faults else (value, {})
+    except msgspec.ValidationError as error:
+        return None, field_errors(kind, given) or {"payload": _told(str(error))}
+
+
+def value_errors(value: msgspec.Struct) -> dict[str, str]:
+    """Every fault of a value that a program built: msgspec does not check constructors."""
+    faults = {}
+    for field in msgspec.structs.fields(value):
+        try:
+            # Written and read back: what JSON cannot hold (NaN, half a character) must not be found out by the next reader.
+            msgspec.json.decode(msgspec.json.encode(getattr(value, field.name)), type=field.type)
+        except msgspec.ValidationError as error:
+            faults[field.encode_name] = _told(str(error))
+        except (TypeError, ValueError) as error:
+            faults[field.encode_name] = f"cannot be stored as JSON: {error}"
+    return naive_times(value) | faults
+
+
+def naive_times(value: object, path: str = "") -> dict[str, str]:
+    """Path → fault for every time without a zone: nobody can say later when it was."""
+    parts: list[tuple[str, object]] = []
+    if isinstance(value, datetime):
+        return {} if value.tzinfo is not None else {path: "a time needs a time zone, for instance datetime.now(UTC)"}
+    if isinstance(value, msgspec.Struct):
+        dot = path and f"{path}."
+        parts = [(f"{dot}{field.encode_name}", getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+    elif isinstance(value, Mapping):
+        parts = [(f"{path}[{key!r}]", item) for key, item in value.items()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+    return {name: fault for part, item in parts for name, fault in naive_times(item, part).items()}
+
+
+def holds_times(kind: type[msgspec.Struct]) -> bool:
+    """Whether a value of this type can hold a time: only then does it have to be searched for one."""
+    seen: set[object] = set()
+
+    def look(part: object) -> bool:
+        if isinstance(part, msgspec.inspect.DateTimeType):
+            return True
+        if isinstance(part, tuple):
+            return any(map(look, part))
+        if not isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field):
+            return False
+        if isinstance(part, msgspec.inspect.StructType):
+            if part.cls in seen:
+                return False
+            seen.add(part.cls)
+        return any(look(getattr(part, field.name)) for field in msgspec.structs.fields(part))
+
+    return look(msgspec.inspect.type_info(kind))
+
+
+def _told(text: str) -> str:
+    """The sentence of msgspec without its capital letter and its "- at `$…`" for a top-level value."""
+    text = text[:1].lower() + text[1:]
+    return text.replace(" - at `$`", "").replace("`", "'")

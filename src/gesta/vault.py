@@ -1,0 +1,37 @@
+"""Port: the vault holds sealed secrets apart from the log: durable, mutable, never in events, jobs or views.
+
+The vault never sees clear text: sealing.py seals before and opens after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A secret's version, encrypted. Versions of a name never change once written."""
+
+    tenant: str
+    name: str
+    version: int
+    box: bytes
+
+    def __repr__(self) -> str:
+        return f"Sealed({self.tenant}/{self.name} v{self.version})"
+
+
+class Vault(Protocol):
+    async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
+        """True: written. False: that version exists already and stays as it is."""
+        ...
+
+    async def get(self, refs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
+        """The sealed versions of (tenant, name, version) that exist."""
+        ...
+
+    async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
+        """Destroy versions for good."""
+        ...

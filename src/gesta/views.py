@@ -1,0 +1,89 @@
+"""Port: the views, what the projector folded from events, and how far it got. Disposable: a rebuild gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gesta.domain.operation import State
+
+
+class View(msgspec.Struct, frozen=True, gc=False):
+    """A request as everybody but the event store sees it."""
+
+    state: State
+    payload: bytes
+
+
+class Parked(msgspec.Struct, frozen=True, gc=False):
+    """An event or job that could not be processed; set aside and reported so that the rest goes on."""
+
+    what: str
+    tenant: str
+    stream: str
+    version: int
+    error: str
+    at_ms: int
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """The projector's place in the log, moved by compare-and-set: two projectors at once cannot both move it."""
+
+    name: str
+    before: int
+    after: int
+
+
+class Filter(msgspec.Struct, frozen=True, gc=False):
+    """Which requests to list, newest first; `before_id` continues a listing."""
+
+    tenant: str
+    flow: str | None = None
+    status: str | None = None
+    before_id: str | None = None
+    limit: int = 50
+
+
+class Views(Protocol):
+    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+        """The views of (flow, tenant, request id), by request id. May lag behind the events; never shows another tenant's."""
+        ...
+
+    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        """Write views and checkpoint together; False when another projector moved the checkpoint: nothing was written."""
+        ...
+
+    async def checkpoint(self, name: str) -> int: ...
+
+    async def find(self, chosen: Filter) -> list[View]: ...
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        """How many requests per (flow, status)."""
+        ...
+
+    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
+        """Requests whose `sweep_at` has come, earliest first, and when the next one comes."""
+        ...
+
+    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+        """The sweep has dealt with these: look again then, or not at all; unless the request has changed since."""
+        ...
+
+    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
+        """Requests that want a job and have not changed since; in id order from `after_id`, so that a sweep can go through all."""
+        ...
+
+    async def parked(self, tenant: str | None, limit: int) -> list[Parked]: ...
+
+    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        """Take or renew the lease on a role that one process at a time should play."""
+        ...
+
+    async def clear(self) -> None:
+        """Forget every view and checkpoint, before a rebuild.
+
+        How far jobs had been put stays, as the checkpoint `dispatched`, and so do parked jobs; parked events will be met again.
+        """
+        ...

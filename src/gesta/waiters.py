@@ -1,0 +1,54 @@
+"""Those who wait for an outcome in this process, told as soon as the view of their request is saved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gesta.domain.operation import State
+from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
+from gesta.views import View
+
+
+def outcome_of(state: State) -> Outcome | None:
+    """What a request came to; None while something is still going to happen by itself."""
+    match state.status:
+        case "sent":
+            return Done(state.provider_id, state.target_id, state.detail)
+        case "failed":
+            return Rejected(state.reason, state.detail)
+        case "expired" | "cancelled":
+            return Rejected(state.status)
+        case "unknown" if state.due_at is None:
+            return Unknown(state.reason, state.detail)
+        case _:
+            return None
+
+
+class Waiters:
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[asyncio.Future[State]]] = {}
+
+    def wait(self, request_id: str) -> asyncio.Future[State]:
+        future: asyncio.Future[State] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(request_id, []).append(future)
+        return future
+
+    def forget(self, request_id: str, future: asyncio.Future[State]) -> None:
+        futures = self._waiting.get(request_id, [])
+        if future in futures:
+            futures.remove(future)
+        if not futures:
+            self._waiting.pop(request_id, None)
+
+    def saved(self, views: Sequence[View]) -> None:
+        """The projector's news."""
+        if not self._waiting:
+            return
+        for view in views:
+            futures = self._waiting.get(view.state.id)
+            if futures and outcome_of(view.state) is not None:
+                del self._waiting[view.state.id]
+                for future in futures:
+                    if not future.done():
+                        future.set_result(view.state)

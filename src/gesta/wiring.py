@@ -1,0 +1,81 @@
+"""What an engine is wired to: stores, clock, network, master key. Tests wire it to doubles here instead of patching."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gesta.adapters import Stores, open_stores
+from gesta.errors import BadSettings
+from gesta.outbound_http import PrivateAddressGuard, Transport
+from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.runtime import Runtime, SystemRuntime
+from gesta.sealing import KEY_BYTES, MasterKey
+from gesta.settings import Settings, resolve_reference
+
+if TYPE_CHECKING:
+    from gesta.road import Road
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Everything of an engine that is not its own logic."""
+
+    runtime: Runtime
+    stores: Stores
+    transport: Transport
+    master: MasterKey
+    #: The value behind `env:NAME` in a flow's settings.
+    reference: Callable[[str], str] = resolve_reference
+    #: How long attempts may go on when the engine stops, before they are cut and recorded as Unknown.
+    drain_seconds: float = 25.0
+    #: Told the road once it is built; the harness of tests listens here.
+    built: Callable[[Road], None] | None = None
+    #: Said to the person who starts the process, e.g. that a key file was made.
+    notes: tuple[str, ...] = ()
+
+
+Wire = Callable[[Settings], Awaitable[Outside]]
+
+
+async def wire_really(settings: Settings) -> Outside:
+    """The real world: the store of the URL, the system's clock, the network behind the private-address guard."""
+    runtime = SystemRuntime()
+    stores = await open_stores(settings.url, runtime)
+    try:
+        master, notes = master_key(settings, stores, runtime)
+        transport = AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private))
+    except BaseException:
+        await stores.close()
+        raise
+    return Outside(runtime, stores, transport, master, notes=notes)
+
+
+def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tuple[MasterKey, tuple[str, ...]]:
+    """The key from the settings, or the key file beside the store, made with mode 0600 when there is none."""
+    if settings.master_key is not None:
+        return MasterKey(settings.master_key, settings.sources.get("master_key", "the settings")), ()
+    if not stores.folder:
+        raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
+    path = Path(stores.name).with_suffix(".key")
+    fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(fresh + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
+    return MasterKey(fresh, str(path)), (note,)
+
+
+class Wiring:
+    """How engines of this process are wired; tests replace `wire` for their duration."""
+
+    wire: Wire = staticmethod(wire_really)

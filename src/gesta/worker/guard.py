@@ -1,0 +1,30 @@
+"""Before any call: is there still something to do, and may it be done now? Decided from the stream's head, not from the view alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gesta.domain.operation import State
+from gesta.job_queue import Taken
+
+#: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late. wait: not yet due. ignore: nothing to do.
+Finding = Literal["execute", "ask", "lose", "expire", "wait", "ignore"]
+
+
+def examine(state: State, taken: Taken, now_ms: int) -> Finding:
+    """What to do with a job, given what its request is now."""
+    job = taken.job
+    if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
+        # Done already, opened anew since, or standing in unknown until a person decides: this pointer leads nowhere.
+        return "ignore"
+    if state.wants == "reconcile":
+        # A question changes nothing at the provider, so asking twice is harmless.
+        return "ask" if (state.due_at or 0) <= now_ms else "wait"
+    if state.due_at is not None and state.due_at > now_ms:
+        # Also the answer to a suspect job: a time that is still to come was set by the recorded end of its last attempt.
+        return "wait"
+    if taken.is_suspect or state.started is not None:
+        return "lose"
+    if state.expires_at is not None and state.expires_at <= now_ms:
+        return "expire"
+    return "execute"

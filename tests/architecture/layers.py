@@ -1,0 +1,76 @@
+"""Who may import whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.architecture.source import Module, home, imports, modules
+
+#: The standard library the domain may use: values and algorithms, nothing that touches the world.
+PURE = frozenset(
+    """__future__ abc base64 binascii bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq hmac
+    itertools json math numbers operator re string struct textwrap types typing unicodedata uuid zoneinfo""".split()
+)
+PORTS = frozenset({"commits", "event_store", "job_queue", "vault", "views"})
+#: What an adapter may use beside ports and domain: errors to raise, the runtime to ask, migrations to apply, the contract to meet.
+ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime"})
+
+
+def check_domain(root: Path) -> list[str]:
+    """The domain imports itself, msgspec and pure parts of the standard library."""
+    found = []
+    for module in _below(root, "gesta.domain"):
+        for name, node in imports(module):
+            if not (_is_in(name, "gesta.domain") or _is_in(name, "msgspec") or name.split(".")[0] in PURE):
+                found.append(module.at(node, f"the domain is pure and may not import {name}"))
+    return found
+
+
+def check_flows(root: Path) -> list[str]:
+    """A flow imports no adapter and no other flow; flow.py is what flows share, a folder is one flow."""
+    known = {module.name for module in modules(root)}
+    found = []
+    for module in _below(root, "gesta.flows"):
+        own = ".".join(module.name.split(".")[:3])
+        for name, node in imports(module):
+            target = home(name, known) or name
+            if _is_in(name, "gesta.adapters"):
+                found.append(module.at(node, f"a flow may not know an adapter: {name}"))
+            elif target.startswith("gesta.flows.") and not _is_in(target, own) and not _is_in(target, "gesta.flows.flow"):
+                found.append(module.at(node, f"a flow may not know another flow: {name}"))
+    return found
+
+
+def check_adapters(root: Path) -> list[str]:
+    """An adapter imports ports, domain and its own folder; of gesta nothing else, least of all another adapter."""
+    known = {module.name for module in modules(root)}
+    allowed = {"gesta.domain", *(f"gesta.{name}" for name in PORTS | ADAPTER_SUPPORT)}
+    found = []
+    for module in _below(root, "gesta.adapters"):
+        parts = module.name.split(".")
+        own = ".".join(parts[:3])
+        for name, node in imports(module):
+            if not _is_in(name, "gesta") or any(_is_in(name, prefix) for prefix in allowed):
+                continue
+            if home(name, known) == "gesta.adapters" or (len(parts) > 2 and _is_in(name, own)):
+                continue
+            found.append(module.at(node, f"an adapter knows ports, domain and its own folder, not {name}"))
+    return found
+
+
+def check_contracts(root: Path) -> list[str]:
+    """A contract holds for every adapter, so it knows none."""
+    return [
+        module.at(node, f"a contract may not know an adapter: {name}")
+        for module in _below(root, "gesta.contracts")
+        for name, node in imports(module)
+        if _is_in(name, "gesta.adapters")
+    ]
+
+
+def _below(root: Path, package: str) -> list[Module]:
+    return [module for module in modules(root) if _is_in(module.name, package)]
+
+
+def _is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")

@@ -1,0 +1,100 @@
+"""One door to time, chance, threads and tasks (runtime.py), one reader of the environment (settings.py)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.architecture.source import Module, aliases, dotted, imports, modules
+
+RUNTIME = "src/gesta/runtime.py"
+SETTINGS = "src/gesta/settings.py"
+
+#: Modules that may not be imported at all: whoever has them has time, chance or a thread.
+MODULES = frozenset("time random secrets threading _thread sched multiprocessing concurrent".split())
+#: Names that may not be used, by what they stand for after imports are followed.
+NAMES = re.compile(
+    r"""uuid\.(uuid\d|getnode)
+    | os\.(urandom|getrandom|fork|posix_spawn)
+    | datetime\.datetime\.(now|utcnow|today) | datetime\.date\.today
+    | asyncio\.(sleep|create_task|ensure_future|to_thread|wait_for|timeout|timeout_at|gather|wait|as_completed|TaskGroup
+        |run|Runner|run_coroutine_threadsafe|tasks\..*|timeouts\..*)""",
+    re.VERBOSE,
+)
+#: Methods that may not be called whatever the object is.
+METHODS = frozenset({"create_task", "ensure_future", "run_in_executor", "generate_key"})
+#: Methods that may not be called on an event loop.
+LOOP_METHODS = frozenset({"call_later", "call_at", "time"})
+LOOP = re.compile(r"(?:.*[._])?loop|.*get_(running|event)_loop\(\)", re.IGNORECASE)
+
+ENVIRONMENT = re.compile(r"os\.(environ|environb|getenv|getenvb|putenv|unsetenv)\b.*")
+
+#: Where a name may be used all the same. Key: file or folder, then the names; value: why.
+EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
+    ("src/gesta/bench/", frozenset({"time", "time.perf_counter", "time.perf_counter_ns", "time.process_time"})): (
+        "a benchmark measures real time and nothing depends on the figure"
+    ),
+    ("src/gesta/bench/raw_sqlite.py", frozenset({"time", "time.time", "time.time_ns"})): (
+        "the bare loop is taken over as it is: it is what the engine is measured against"
+    ),
+}
+
+
+def check_seam(root: Path) -> list[str]:
+    """Time, chance, sleep, threads and tasks are asked of the runtime, so that the whole engine runs deterministically."""
+    return [
+        module.at(node, f"{name}: ask the runtime (gesta.runtime) for time, chance, threads and tasks")
+        for module in modules(root)
+        if module.shown != RUNTIME
+        for name, node in _uses(module)
+        if not any(module.shown.startswith(place) and name in allowed for place, allowed in EXCEPTIONS)
+    ]
+
+
+def check_exceptions(root: Path) -> list[str]:
+    """An exception that no file needs is removed."""
+    present = [module.shown for module in modules(root)]
+    used = [(module.shown, name) for module in modules(root) for name, _ in _uses(module)]
+    return [
+        f"{place} no longer needs {', '.join(sorted(names))}: remove the exception"
+        for place, names in EXCEPTIONS
+        if any(shown.startswith(place) for shown in present) and not any(s.startswith(place) and n in names for s, n in used)
+    ]
+
+
+def check_environment(root: Path) -> list[str]:
+    """Only settings.py reads the environment; `envvar=` of the command line library would be a second reader."""
+    found = []
+    for module in modules(root):
+        if module.shown == SETTINGS:
+            continue
+        names = aliases(module)
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute | ast.Name) and ENVIRONMENT.fullmatch(dotted(node, names)):
+                found.append(module.at(node, "only settings.py reads the environment"))
+            elif isinstance(node, ast.keyword) and node.arg in {"envvar", "auto_envvar_prefix"}:
+                found.append(module.at(node.value, f"only settings.py reads the environment, not {node.arg}="))
+    return sorted(set(found))
+
+
+def _uses(module: Module) -> Iterator[tuple[str, ast.AST]]:
+    names = aliases(module)
+    imported = {name.split(".")[0] for name in names.values()}
+    for name, node in imports(module):
+        top = name.split(".")[0]
+        if top in MODULES:
+            # `from time import perf_counter` is known as time.perf_counter, `import time` as time.
+            yield name, node
+        elif NAMES.fullmatch(name):
+            yield name, node
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        name = dotted(node, names)
+        base = dotted(node.value, names)
+        is_of_loop = node.attr in LOOP_METHODS and LOOP.fullmatch(base)
+        is_of_module = name.split(".")[0] in MODULES & imported
+        if NAMES.fullmatch(name) or is_of_module or node.attr in METHODS or is_of_loop:
+            yield name, node

@@ -1,0 +1,122 @@
+import pytest
+
+from tests.architecture.layers import check_adapters, check_contracts, check_domain, check_flows
+from tests.architecture.source import ROOT, plant
+
+
+def test_the_domain_is_pure():
+    assert check_domain(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import time",
+        "import os.path",
+        "from asyncio import sleep",
+        "import aiohttp",
+        "from gesta import errors",
+        "from gesta.runtime import Runtime",
+        "from .. import runtime",
+        "def late():\n    import random",
+    ],
+)
+def test_an_impure_import_in_the_domain_is_found(tmp_path, line):
+    assert len(check_domain(plant(tmp_path, {"src/gesta/domain/lifecycle.py": line}))) == 1
+
+
+def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
+    text = "import msgspec\nfrom msgspec.structs import replace\nfrom gesta.domain import events\nfrom . import ids\nfrom typing import Any"
+    assert check_domain(plant(tmp_path, {"src/gesta/domain/lifecycle.py": text})) == []
+
+
+def test_flows_know_no_adapter_and_no_other_flow():
+    assert check_flows(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from gesta.adapters.memory.event_store import MemoryEventStore",
+        "import gesta.adapters",
+        "from gesta.flows import slack",
+        "from gesta.flows.slack import Message",
+        "from . import slack",
+        "from .slack import Message",
+    ],
+)
+def test_a_flow_that_knows_an_adapter_or_another_flow_is_found(tmp_path, line):
+    root = plant(
+        tmp_path,
+        {"src/gesta/flows/__init__.py": "", "src/gesta/flows/slack.py": "class Message: ...", "src/gesta/flows/webhook.py": line},
+    )
+    assert len(check_flows(root)) == 1
+
+
+def test_a_flow_may_use_what_flows_share_and_its_own_folder(tmp_path):
+    text = "from gesta.flows.flow import Flow\nfrom gesta.flows import flow\nfrom gesta.flows.payment.ledger import Ledger\nimport aiohttp"
+    root = plant(
+        tmp_path,
+        {
+            "src/gesta/flows/__init__.py": "from gesta.flows.flow import Flow",
+            "src/gesta/flows/flow.py": "class Flow: ...",
+            "src/gesta/flows/payment/__init__.py": text,
+            "src/gesta/flows/payment/ledger.py": "",
+        },
+    )
+    assert check_flows(root) == []
+
+
+def test_adapters_know_ports_and_domain_and_never_each_other():
+    assert check_adapters(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from gesta.adapters.memory.views import MemoryViews",
+        "from gesta.adapters import memory",
+        "from ..memory import views",
+        "from gesta.worker.pool import Pool",
+        "from gesta import Engine",
+        "from gesta.flows.flow import Flow",
+    ],
+)
+def test_an_adapter_that_knows_a_station_or_another_adapter_is_found(tmp_path, line):
+    root = plant(
+        tmp_path,
+        {
+            "src/gesta/__init__.py": "",
+            "src/gesta/adapters/__init__.py": "",
+            "src/gesta/adapters/memory/__init__.py": "",
+            "src/gesta/adapters/memory/views.py": "",
+            "src/gesta/adapters/sqlite/__init__.py": "",
+            "src/gesta/adapters/sqlite/views.py": line,
+        },
+    )
+    assert len(check_adapters(root)) == 1
+
+
+def test_an_adapter_may_use_ports_domain_and_its_own_folder(tmp_path):
+    text = "import apsw\nfrom gesta.views import Views\nfrom gesta.domain import ids\nfrom . import database\nfrom gesta.errors import GestaError"
+    root = plant(
+        tmp_path,
+        {
+            "src/gesta/adapters/__init__.py": "",
+            "src/gesta/adapters/sqlite/__init__.py": "",
+            "src/gesta/adapters/sqlite/database.py": "",
+            "src/gesta/adapters/sqlite/views.py": text,
+        },
+    )
+    assert check_adapters(root) == []
+
+
+def test_contracts_know_no_adapter():
+    assert check_contracts(ROOT) == []
+
+
+def test_a_contract_that_knows_an_adapter_is_found(tmp_path):
+    root = plant(tmp_path, {"src/gesta/contracts/views.py": "from gesta.adapters.memory import views"})
+    assert check_contracts(root) == [
+        "src/gesta/contracts/views.py:1: a contract may not know an adapter: gesta.adapters.memory.views"
+    ]

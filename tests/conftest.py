@@ -1,0 +1,26 @@
+"""Seeds and example budgets: few and the same in `make test`, many and new in `make test-long`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: a shared machine may be slow without anything being wrong. Derandomised: the gate gives the same answer each time.
+_SHARED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=25, derandomize=True, **_SHARED)  # type: ignore[arg-type]
+settings.register_profile("test", max_examples=100, derandomize=True, **_SHARED)  # type: ignore[arg-type]
+settings.register_profile("long", max_examples=2000, print_blob=True, **_SHARED)  # type: ignore[arg-type]
+settings.load_profile("test")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gesta")
+    group.addoption("--seeds", type=int, default=3, help="how many seeds each test that takes `seed` runs with")
+    group.addoption("--first-seed", type=int, default=0, help="the first of them")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        first, count = metafunc.config.getoption("--first-seed"), metafunc.config.getoption("--seeds")
+        marked = [pytest.param(seed, marks=pytest.mark.seeds) for seed in range(first, first + count)]
+        metafunc.parametrize("seed", marked)

@@ -1,0 +1,13 @@
+import pytest
+
+# Before anything imports them: a failed promise shows its values.
+pytest.register_assert_rewrite("gesta.contracts", "tests.contracts.random_walk")
+
+from tests.contracts.adapters import harness_types  # noqa: E402
+
+
+def pytest_generate_tests(metafunc):
+    """Each promise is tested on every store that has what the promise needs."""
+    if "harness_type" in metafunc.fixturenames:
+        able = {name: kind for name, kind in harness_types().items() if metafunc.cls.needs <= kind.capabilities}
+        metafunc.parametrize("harness_type", able.values(), ids=able.keys())

@@ -1,0 +1,50 @@
+"""Stores that do not come back as they went."""
+
+from gesta.adapters.memory.database import MemoryDatabase
+from gesta.adapters.memory.harness import Harness
+from gesta.contracts.commits import CommitsAfterRestartContract as Commits
+from gesta.contracts.event_claims import EventClaimsAfterRestartContract as Claims
+from gesta.contracts.event_store import EventStoreAfterRestartContract as Events
+from gesta.contracts.job_queue import JobQueueAfterRestartContract as Queue
+from gesta.contracts.vault import VaultAfterRestartContract as Vault
+from gesta.contracts.views import ViewsAfterRestartContract as Views
+from gesta.job_queue import Job
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(
+    Events.test_an_accepted_append_is_there_again,
+    Events.test_a_stale_version_is_still_refused,
+    Events.test_positions_go_on_rising,
+    Claims.test_a_claimed_key_stays_claimed,
+    Queue.test_jobs_are_there_again,
+    Queue.test_a_durable_take_is_remembered,
+    Views.test_views_and_checkpoint_are_there_again,
+    Vault.test_secrets_are_there_again_and_destroyed_ones_are_not,
+    Commits.test_what_was_recorded_is_there_again,
+    Commits.test_what_was_projected_is_there_again,
+)
+class ForgetsEverything(Harness):
+    async def open(self):
+        self.database = MemoryDatabase(self.runtime)
+        await super().open()
+
+
+@breaks(Queue.test_a_settled_job_stays_settled)
+class BringsBackWhatWasAcked(Harness):
+    """As a queue does that loses its last second."""
+
+    async def open(self):
+        await super().open()
+        self.put: list[Job] = []
+        put = self.database.queue.put_one
+
+        def remember(job):
+            self.put.append(job)
+            return put(job)
+
+        setattr(self.database.queue, "put_one", remember)  # noqa: B010 -- one object, not its class
+
+    async def close(self):
+        await self.database.queue.put(list(self.put))
+        await super().close()

@@ -1,0 +1,113 @@
+"""Transactions with one thing wrong."""
+
+from msgspec.structs import replace
+
+from gesta.adapters.memory.commits import MemoryCommits
+from gesta.commits import Recording
+from gesta.contracts.commits import ProjectContract as Project
+from gesta.contracts.commits import RecordContract as Record
+from gesta.event_store import Appended
+from gesta.job_queue import Ack, Drop, Release
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(Project.test_views_jobs_and_checkpoint_are_written_together)
+class PutsNoJobs(MemoryCommits):
+    async def project(self, views, jobs, parked, move):
+        return await super().project(views, [], parked, move)
+
+
+@breaks(Project.test_a_projector_that_was_overtaken_writes_nothing, Project.test_of_projectors_that_race_one_dispatches)
+class PutsJobsBeforeItChecks(MemoryCommits):
+    async def project(self, views, jobs, parked, move):
+        await self._queue.put(jobs)
+        return await super().project(views, [], parked, move)
+
+
+@breaks(Project.test_a_job_that_is_live_already_stops_nothing)
+class StopsAtALiveJob(MemoryCommits):
+    async def project(self, views, jobs, parked, move):
+        if await self._queue.find([job.id for job in jobs]):
+            return False
+        return await super().project(views, jobs, parked, move)
+
+
+@breaks(Record.test_events_are_appended_and_their_job_is_acked, Record.test_each_entry_meets_what_the_ones_before_it_wrote)
+class AcksInWordOnly(MemoryCommits):
+    def _record_one(self, entry):
+        if entry.append is None or not isinstance(entry.settlement, Ack):
+            return super()._record_one(entry)
+        return replace(super()._record_one(replace(entry, settlement=None)), settled="done")
+
+
+@breaks(Record.test_events_are_appended_and_their_job_is_released)
+class AcksWhatWasToBeReleased(MemoryCommits):
+    def _record_one(self, entry):
+        if isinstance(entry.settlement, Release):
+            entry = replace(entry, settlement=Ack(entry.settlement.job_id, entry.settlement.token))
+        return super()._record_one(entry)
+
+
+@breaks(
+    Record.test_refused_events_leave_the_job_with_its_holder,
+    Record.test_a_claim_that_is_taken_leaves_the_job_with_its_holder,
+    Record.test_of_workers_that_race_for_a_version_one_records,
+    Record.test_refused_events_undo_the_drop,
+)
+class SettlesBeforeItAppends(MemoryCommits):
+    def _record_one(self, entry):
+        settled = self._queue.settle_one(entry.settlement)
+        return replace(super()._record_one(replace(entry, settlement=None)), settled=settled)
+
+
+@breaks(
+    Record.test_a_lost_lease_does_not_stop_evidence_from_being_recorded,
+    Record.test_a_lost_lease_does_not_touch_the_other_entries,
+)
+class DropsEvidenceWithTheLease(MemoryCommits):
+    def _record_one(self, entry):
+        lost = entry.settlement is not None and self._queue.judge(entry.settlement) == "lost"
+        return Recording(None, "lost") if lost else super()._record_one(entry)
+
+
+@breaks(Record.test_events_without_a_job_and_a_job_without_events_are_recorded_too)
+class WantsBothOrNothing(MemoryCommits):
+    def _record_one(self, entry):
+        return Recording(None, None) if None in (entry.append, entry.settlement) else super()._record_one(entry)
+
+
+@breaks(Record.test_a_dropped_job_and_its_last_events_go_together)
+class DropsInWordOnly(MemoryCommits):
+    def _record_one(self, entry):
+        return replace(super()._record_one(replace(entry, settlement=None)), settled="done")
+
+
+@breaks(Record.test_where_there_is_no_job_to_drop_the_events_are_appended)
+class NeedsAJobToDrop(MemoryCommits):
+    def _record_one(self, entry):
+        absent = self._queue.judge(entry.settlement) == "absent"
+        return Recording(None, "absent") if absent else super()._record_one(entry)
+
+
+@breaks(Record.test_a_job_that_somebody_holds_stops_the_events_of_a_drop)
+class CancelsUnderARunningAttempt(MemoryCommits):
+    def _record_one(self, entry):
+        assert isinstance(entry.settlement, Drop)
+        return Recording(self._events.append_one(entry.append), "active")
+
+
+@breaks(Record.test_a_refused_entry_does_not_touch_the_others)
+class RefusesAllForOne(MemoryCommits):
+    async def record(self, entries):
+        recordings = []
+        for entry in entries:
+            recordings.append(self._record_one(entry))
+            if not isinstance(recordings[-1].verdict, Appended):
+                break
+        return recordings
+
+
+@breaks(Record.test_many_entries_are_recorded_at_once)
+class CutsLargeBatches(MemoryCommits):
+    async def record(self, entries):
+        return await super().record(entries[:128])

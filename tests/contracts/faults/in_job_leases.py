@@ -1,0 +1,112 @@
+"""Queues with one thing wrong about leases."""
+
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.contracts.job_leases import JobLeasesContract as Leases
+from gesta.contracts.job_settlements import SettleContract as Settle
+from gesta.job_queue import Drop
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(
+    Leases.test_a_job_whose_lease_ran_out_is_given_to_another_worker,
+    Leases.test_of_workers_that_race_for_a_dead_lease_one_gets_the_job,
+)
+class NeverTakesALeaseBack(MemoryJobQueue):
+    def _end_dead_leases(self):
+        pass
+
+
+@breaks(Leases.test_takes_are_counted_until_one_of_them_ends)
+class ForgetsEarlierTakes(MemoryJobQueue):
+    def _lease_out(self, row, token):
+        row.takes = min(row.takes, 1)
+        return super()._lease_out(row, token)
+
+
+@breaks(Leases.test_a_job_taken_over_keeps_the_time_since_when_it_was_available)
+class CountsTheLagFromTheTakeover(MemoryJobQueue):
+    def _enqueue(self, row):
+        row.available_ms = max(row.available_ms, self._runtime.now_ms())
+        super()._enqueue(row)
+
+
+@breaks(Leases.test_a_take_tells_when_the_lease_of_another_worker_ends)
+class TellsNothingOfOthersLeases(MemoryJobQueue):
+    def _next_due(self, token, flows):
+        leases, self._leases = self._leases, {}
+        moment = super()._next_due(token, flows)
+        self._leases = leases
+        return moment
+
+
+@breaks(Leases.test_an_extended_lease_keeps_all_jobs_of_its_token)
+class ExtendsInWordOnly(MemoryJobQueue):
+    async def extend(self, token, lease_seconds):
+        return token in self._leases
+
+
+@breaks(Leases.test_extending_one_token_does_not_extend_another)
+class ExtendsTheLeasesOfAll(MemoryJobQueue):
+    async def extend(self, token, lease_seconds):
+        for lease in self._leases.values():
+            lease.end_ms = self._lease_end(lease_seconds)
+        return token in self._leases
+
+
+@breaks(Leases.test_a_take_renews_the_earlier_leases_of_its_token)
+class RenewsNothingByTaking(MemoryJobQueue):
+    async def take(self, token, flows, lease_seconds, *, durable):
+        end_ms = self._leases[token].end_ms if token in self._leases else self._lease_end(lease_seconds)
+        answer = await super().take(token, flows, lease_seconds, durable=durable)
+        if token in self._leases:
+            self._leases[token].end_ms = end_ms
+        return answer
+
+
+@breaks(
+    Leases.test_a_lease_that_ran_out_cannot_be_extended_even_if_nobody_took_the_job,
+    Leases.test_a_lease_that_another_worker_took_over_cannot_be_extended,
+)
+class ExtendsWhatRanOut(MemoryJobQueue):
+    async def extend(self, token, lease_seconds):
+        if token in self._leases:
+            self._leases[token].end_ms = self._lease_end(lease_seconds)
+        return True
+
+
+@breaks(Leases.test_a_worker_that_froze_gets_its_own_job_back_only_by_taking_it_again)
+class RevivesTheLeaseOfAFrozenWorker(MemoryJobQueue):
+    async def take(self, token, flows, lease_seconds, *, durable):
+        if token in self._leases:
+            self._leases[token].end_ms = self._lease_end(lease_seconds)
+        return await super().take(token, flows, lease_seconds, durable=durable)
+
+
+@breaks(Leases.test_who_lost_the_lease_can_neither_ack_nor_release, Settle.test_only_the_holder_can_ack_or_release)
+class IgnoresTheToken(MemoryJobQueue):
+    def judge(self, settlement):
+        settled = super().judge(settlement)
+        return "done" if settled == "lost" else settled
+
+
+@breaks(Leases.test_an_ack_after_the_lease_counts_while_nobody_has_taken_the_job)
+class FencesByTheClock(MemoryJobQueue):
+    def judge(self, settlement):
+        self._end_dead_leases()
+        return super().judge(settlement)
+
+
+@breaks(Leases.test_a_job_under_a_dead_lease_cannot_be_dropped)
+class DropsUnderADeadLease(MemoryJobQueue):
+    def judge(self, settlement):
+        row = self._rows.get(settlement.job_id)
+        lease = self._leases.get(row.token or "") if row else None
+        dead = lease is not None and lease.end_ms <= self._runtime.now_ms()
+        return "done" if isinstance(settlement, Drop) and dead else super().judge(settlement)
+
+
+@breaks(Leases.test_a_job_that_was_given_back_by_a_dead_lease_cannot_be_dropped)
+class DropsWhateverHasNoToken(MemoryJobQueue):
+    def judge(self, settlement):
+        row = self._rows.get(settlement.job_id)
+        return "done" if isinstance(settlement, Drop) and row and row.token is None else super().judge(settlement)

@@ -1,0 +1,220 @@
+"""Queues with one thing wrong in putting, taking and settling."""
+
+from msgspec.structs import replace
+
+from gesta.adapters.memory.job_queue import MemoryJobQueue, _Row
+from gesta.contracts.commits import ProjectContract as Project
+from gesta.contracts.commits import RecordContract as Record
+from gesta.contracts.job_leases import JobLeasesContract as Leases
+from gesta.contracts.job_queue import PutContract as Put
+from gesta.contracts.job_queue import TakeContract as Take
+from gesta.contracts.job_settlements import SettleContract as Settle
+from gesta.job_queue import Ack, Drop, Release
+from gesta.runtime import Signal
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(Put.test_a_job_comes_out_as_it_was_put)
+class LosesTheKindOfAJob(MemoryJobQueue):
+    def put_one(self, job):
+        return super().put_one(replace(job, kind="execute"))
+
+
+@breaks(
+    Put.test_a_job_of_a_live_id_is_not_put_again,
+    Put.test_a_job_that_stands_twice_in_a_batch_is_put_once,
+    Put.test_of_puts_that_race_for_an_id_one_creates_the_job,
+    Put.test_a_job_that_somebody_holds_is_not_put_again,
+)
+class ReplacesLiveJobs(MemoryJobQueue):
+    def put_one(self, job):
+        self._enqueue(_Row(job, max(job.due_ms, self._runtime.now_ms())))
+        return True
+
+
+@breaks(Put.test_the_id_of_a_finished_job_may_be_put_again)
+class RemembersFinishedIds(MemoryJobQueue):
+    def __init__(self, runtime):
+        super().__init__(runtime)
+        self._seen = set()
+
+    def put_one(self, job):
+        if job.id in self._seen:
+            return False
+        self._seen.add(job.id)
+        return super().put_one(job)
+
+
+@breaks(Put.test_a_batch_may_be_large)
+class CutsLargeBatches(MemoryJobQueue):
+    async def put(self, jobs):
+        return await super().put(jobs[:128])
+
+
+@breaks(Put.test_an_empty_call_is_answered_with_nothing)
+class AnswersNobody(MemoryJobQueue):
+    async def put(self, jobs):
+        return await super().put(jobs) or [True]
+
+
+@breaks(Put.test_every_worker_that_waits_is_woken_by_a_put)
+class WakesTheFirstWorkerOnly(MemoryJobQueue):
+    async def ready(self, timeout_seconds):
+        signal = Signal(self._runtime) if self._queued._waiters else self._queued
+        await signal.wait(timeout_seconds)
+
+
+@breaks(
+    Put.test_a_put_before_the_wait_is_not_slept_through,
+    Settle.test_a_release_wakes_who_waits,
+    Project.test_a_projected_job_wakes_who_waits,
+    Record.test_a_recorded_release_wakes_who_waits,
+)
+class WakesNobody(MemoryJobQueue):
+    async def ready(self, timeout_seconds):
+        await Signal(self._runtime).wait(timeout_seconds)
+
+
+@breaks(Put.test_a_wait_ends_when_its_time_is_up)
+class WaitsForEver(MemoryJobQueue):
+    async def ready(self, timeout_seconds):
+        await super().ready(1_000_000)
+
+
+@breaks(Take.test_a_worker_gets_only_jobs_of_its_flows_and_no_more_than_it_has_slots)
+class IgnoresSlots(MemoryJobQueue):
+    def _due_rows(self, flow, free):
+        return super()._due_rows(flow, 1000)
+
+
+@breaks(
+    Take.test_a_job_that_somebody_holds_is_given_to_nobody_else,
+    Take.test_workers_that_race_never_get_the_same_job,
+    Leases.test_of_workers_that_race_for_a_dead_lease_one_gets_the_job,
+)
+class LeavesTakenJobsReady(MemoryJobQueue):
+    def _lease_out(self, row, token):
+        taken = super()._lease_out(row, token)
+        self._enqueue(row)
+        return taken
+
+
+@breaks(Take.test_a_delayed_job_is_given_out_when_it_is_due_and_not_before)
+class IgnoresTheDelay(MemoryJobQueue):
+    def put_one(self, job):
+        return super().put_one(replace(job, due_ms=0))
+
+
+@breaks(Take.test_a_job_that_was_due_at_once_is_available_since_it_was_put)
+class CountsTheLagFromBeforeThePut(MemoryJobQueue):
+    def put_one(self, job):
+        self._enqueue(_Row(job, job.due_ms))
+        return True
+
+
+@breaks(Take.test_a_take_tells_when_the_next_job_falls_due)
+class TellsNothingOfTheNextJob(MemoryJobQueue):
+    def _next_due(self, token, flows):
+        return None
+
+
+@breaks(Take.test_a_take_tells_that_nothing_falls_due)
+class AlwaysTellsOfANextJob(MemoryJobQueue):
+    def _next_due(self, token, flows):
+        return self._runtime.now_ms()
+
+
+@breaks(Take.test_the_most_urgent_job_goes_first)
+class TurnsPriorityRound(MemoryJobQueue):
+    def _enqueue(self, row):
+        row.job = replace(row.job, priority=11 - row.job.priority)
+        super()._enqueue(row)
+
+
+class _Reordering(MemoryJobQueue):
+    def _due_rows(self, flow, free):
+        rows = self.reordered(super()._due_rows(flow, 1000))
+        for row in rows[free:]:
+            self._enqueue(row)
+        return rows[:free]
+
+    def reordered(self, rows):
+        return rows
+
+
+@breaks(Take.test_among_equals_the_oldest_job_goes_first)
+class GivesOutTheNewestFirst(_Reordering):
+    def reordered(self, rows):
+        return rows[::-1]
+
+
+@breaks(Take.test_the_least_urgent_job_does_not_starve)
+class LetsTheUnurgentStarve(_Reordering):
+    def reordered(self, rows):
+        return sorted(rows, key=lambda row: row.job.priority)
+
+
+@breaks(Settle.test_an_acked_job_is_gone)
+class KeepsAckedJobs(MemoryJobQueue):
+    def settle_one(self, settlement):
+        return self.judge(settlement) if isinstance(settlement, Ack) else super().settle_one(settlement)
+
+
+@breaks(Settle.test_nobody_can_ack_a_job_that_nobody_holds)
+class LetsAnybodyAckAFreeJob(MemoryJobQueue):
+    def judge(self, settlement):
+        row = self._rows.get(settlement.job_id)
+        return "done" if row and row.token is None else super().judge(settlement)
+
+
+@breaks(Settle.test_a_released_job_comes_back_when_it_is_due_and_not_before)
+class ReleasesAtOnce(MemoryJobQueue):
+    def settle_one(self, settlement):
+        return super().settle_one(replace(settlement, due_ms=0) if isinstance(settlement, Release) else settlement)
+
+
+@breaks(Settle.test_a_released_job_bears_no_trace_of_earlier_takes)
+class CountsTakesThatEnded(MemoryJobQueue):
+    def settle_one(self, settlement):
+        takes = self._rows[settlement.job_id].takes
+        settled = super().settle_one(settlement)
+        self._rows[settlement.job_id].takes = takes
+        return settled
+
+
+@breaks(Settle.test_a_released_job_keeps_its_priority)
+class ReleasesWithThePriorityOfAll(MemoryJobQueue):
+    def settle_one(self, settlement):
+        row = self._rows[settlement.job_id]
+        row.job = replace(row.job, priority=5)
+        return super().settle_one(settlement)
+
+
+@breaks(Settle.test_a_job_that_nobody_holds_can_be_dropped)
+class DropsNothing(MemoryJobQueue):
+    def judge(self, settlement):
+        return "active" if isinstance(settlement, Drop) else super().judge(settlement)
+
+
+@breaks(Settle.test_a_job_that_somebody_holds_cannot_be_dropped, Settle.test_a_suspect_job_cannot_be_dropped)
+class DropsWhatSomebodyHolds(MemoryJobQueue):
+    def judge(self, settlement):
+        return "done" if isinstance(settlement, Drop) and settlement.job_id in self._rows else super().judge(settlement)
+
+
+@breaks(Settle.test_what_is_not_there_is_absent)
+class CallsTheAbsentLost(MemoryJobQueue):
+    def judge(self, settlement):
+        return super().judge(settlement) if settlement.job_id in self._rows else "lost"
+
+
+@breaks(Settle.test_each_settlement_has_its_own_answer)
+class GivesAllTheSameAnswer(MemoryJobQueue):
+    async def settle(self, settlements):
+        return (await super().settle(settlements))[:1] * len(settlements)
+
+
+@breaks(Settle.test_waiting_ready_and_held_jobs_are_found)
+class FindsOnlyJobsThatNobodyHolds(MemoryJobQueue):
+    async def find(self, job_ids):
+        return {job_id for job_id in await super().find(job_ids) if self._rows[job_id].token is None}

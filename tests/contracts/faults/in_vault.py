@@ -1,0 +1,50 @@
+"""Vaults with one thing wrong."""
+
+from msgspec.structs import replace
+
+from gesta.adapters.memory.vault import MemoryVault
+from gesta.contracts.vault import VaultContract as Vault
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(Vault.test_a_secret_comes_back_as_it_was_sealed)
+class CutsTheBoxAtItsFirstZero(MemoryVault):
+    def _put_one(self, box):
+        return super()._put_one(replace(box, box=box.box.partition(b"\0")[0]))
+
+
+@breaks(
+    Vault.test_a_version_once_written_never_changes,
+    Vault.test_of_two_boxes_for_a_version_in_one_batch_the_first_stays,
+    Vault.test_of_boxes_that_race_for_a_version_one_is_written,
+)
+class Overwrites(MemoryVault):
+    def _put_one(self, box):
+        self._boxes[box.tenant, box.name, box.version] = box
+        return True
+
+
+@breaks(Vault.test_versions_of_a_name_stand_side_by_side)
+class KeepsTheLastVersion(MemoryVault):
+    def _put_one(self, box):
+        self._boxes = {ref: other for ref, other in self._boxes.items() if ref[:2] != (box.tenant, box.name)}
+        return super()._put_one(box)
+
+
+@breaks(Vault.test_a_tenant_never_gets_the_secret_of_another)
+class IgnoresTheTenant(MemoryVault):
+    async def get(self, refs):
+        return {ref: box for ref, box in self._boxes.items() for _, *own in refs if list(ref[1:]) == own}
+
+
+@breaks(Vault.test_what_does_not_exist_is_left_out)
+class AnswersWithAll(MemoryVault):
+    async def get(self, refs):
+        return dict(self._boxes)
+
+
+@breaks(Vault.test_a_destroyed_version_is_gone_and_the_others_stay)
+class DestroysEveryVersion(MemoryVault):
+    async def delete(self, refs):
+        for _, name, _ in refs:
+            self._boxes = {ref: box for ref, box in self._boxes.items() if ref[1] != name}

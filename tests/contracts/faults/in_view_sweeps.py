@@ -1,0 +1,101 @@
+"""Stores of views that mislead the sweep."""
+
+from msgspec.structs import replace
+
+from gesta.adapters.memory.views import Key, MemoryViews
+from gesta.contracts.view_sweeps import DueViewsContract as Due
+from gesta.contracts.view_sweeps import StaleViewsContract as Stale
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(Due.test_a_request_is_due_from_its_moment_on_and_not_before)
+class IsOneLate(MemoryViews):
+    async def due(self, now_ms, limit):
+        return await super().due(now_ms - 1, limit)
+
+
+@breaks(Due.test_due_requests_come_earliest_first)
+class TellsTheLatestFirst(MemoryViews):
+    async def due(self, now_ms, limit):
+        found, next_at = await super().due(now_ms, limit)
+        return found[::-1], next_at
+
+
+@breaks(Due.test_no_more_are_told_than_asked_for)
+class IgnoresTheLimit(MemoryViews):
+    async def due(self, now_ms, limit):
+        return await super().due(now_ms, 1000)
+
+
+@breaks(Due.test_it_is_told_when_the_next_one_comes)
+class TellsNothingOfTheNext(MemoryViews):
+    async def due(self, now_ms, limit):
+        return (await super().due(now_ms, limit))[0], None
+
+
+@breaks(Due.test_a_request_that_needs_no_look_is_never_due)
+class LooksAtEverybody(MemoryViews):
+    def _schedule(self, key, sweep_at_ms):
+        super()._schedule(key, sweep_at_ms or 0)
+
+
+@breaks(Due.test_a_change_of_the_request_moves_its_moment)
+class KeepsTheFirstMoment(MemoryViews):
+    def _schedule(self, key, sweep_at_ms):
+        super()._schedule(key, self._sweep_at.get(key, sweep_at_ms))
+
+
+@breaks(Due.test_a_postponed_request_is_due_again_at_the_later_moment, Due.test_a_request_may_be_postponed_for_good)
+class PostponesNothing(MemoryViews):
+    async def postpone(self, looked_at, sweep_at_ms):
+        pass
+
+
+@breaks(Due.test_a_request_that_has_changed_since_is_not_postponed)
+class PostponesWhatHasChanged(MemoryViews):
+    async def postpone(self, looked_at, sweep_at_ms):
+        now = [self._rows[state.flow, state.tenant, state.id].state for state in looked_at]
+        await super().postpone(now, sweep_at_ms)
+
+
+@breaks(Due.test_a_postponed_request_that_changes_is_due_by_its_own_moment)
+class PostponesForEver(MemoryViews):
+    def __init__(self, runtime):
+        super().__init__(runtime)
+        self._scheduled = set[Key]()
+
+    def _schedule(self, key, sweep_at_ms):
+        super()._schedule(key, None if key in self._scheduled else sweep_at_ms)
+        self._scheduled.add(key)
+
+
+@breaks(Stale.test_a_request_that_has_wanted_a_job_for_long_is_stale)
+class SeesQueuedRequestsOnly(MemoryViews):
+    async def stale(self, before_ms, after_id, limit):
+        return [view for view in await super().stale(before_ms, after_id, limit) if view.state.status == "queued"]
+
+
+@breaks(Stale.test_a_request_that_changed_lately_is_not_stale)
+class IgnoresTheLastChange(MemoryViews):
+    def _replace(self, view):
+        super()._replace(replace(view, state=replace(view.state, updated_at=0)))
+
+
+@breaks(Stale.test_a_request_whose_job_was_due_lately_is_not_stale)
+class IgnoresWhenTheJobWasDue(MemoryViews):
+    def _replace(self, view):
+        super()._replace(replace(view, state=replace(view.state, due_at=None)))
+
+
+@breaks(Stale.test_a_request_that_wants_no_job_is_not_stale, Stale.test_a_request_that_came_to_its_end_is_no_longer_stale)
+class ThinksThatEverybodyWantsAJob(MemoryViews):
+    async def stale(self, before_ms, after_id, limit):
+        return [row for row in self._rows.values() if row.state.updated_at < before_ms][:limit]
+
+
+@breaks(Stale.test_small_pages_go_through_all)
+class ChoosesAfterItHasCutThePage(MemoryViews):
+    async def stale(self, before_ms, after_id, limit):
+        rows = sorted(self._rows.values(), key=lambda row: row.state.id)
+        page = [row for row in rows if row.state.id > after_id][:limit]
+        return [row for row in page if (row.state.due_at or 0) < before_ms]

@@ -1,0 +1,177 @@
+"""Stores of views with one thing wrong in writing, reading, checkpoints and roles."""
+
+from msgspec.structs import replace
+
+from gesta.adapters.memory.views import MemoryViews
+from gesta.contracts.checkpoints import CheckpointContract as Checkpoint
+from gesta.contracts.checkpoints import RoleContract as Role
+from gesta.contracts.commits import ProjectContract as Project
+from gesta.contracts.views import ViewsContract as Views
+from gesta.views import Filter, View
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(Views.test_a_view_is_read_as_it_was_saved)
+class LosesTheReason(MemoryViews):
+    def _replace(self, view):
+        super()._replace(View(replace(view.state, reason=""), view.payload))
+
+
+@breaks(Views.test_a_newer_view_replaces_the_older)
+class KeepsTheFirstView(MemoryViews):
+    def _replace(self, view):
+        if (view.state.flow, view.state.tenant, view.state.id) not in self._rows:
+            super()._replace(view)
+
+
+@breaks(Views.test_an_older_view_never_replaces_a_newer)
+class KeepsTheLastView(MemoryViews):
+    def _replace(self, view):
+        super()._replace(view)
+        self._rows[view.state.flow, view.state.tenant, view.state.id] = view
+
+
+@breaks(Views.test_many_views_are_saved_and_read_at_once)
+class CutsLargeBatches(MemoryViews):
+    def save_all(self, views, parked, move):
+        return super().save_all(views[:128], parked, move)
+
+
+@breaks(Views.test_a_view_is_shown_to_its_own_tenant_only, Views.test_one_id_under_two_tenants_makes_two_views)
+class ShowsTheViewsOfOtherTenants(MemoryViews):
+    async def get(self, keys):
+        return {
+            row.state.id: row
+            for row in reversed(self._rows.values())
+            for flow, _, id_ in keys
+            if (row.state.flow, row.state.id) == (flow, id_)
+        }
+
+
+@breaks(Views.test_a_view_is_shown_under_its_own_flow_only)
+class IgnoresTheFlow(MemoryViews):
+    async def get(self, keys):
+        return {row.state.id: row for row in self._rows.values() for _, *own in keys if [row.state.tenant, row.state.id] == own}
+
+
+@breaks(Views.test_the_newest_requests_of_a_tenant_are_listed_first)
+class ListsTheOldestFirst(MemoryViews):
+    async def find(self, chosen):
+        return (await super().find(chosen))[::-1]
+
+
+@breaks(Views.test_a_listing_is_narrowed_by_flow_and_status)
+class NarrowsNoListing(MemoryViews):
+    async def find(self, chosen):
+        return await super().find(Filter(chosen.tenant))
+
+
+@breaks(Views.test_a_listing_is_continued_before_the_last_id)
+class StartsEveryListingAnew(MemoryViews):
+    async def find(self, chosen):
+        return await super().find(replace(chosen, before_id=None))
+
+
+@breaks(Views.test_requests_are_counted_by_flow_and_status)
+class CountsTheRequestsOfAll(MemoryViews):
+    async def counts(self, tenant=None):
+        return await super().counts()
+
+
+@breaks(Views.test_a_status_that_nobody_is_in_any_more_is_not_counted)
+class CountsNobody(MemoryViews):
+    async def counts(self, tenant=None):
+        return dict(self._counts[tenant])
+
+
+@breaks(Views.test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all)
+class ShowsWhatOtherTenantsParked(MemoryViews):
+    async def parked(self, tenant, limit):
+        return await super().parked(None, limit)
+
+
+@breaks(Views.test_what_is_parked_twice_is_one_entry)
+class ParksTwice(MemoryViews):
+    async def parked(self, tenant, limit):
+        return (await super().parked(tenant, limit)) * 2
+
+
+@breaks(Checkpoint.test_a_checkpoint_starts_at_0)
+class StartsBeforeTheStart(MemoryViews):
+    async def checkpoint(self, name):
+        return self._checkpoints.get(name, -1)
+
+
+@breaks(Checkpoint.test_views_and_checkpoint_move_together)
+class MovesNoCheckpoint(MemoryViews):
+    def save_all(self, views, parked, move):
+        return super().save_all(views, parked, None)
+
+
+@breaks(Checkpoint.test_who_does_not_know_the_checkpoint_writes_nothing)
+class WritesBeforeItChecks(MemoryViews):
+    def save_all(self, views, parked, move):
+        super().save_all(views, parked, None)
+        return super().save_all([], [], move)
+
+
+@breaks(Checkpoint.test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody)
+class AcceptsAnyFirstMove(MemoryViews):
+    def save_all(self, views, parked, move):
+        self._checkpoints.setdefault(move.name, move.before)
+        return super().save_all(views, parked, move)
+
+
+@breaks(
+    Checkpoint.test_of_projectors_that_race_one_moves_the_checkpoint, Project.test_a_projector_that_was_overtaken_writes_nothing
+)
+class MovesTheCheckpointWithoutComparing(MemoryViews):
+    def save_all(self, views, parked, move):
+        return super().save_all(views, parked, replace(move, before=self._checkpoints.get(move.name, 0)))
+
+
+@breaks(Checkpoint.test_checkpoints_of_two_names_know_nothing_of_each_other)
+class HasOneCheckpointForAll(MemoryViews):
+    def save_all(self, views, parked, move):
+        return super().save_all(views, parked, replace(move, name="all"))
+
+
+@breaks(Checkpoint.test_clearing_forgets_views_and_checkpoints, Checkpoint.test_a_cleared_view_may_be_saved_again)
+class ClearsNothing(MemoryViews):
+    async def clear(self):
+        pass
+
+
+@breaks(Checkpoint.test_clearing_keeps_parked_jobs_which_no_rebuild_would_meet_again)
+class ForgetsParkedJobs(MemoryViews):
+    async def clear(self):
+        await super().clear()
+        self._parked.clear()
+
+
+@breaks(Checkpoint.test_clearing_remembers_how_far_jobs_had_been_put)
+class ForgetsHowFarJobsHadBeenPut(MemoryViews):
+    async def clear(self):
+        self._forget()
+
+
+@breaks(
+    Role.test_a_role_has_one_owner_until_its_lease_runs_out,
+    Role.test_of_owners_that_race_for_a_role_one_gets_it,
+)
+class GivesARoleToEverybody(MemoryViews):
+    async def claim(self, name, owner, lease_seconds):
+        return True
+
+
+@breaks(Role.test_the_owner_of_a_role_renews_its_lease, Role.test_a_role_can_be_given_up_by_a_lease_of_no_length)
+class NeverChangesTheEndOfARole(MemoryViews):
+    async def claim(self, name, owner, lease_seconds):
+        holder, end_ms = self._roles.get(name, ("", 0))
+        return True if holder == owner and end_ms > self._runtime.now_ms() else await super().claim(name, owner, lease_seconds)
+
+
+@breaks(Role.test_two_roles_know_nothing_of_each_other)
+class HasOneRoleForAll(MemoryViews):
+    async def claim(self, name, owner, lease_seconds):
+        return await super().claim("all", owner, lease_seconds)

@@ -1,0 +1,57 @@
+"""How a fault is planted: a memory port with one thing wrong, and the promises that this must break."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gesta.adapters.memory.commits import MemoryCommits
+from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.harness import Harness
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.adapters.memory.vault import MemoryVault
+from gesta.adapters.memory.views import MemoryViews
+
+Promise = Callable[..., Awaitable[None]]
+KindT = TypeVar("KindT", bound=type)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A class with one thing wrong: a port, the commits over the ports, or the whole store."""
+
+    kind: type[Any]
+    promises: tuple[Promise, ...]
+
+    def harness(self) -> Harness:
+        folder = Path()
+        if issubclass(self.kind, Harness):
+            return self.kind(folder)
+        harness = Harness(folder)
+        database, runtime = harness.database, harness.runtime
+        if issubclass(self.kind, MemoryEventStore):
+            database.events = self.kind(runtime)
+        elif issubclass(self.kind, MemoryJobQueue):
+            database.queue = self.kind(runtime)
+        elif issubclass(self.kind, MemoryViews):
+            database.views = self.kind(runtime)
+        elif issubclass(self.kind, MemoryVault):
+            database.vault = self.kind()
+        commits = self.kind if issubclass(self.kind, MemoryCommits) else MemoryCommits
+        database.commits = commits(database.events, database.queue, database.views)
+        return harness
+
+
+FAULTS: list[Fault] = []
+
+
+def breaks(*promises: Promise) -> Callable[[KindT], KindT]:
+    """Register a faulty class together with the promises it cannot keep."""
+
+    def plant(kind: KindT) -> KindT:
+        FAULTS.append(Fault(kind, promises))
+        return kind
+
+    return plant

@@ -1,0 +1,155 @@
+"""Random calls to two stores at once, which must answer the same. The ends of leases and delays are hit exactly now and then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from gesta.commits import Entry, Recording
+from gesta.contracts.harness import CommitsHarness
+from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.event_store import Append, Appended
+from gesta.job_queue import Ack, Drop, Release, Settlement
+from gesta.views import Filter, Move, View
+
+LEASE_SECONDS = 10.0
+STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)
+TOKENS = ("A", "B", "C")
+TENANTS = ("one", "two")
+STATUSES = ("queued", "queued", "unknown", "sent", "failed")
+
+
+class Walk:
+    """A few streams, jobs and requests, and calls that meet each other on them."""
+
+    def __init__(self, seed: int, reference: CommitsHarness, store: CommitsHarness) -> None:
+        self._reference, self._store = reference, store
+        self._dice = random.Random(seed)
+        self._flows = [fresh_name() for _ in range(2)]
+        self._jobs = [fresh_job(self._dice.choice(self._flows), priority=self._dice.randint(1, 10)) for _ in range(6)]
+        self._streams = [fresh_name() for _ in range(4)]
+        self._keys = [fresh_claim().name for _ in range(3)]
+        self._requests = [fresh_view(tenant=self._dice.choice(TENANTS)) for _ in range(5)]
+        self._appends: list[Append] = []
+
+    async def go(self, steps: int) -> None:
+        calls = [self.put, self.take, self.take, self.extend, self.settle, self.append, self.append, self.record, self.record,
+                 self.project, self.project, self.sweep, self.look]  # fmt: skip
+        for _ in range(steps):
+            step_ms = self._dice.choice(STEPS_MS)
+            for harness in (self._reference, self._store):
+                harness.runtime.advance(step_ms / 1000)
+            await self._dice.choice(calls)()
+
+    async def _same(
+        self, call: Callable[[CommitsHarness], Awaitable[Any]], told: Callable[[Any], Any] = lambda answer: answer
+    ) -> None:
+        expected, answer = told(await call(self._reference)), told(await call(self._store))
+        assert answer == expected
+
+    async def put(self) -> None:
+        job = replace(self._dice.choice(self._jobs), due_ms=self._now_ms() + self._dice.choice((0, 0, 1000, 20_000)))
+        await self._same(lambda harness: harness.queue.put([job]))
+
+    async def take(self) -> None:
+        # All or nothing: which of several jobs with the same score goes first is nobody's promise.
+        token, free = self._dice.choice(TOKENS), {flow: self._dice.choice((0, 100)) for flow in self._flows}
+        await self._same(
+            lambda harness: harness.queue.take(token, free, LEASE_SECONDS, durable=False),
+            lambda answer: sorted((one.job.id, one.token, one.takes, one.job.suspect, one.available_ms) for one in answer[0]),
+        )
+
+    async def extend(self) -> None:
+        token = self._dice.choice(TOKENS)
+        await self._same(lambda harness: harness.queue.extend(token, LEASE_SECONDS))
+
+    async def settle(self) -> None:
+        settlements = [self._settlement() for _ in range(self._dice.randint(1, 3))]
+        await self._same(lambda harness: harness.queue.settle(settlements))
+
+    async def append(self) -> None:
+        appends = [self._append() for _ in range(self._dice.randint(1, 3))]
+        await self._same(lambda harness: harness.events.append(appends))
+
+    async def record(self) -> None:
+        entries = [self._entry() for _ in range(self._dice.randint(1, 3))]
+        await self._same(lambda harness: harness.commits.record(entries), lambda answer: [_told(one) for one in answer])
+
+    async def project(self) -> None:
+        views = {view.state.id: view for view in (self._view() for _ in range(self._dice.randint(0, 3)))}
+        before = await self._reference.views.checkpoint("walk") + self._dice.choice((0, 0, 0, 1))
+        jobs = self._dice.sample(self._jobs, k=2)
+        await self._same(lambda harness: harness.commits.project([*views.values()], jobs, [], Move("walk", before, before + 5)))
+
+    async def sweep(self) -> None:
+        now_ms, limit = self._now_ms(), self._dice.randint(1, 6)
+        await self._same(
+            lambda harness: harness.views.due(now_ms, 100),
+            lambda answer: (sorted(view.state.id for view in answer[0]), answer[1]),
+        )
+        await self._same(lambda harness: _all_stale(harness, now_ms - 500, limit))
+        looked_at = replace(self._dice.choice(self._requests).state, version=self._dice.randint(1, 9))
+        later = self._dice.choice((None, now_ms + 700))
+        await self._same(lambda harness: harness.views.postpone([looked_at], later))
+
+    async def look(self) -> None:
+        chosen = Filter(
+            self._dice.choice(TENANTS),
+            flow=self._dice.choice((None, "contract.flow", "other.flow")),
+            status=self._dice.choice((None, "queued")),
+            before_id=self._dice.choice((None, self._requests[2].state.id)),
+            limit=self._dice.randint(1, 5),
+        )
+        await self._same(lambda harness: harness.views.find(chosen))
+        await self._same(lambda harness: harness.views.counts(chosen.tenant))
+        await self._same(lambda harness: harness.views.get([key_of(view) for view in self._requests]))
+        await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
+        await self._same(
+            lambda harness: harness.events.follow(0, 1000),
+            lambda answer: [(event.stream, event.version, event.id) for event in answer],
+        )
+
+    def _now_ms(self) -> int:
+        return self._reference.runtime.now_ms()
+
+    def _append(self) -> Append:
+        if self._appends and self._dice.random() < 0.3:
+            return self._dice.choice(self._appends)
+        claim = fresh_claim(self._dice.choice(self._keys)) if self._dice.random() < 0.2 else None
+        append = fresh_append(self._dice.choice(self._streams), self._dice.randint(0, 4), self._dice.randint(1, 2), claim)
+        self._appends.append(append)
+        return append
+
+    def _settlement(self) -> Settlement:
+        job_id, token = self._dice.choice(self._jobs).id, self._dice.choice(TOKENS)
+        release = Release(job_id, token, self._now_ms() + self._dice.choice((0, 500, 5000)))
+        return self._dice.choice((Ack(job_id, token), Ack(job_id, token), release, Drop(job_id)))
+
+    def _entry(self) -> Entry:
+        append = self._append() if self._dice.random() < 0.7 else None
+        return Entry(append, self._settlement() if self._dice.random() < 0.7 else None)
+
+    def _view(self) -> View:
+        view, now_ms, dice = self._dice.choice(self._requests), self._now_ms(), self._dice
+        state = replace(
+            view.state, version=dice.randint(1, 9), status=dice.choice(STATUSES), updated_at=now_ms - dice.choice((0, 1000, 100_000)),
+            due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)), expires_at=dice.choice((None, now_ms, now_ms + 3000)),
+            policy=dice.choice(("park", "ask", "same_key")),
+        )  # fmt: skip
+        return View(state, view.payload)
+
+
+def _told(recording: Recording) -> object:
+    """What a recording tells: where the events were refused, nothing is promised about `settled` but that it is not done."""
+    refused = recording.verdict is not None and not isinstance(recording.verdict, Appended)
+    return (recording.verdict, recording.settled == "done") if refused else recording
+
+
+async def _all_stale(harness: CommitsHarness, before_ms: int, limit: int) -> list[View]:
+    found: list[View] = []
+    while page := await harness.views.stale(before_ms, found[-1].state.id if found else "", limit):
+        found += page
+    return found

@@ -1,0 +1,13 @@
+from gesta.adapters.memory.harness import Harness as Reference
+from gesta.contracts.suite import Contract
+from tests.contracts.random_walk import Walk
+
+
+class TestRandomWalk(Contract):
+    needs = frozenset({"commits"})
+
+    async def test_a_store_answers_as_the_memory_stores_do(self, harness, seed, tmp_path):
+        reference = Reference(tmp_path)
+        await reference.open()
+        await Walk(seed, reference, harness).go(steps=120)
+        await reference.close()

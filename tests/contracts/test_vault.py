@@ -1,0 +1,7 @@
+from gesta.contracts.vault import VaultAfterRestartContract, VaultContract
+
+
+class TestVault(VaultContract): ...
+
+
+class TestVaultAfterRestart(VaultAfterRestartContract): ...

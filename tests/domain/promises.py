@@ -1,0 +1,280 @@
+"""What must hold at every step of every life, each promise with the words it is reported by. The checker keeps its own books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from math import ceil
+
+import msgspec
+
+from gesta.domain.codec import decode_meta, encode, event_types
+from gesta.domain.commands import (
+    Cancel,
+    Command,
+    Expire,
+    Lose,
+    Purge,
+    Reconciled,
+    Record,
+    Redrive,
+    Refused,
+    Resolve,
+    Rules,
+    Start,
+)
+from gesta.domain.events import EVENTS, AttemptFailed, Event, Failed, OutcomeResolved, SentLate, Updated
+from gesta.domain.fold import evolve, fold
+from gesta.domain.ids import idempotency_key
+from gesta.domain.notification import decide
+from gesta.domain.operation import State
+from gesta.domain.outcome import Done, Rejected, Retry, Unknown
+from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
+from tests.domain.moves import Life
+from tests.domain.story import FLOW, T0, Story, meta
+
+GIVEN_UP = ("failed", "expired", "cancelled")
+
+
+class Broken(AssertionError):
+    """A promise does not hold."""
+
+
+class Step(msgspec.Struct):
+    """One command and what came of it."""
+
+    rules: Rules
+    before: State
+    command: Command
+    events: list[Event]
+    after: State
+    now: int
+    #: By the checker's own books, before the command: an ended attempt of this intent may have had its effect.
+    doubt: bool
+    #: By the checker's own books: nothing of this intent can have been attempted before this.
+    opened_at: int
+
+    @property
+    def retry_after_ms(self) -> int:
+        """How long the provider asked us to wait."""
+        outcome = getattr(self.command, "outcome", None)
+        wait_seconds = outcome.after_seconds if isinstance(outcome, Retry | Unknown) else 0.0
+        return ceil(min(wait_seconds, LONGEST_WAIT_SECONDS) * 1000)
+
+
+def success(step: Step) -> Iterator[tuple[str, bool]]:
+    before, command, after = step.before, step.command, step.after
+    done = isinstance(command, Record | Reconciled) and isinstance(command.outcome, Done)
+    yield "sent is final: no command after it yields an event", before.status != "sent" or not step.events
+    yield "evidence of success always ends in sent", not done or after.status == "sent"
+    if done:
+        late = [type(event) for event in step.events] == [SentLate]
+        yield "success after giving up is recorded as late", late or before.status not in GIVEN_UP
+        yield "success after giving up is the only late one", not late or before.status in GIVEN_UP
+        yield "a second success yields no event", decide(after, command, step.rules) == []
+    evidence = done or (isinstance(command, Resolve) and command.result == "executed")
+    yield "nothing but evidence leads to sent", after.status != "sent" or before.status == "sent" or evidence
+
+
+def attempts(step: Step) -> Iterator[tuple[str, bool]]:
+    before, command, after = step.before, step.command, step.after
+    yield "attempts never decrease", after.attempts >= before.attempts
+    if isinstance(command, Record) and not isinstance(command.outcome, Done):
+        stale = command.attempt <= before.attempts or command.intent != before.intent
+        yield "a stale attempt's failure changes nothing", not stale or not step.events
+    if isinstance(command, Start) and step.events:
+        yield (
+            "only an open operation is started",
+            before.wants == "execute" and before.started is None and not before.cancel_requested,
+        )
+        yield "the started attempt is the next one", after.started == before.attempts + 1
+    if isinstance(command, Lose) and step.events:
+        yield "a lost attempt is counted as one and in doubt", after.attempts == before.attempts + 1 and after.status == "unknown"
+        yield "nothing is lost before it was due", before.started is not None or (before.due_at or 0) <= step.now
+
+
+def keys(step: Step) -> Iterator[tuple[str, bool]]:
+    before, command, after = step.before, step.command, step.after
+    same = _key(before) == _key(after)
+    yield "the key changes by a redrive with a new intent only", same or isinstance(command, Redrive)
+    yield "a new intent is the next number", same or after.intent == before.intent + 1
+    if isinstance(command, Redrive) and not same:
+        yield "no new intent while in doubt unless forced", command.again or not step.doubt
+    if isinstance(command, Redrive) and same and step.events:
+        yield "the same intent is redriven only under a key that protects", step.rules.on_unknown == "same_key"
+    window = step.rules.key_protects_seconds
+    if window is not None and step.events and after.in_doubt and after.wants == "execute":
+        yield "nothing in doubt is sent when the key is forgotten", (after.due_at or 0) <= step.opened_at + window * 1000
+
+
+def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
+    before, command, after = step.before, step.command, step.after
+    yield "doubt is remembered until it is resolved", after.in_doubt == doubt_after
+    yield "unknown means in doubt", after.status != "unknown" or after.in_doubt
+    yield "nothing in doubt expires or is cancelled", after.status not in ("expired", "cancelled") or not doubt_after
+    told = (isinstance(command, Record) and isinstance(command.outcome, Rejected)) or isinstance(command, Reconciled | Resolve)
+    if before.status == "unknown" and after.status in GIVEN_UP:
+        yield "unknown never fails or expires by itself", told
+    journalled = before.started is not None and after.status in ("expired", "cancelled")
+    yield (
+        "a journalled attempt without an end is neither expired nor cancelled",
+        not journalled or isinstance(command, Record | Reconciled),
+    )
+    yield "parked is never asked or resent", not (after.status == "unknown" and after.policy == "park") or after.due_at is None
+
+
+def endings(step: Step) -> Iterator[tuple[str, bool]]:
+    before, command, after, retry = step.before, step.command, step.after, step.rules.retry
+    kinds = [type(event) for event in step.events]
+    ended = isinstance(command, Record | Lose | Reconciled | Resolve) and bool(step.events)
+    if before.cancel_requested and ended:
+        yield "what was called back is not tried again", after.wants != "execute"
+    if before.expires_at is not None and ended and not isinstance(command, Resolve) and after.wants == "execute":
+        yield "nothing is planned beyond its time to live", (after.due_at or 0) < before.expires_at
+    if isinstance(command, Expire) and after.status == "expired" and before.status != "expired":
+        yield "nothing expires early", before.expires_at is not None and step.now >= before.expires_at
+    live = isinstance(command, Record) and isinstance(command.outcome, Retry) and bool(step.events)
+    if isinstance(command, Record) and live and not step.doubt:
+        remain = command.attempt - before.attempts_before < retry.attempts and retry.elapsed_seconds is None
+        free = before.expires_at is None and not before.cancel_requested
+        yield "a retry while attempts remain is AttemptFailed and not Failed", not (remain and free) or kinds == [AttemptFailed]
+        spent = command.attempt - before.attempts_before >= retry.attempts
+        yield "a spent budget ends it", not spent or after.is_terminal
+    if kinds == [Failed]:
+        yield "a single Failed is the provider's refusal", isinstance(command, Record) and isinstance(command.outcome, Rejected)
+    left = before.is_terminal and not after.is_terminal
+    unknown = isinstance(command, Record) and isinstance(command.outcome, Unknown)
+    yield "only a redrive or a late doubt leads out of an ending", not left or isinstance(command, Redrive) or unknown
+    yield "a late doubt is never resent", not (left and unknown) or after.wants != "execute"
+
+
+def liveness(step: Step) -> Iterator[tuple[str, bool]]:
+    command, after, rules = step.command, step.after, step.rules
+    parked = after.status == "unknown" and after.due_at is None
+    yield "what is neither over nor parked wants a job", after.is_terminal or parked or after.wants is not None
+    yield "what is parked says why", not parked or bool(after.reason)
+    if parked and after.started is None:
+        yield "a person can resolve what is parked", bool(decide(after, Resolve("executed", "ann", "seen"), rules))
+    if after.wants is not None and after.is_far:
+        yield "what is due far away is found by the sweep", after.sweep_at is not None and after.sweep_at <= (after.due_at or 0)
+    if after.status == "queued" and after.expires_at is not None:
+        yield "what can expire is found by the sweep", after.sweep_at is not None and after.sweep_at <= after.expires_at
+    if isinstance(command, Record) and isinstance(command.outcome, Unknown) and step.events:
+        yield "under ask the provider is asked", rules.on_unknown != "ask" or after.wants == "reconcile"
+        yield "under same_key it is resent while it may be", not _may_be_resent(step, command) or after.wants == "execute"
+    if step.events and after.wants is not None and isinstance(command, Record | Reconciled):
+        yield "nothing is due before Retry-After", (after.due_at or 0) >= step.now + step.retry_after_ms
+    yield (
+        "a terminal request waits for nothing",
+        not after.is_terminal or (after.wants, after.sweep_at, after.due_at) == (None,) * 3,
+    )
+
+
+def _may_be_resent(step: Step, command: Record) -> bool:
+    before, rules = step.before, step.rules
+    bounded = rules.retry.elapsed_seconds is not None or rules.key_protects_seconds is not None or before.expires_at is not None
+    given_up = before.is_terminal or before.cancel_requested
+    budget = command.attempt - before.attempts_before < rules.retry.attempts
+    return rules.on_unknown == "same_key" and budget and not bounded and not given_up
+
+
+def openings(before: State, event: Event, after: State) -> Iterator[tuple[str, bool]]:
+    """Of each single event."""
+    yield "version counts events", after.version == before.version + 1
+    reopened = after.status == "queued" and before.status != "queued"
+    asks = after.wants == "reconcile" and before.wants != "reconcile"
+    yield "each opening is a dispatch of its own", not (reopened or asks) or after.dispatch_version == after.version
+    hurried = isinstance(event, Updated) and event.change == "retry"
+    moved = after.dispatch_version != before.dispatch_version
+    yield "nothing but an opening is dispatched", not moved or reopened or hurried or after.wants == "reconcile"
+
+
+def check_life(life: Life) -> Story:
+    """Live it, or raise Broken with the promise that did not hold."""
+    deliver_at = None if life.deliver_in_ms is None else T0 + life.deliver_in_ms
+    story = Story(life.rules, deliver_at=deliver_at, ttl_ms=life.ttl_ms)
+    doubt, opened_at = False, max(T0, deliver_at or 0)
+    for move in life.steps:
+        story.now += move.wait_ms
+        before, count, command = story.state, len(story.history), move.command(story.state, story.now)
+        if not _is_repeatable(before, command, life.rules):
+            raise Broken("the same command gives the same events")
+        try:
+            events = story.tell(command)
+        except Refused:
+            _raise_first([("a refusal changes nothing", (story.state, len(story.history)) == (before, count))], move, before)
+            continue
+        step = Step(life.rules, before, command, events, story.state, story.now, doubt, opened_at)
+        doubt, opened_at = _books(step)
+        told = (success(step), attempts(step), keys(step), doubts(step, doubt_after=doubt), endings(step), liveness(step))
+        _raise_first(chain(*told), command, before)
+        state = before
+        for event, meta_of in story.history[count:]:
+            following = evolve(state, event, meta_of)
+            _raise_first(openings(state, event, following), command, state)
+            state = following
+    _check_history(story)
+    return story
+
+
+def _books(step: Step) -> tuple[bool, int]:
+    """Doubt and opening by the commands alone, so that the fold's own flags are held against something."""
+    command, events = step.command, step.events
+    doubt, opened_at = step.doubt, step.opened_at
+    if step.after.status == "sent" or any(isinstance(event, OutcomeResolved) for event in events):
+        doubt = False
+    elif _leaves_doubt(step):
+        doubt = doubt or bool(events)
+    elif isinstance(command, Redrive) and _key(step.before) != _key(step.after):
+        doubt = False
+    if events and not doubt and not isinstance(command, Cancel | Purge):
+        # Whatever ran before has ended without an effect: only what begins from now on can have one.
+        opened_at = max(step.now, step.after.due_at or 0)
+    return doubt, opened_at
+
+
+def _leaves_doubt(step: Step) -> bool:
+    command = step.command
+    if isinstance(command, Record):
+        return isinstance(command.outcome, Unknown)
+    return isinstance(command, Lose) or (isinstance(command, Expire) and step.before.started is not None)
+
+
+def _key(state: State) -> str:
+    return idempotency_key(state.tenant, state.id, state.operation, state.intent)
+
+
+def _is_repeatable(state: State, command: Command, rules: Rules) -> bool:
+    try:
+        return decide(state, command, rules) == decide(state, command, rules)
+    except Refused:
+        return True
+
+
+def _raise_first(promises: Iterator[tuple[str, bool]] | list[tuple[str, bool]], command: object, before: State) -> None:
+    for promise, holds in promises:
+        if not holds:
+            raise Broken(f"{promise}: {command} on {before}")
+
+
+def _check_history(story: Story) -> None:
+    """The events alone, also after a trip through their stored bytes, tell the same state."""
+    types = event_types(FLOW)
+    stored = [(types.name_of[type(event)], encode(event), encode(told)) for event, told in story.history]
+    read = [(types.decode(name, data), decode_meta(told)) for name, data, told in stored]
+    known = all(type(event) in EVENTS for event, _ in story.history)
+    _raise_first(
+        [
+            ("only known events are emitted", known),
+            ("the fold of all events is the state", fold(story.history) == story.state),
+            ("what is stored and read again is the same", read == story.history and fold(read) == story.state),
+            ("version is the number of events", story.state.version == len(story.history)),
+            ("an unknown event only counts", _counts_only(story.state)),
+        ],
+        None,
+        story.state,
+    )
+
+
+def _counts_only(state: State) -> bool:
+    return evolve(state, None, meta(state.updated_at + 1)) == msgspec.structs.replace(state, version=state.version + 1)

@@ -1,0 +1,322 @@
+"""notification.webhook: one signed POST for each attempt, and what its answer means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks import Webhook
+
+from gesta.config import TenantConfig
+from gesta.domain.commands import Record
+from gesta.domain.events import Failed, OutcomeUnknown
+from gesta.domain.ids import idempotency_key
+from gesta.domain.notification import decide
+from gesta.domain.operation import State
+from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.errors import BadFlow
+from gesta.flows import webhook
+from gesta.flows.flow import Attempt, Flow
+from gesta.outbound_http import AttemptEnded, Http
+from gesta.runtime import Ids, ManualRuntime
+from gesta.sandbox import Effect
+from gesta.sandbox.transport import SandboxTransport
+from gesta.validation import decode_fields
+
+URL = "https://hooks.shop.example/gesta"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OLD = "whsec_" + "A" * 32
+
+
+@dataclass
+class StoredConfig:
+    """A double of a tenant's config."""
+
+    endpoints: dict[str, webhook.Endpoint] = field(default_factory=dict)
+    clear: list[str] = field(default_factory=lambda: [SECRET])
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def get(self, kind: str, code: str) -> Any:
+        assert kind == "webhook.endpoint"
+        return SimpleNamespace(kind=kind, code=code, body=self.endpoints[code]) if code in self.endpoints else None
+
+    async def secrets(self, kind: str, code: str, name: str) -> list[str]:
+        assert (kind, name, code in self.endpoints) == ("webhook.endpoint", "secret", True)
+        return self.clear
+
+    async def disable(self, kind: str, code: str, reason: str) -> None:
+        if code in self.endpoints:
+            self.endpoints[code] = webhook.Endpoint(self.endpoints[code].url, "", disabled=True, disabled_reason=reason)
+
+    def reference(self, text: str) -> str:
+        return self.environment[text.removeprefix("env:")]
+
+
+class Road:
+    """The executor with its surroundings: doubles of receiver and config, a clock that stands still."""
+
+    def __init__(self, flow: Flow | None = None, config: StoredConfig | None = None) -> None:
+        self.runtime = ManualRuntime()
+        self.transport = SandboxTransport(self.runtime)
+        self.receiver = self.transport.sandbox.webhook
+        self.receiver.secrets = [SECRET]
+        self.config = config or StoredConfig()
+        self.flow = flow or webhook.flow(URL, SECRET)
+        self.request_id = Ids(self.runtime).new()
+        self.intent = 1
+
+    async def attempt(self, message: webhook.Message | None = None) -> Outcome:
+        key = idempotency_key("shop.eu", self.request_id, "send", self.intent)
+        http, config = Http(self.transport, self.runtime), cast("TenantConfig", self.config)
+        now_ms = self.runtime.now_ms()
+        attempt = Attempt("shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config)
+        try:
+            return await self.flow.execute(message or webhook.Message("order.paid", {"order": 7}), attempt)
+        except AttemptEnded as ended:
+            return ended.outcome
+
+    @property
+    def effects(self) -> list[Effect]:
+        return self.receiver.effects
+
+
+async def test_a_message_is_signed_sent_and_done():
+    road = Road()
+    outcome = await road.attempt()
+    [effect] = road.effects
+    assert outcome == Done(effect.id)  # R1-8
+    assert (effect.type, effect.data) == ("order.paid", {"order": 7})
+    assert effect.headers["content-type"] == "application/json"
+
+
+async def test_the_headers_are_those_of_the_standard():
+    road = Road()
+    road.runtime.advance(1.9)
+    await road.attempt()
+    headers = road.effects[0].headers
+    assert headers["webhook-timestamp"] == "1800000001"  # D-13: seconds of this attempt
+    assert headers["webhook-signature"].startswith("v1,")
+    assert "." not in headers["webhook-id"]  # D-13: although the tenant's name has one
+    assert "shop" not in headers["webhook-id"]
+
+
+async def test_every_attempt_of_an_intent_has_the_same_id_and_body_and_its_own_timestamp():
+    road = Road()
+    for _ in range(2):
+        assert isinstance(await road.attempt(), Done)
+        road.runtime.advance(3_600)
+    # The double answers 409 to a known id with another body, so one effect with two receipts shows that both were equal.
+    assert [effect.receipts for effect in road.effects] == [2]  # D-13: webhook-id is the same across retries
+    assert road.receiver.refusals == []
+
+
+async def test_another_intent_is_another_message():
+    road = Road()
+    await road.attempt()
+    road.intent = 2
+    await road.attempt()
+    assert len({effect.id for effect in road.effects}) == 2
+
+
+async def test_the_body_is_type_timestamp_and_data_with_the_time_of_the_request():
+    road = Road()
+    road.runtime.advance(7_200)
+    await road.attempt()
+    # D-14: {type, timestamp, data}; the request was made two hours before this attempt
+    assert json.loads(road.effects[0].text) == {
+        "type": "order.paid",
+        "timestamp": "2027-01-15T08:00:00.000Z",
+        "data": {"order": 7},
+    }
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=9), st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=9), max_size=4
+    )
+)
+def test_the_reference_library_signs_whatever_is_sent_the_same(data):
+    road = Road()
+    assert isinstance(asyncio.run(road.attempt(webhook.Message("a.b", data))), Done)
+    [effect] = road.effects
+    moment = datetime.fromtimestamp(int(effect.headers["webhook-timestamp"]), UTC)
+    assert Webhook(SECRET).sign(effect.id, moment, effect.text) == effect.headers["webhook-signature"]  # D-13
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+async def test_any_2xx_is_a_success(status):
+    road = Road()
+    road.receiver.next(status=status)
+    assert isinstance(await road.attempt(), Done)  # D-14: success = 2xx only
+
+
+@pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
+async def test_a_redirect_is_refused(status):
+    road = Road()
+    road.receiver.next(status=status)
+    assert await road.attempt() == Rejected("redirect_refused", f"answered {status}")  # D-14, S1-27: 3xx failure
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 503])
+async def test_any_other_answer_is_tried_again_not_before_the_time_asked_for(status):
+    road = Road()
+    road.receiver.next(status=status, retry_after=77)
+    assert await road.attempt() == Retry(f"http_{status}", f"answered {status}", 77.0)  # D-14, R1-27: honour Retry-After
+
+
+@pytest.mark.parametrize("status", [502, 504])
+async def test_a_gateways_error_leaves_open_what_the_receiver_did(status):
+    road = Road()
+    road.receiver.next(status=status, retry_after=9)
+    assert await road.attempt() == Unknown(f"http_{status}", f"answered {status}", 9.0)  # D-14: throttle
+
+
+async def test_a_lost_answer_is_unknown_and_the_same_message_again_has_no_second_effect():
+    road = Road()
+    road.receiver.next(drop=True)
+    assert await road.attempt() == Unknown("reset", "reset, the request may have arrived")
+    assert isinstance(await road.attempt(), Done)
+    assert [effect.receipts for effect in road.effects] == [2]
+
+
+async def test_a_receiver_that_takes_too_long_is_unknown_after_twenty_seconds():
+    road = Road()
+    road.receiver.next(slow_seconds=60)
+    call = asyncio.ensure_future(road.attempt())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    road.runtime.advance(20)  # D-14: timeout 15-30 s
+    assert (await call).reason == "timeout"  # type: ignore[union-attr]
+    assert road.flow.timeout_seconds == 25
+
+
+async def test_gone_disables_the_endpoint_and_nothing_is_sent_to_it_any_more():
+    road = Road(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}))
+    road.receiver.next(status=410)
+    message = webhook.Message("order.paid", {}, endpoint="erp")
+    assert await road.attempt(message) == Rejected("endpoint_gone", "answered 410")  # D-14: 410 disable endpoint
+    assert await road.attempt(message) == Rejected("endpoint_disabled", "the receiver answered 410 Gone")
+    assert road.receiver.calls == 1
+
+
+async def test_an_endpoint_that_the_tenant_does_not_have_is_refused():
+    road = Road(webhook.flow())
+    for endpoint in ("default", "erp"):
+        outcome = await road.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
+        assert outcome == Rejected("endpoint_missing", "the tenant has no webhook.endpoint of this code")
+    assert road.receiver.calls == 0
+
+
+async def test_while_a_secret_is_changed_both_sign():
+    road = Road(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}, [SECRET, OLD]))
+    for known_to_the_receiver in (SECRET, OLD):
+        road.receiver.secrets = [known_to_the_receiver]
+        assert isinstance(await road.attempt(webhook.Message("order.paid", {}, endpoint="erp")), Done)
+    assert len(road.effects[0].headers["webhook-signature"].split(" ")) == 2  # D-13: two signatures during rotation
+
+
+async def test_a_tenants_own_default_endpoint_goes_before_the_programs():
+    road = Road(webhook.flow(URL, OLD), StoredConfig({"default": webhook.Endpoint(URL, "")}))
+    assert isinstance(await road.attempt(), Done)
+
+
+async def test_a_secret_in_the_environment_is_looked_up_at_each_attempt():
+    road = Road(webhook.flow(URL, "env:HOOK_SECRET"))
+    assert await road.attempt() == Retry("secret_missing", "env:HOOK_SECRET is not set")
+    road.config.environment["HOOK_SECRET"] = SECRET
+    assert isinstance(await road.attempt(), Done)
+
+
+@pytest.mark.parametrize(("clear", "reason"), [([], "secret_missing"), (["swordfish"], "secret_invalid")])
+async def test_nothing_is_sent_unsigned(clear, reason):
+    road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, clear))
+    outcome = await road.attempt()
+    assert isinstance(outcome, Retry)
+    assert (outcome.reason, road.receiver.calls) == (reason, 0)
+    assert "swordfish" not in repr(outcome)
+
+
+def test_the_schedule_is_the_standards():
+    policy = webhook.flow().rules.retry
+    waits = [policy.delay_seconds(made, chance=0.0) for made in range(1, 11)]
+    minute, hour = 60, 3_600
+    # D-14: 0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h
+    assert waits == [5, 5 * minute, 30 * minute, 2 * hour, 5 * hour, 10 * hour, 14 * hour, 20 * hour, 24 * hour, None]
+    assert 5 < (policy.delay_seconds(1, chance=0.99) or 0) <= 5.5  # D-14: + jitter
+    assert policy.delay_seconds(1, chance=0.0, retry_after_seconds=60) == 60  # S1-19: max(backoff, Retry-After)
+
+
+def test_a_lost_answer_is_resent_five_seconds_later_under_the_same_key():
+    state = State("id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0)
+    [event] = decide(state, Record(Unknown("reset"), attempt=1, at=0), webhook.flow().rules)
+    assert isinstance(event, OutcomeUnknown)
+    assert (event.policy, event.next_at) == ("same_key", 5_000)
+
+
+def test_ten_failures_are_a_dead_letter_that_can_be_redriven():
+    state = State("id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0, attempts=9)
+    events = decide(state, Record(Retry("http_500"), attempt=10, at=0), webhook.flow().rules)
+    assert isinstance(events[-1], Failed)
+    assert (events[-1].reason, events[-1].retryable) == ("max_attempts_exceeded", True)
+
+
+def test_the_target_in_the_logs_is_a_masked_host_or_a_code():
+    target = webhook.flow("https://user:pass@a1b2c3.hooks.example/t0k?k=1", SECRET).target
+    assert target is not None
+    assert target(webhook.Message("a", {})) == "*.hooks.example"  # S1-20
+    assert target(webhook.Message("a", {}, endpoint="erp")) == "erp"
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "fault"),
+    [
+        (URL, None, "needs secret="),
+        (URL, "swordfish", "starts with whsec_"),
+        (URL, "whsec_c2hvcnQ=", "24 to 64 bytes"),
+        ("shop.example", SECRET, "must start with https://"),
+    ],
+)
+def test_a_channel_declared_wrongly_says_so_at_once_and_shows_no_secret(url, secret, fault):
+    with pytest.raises(BadFlow, match=fault) as caught:
+        webhook.flow(url, secret)
+    assert "swordfish" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given_", "field_"),
+    [
+        ({"type": "", "data": {}}, "type"),
+        ({"type": "a", "data": []}, "data"),
+        ({"type": "a"}, "data"),
+        ({"type": "a", "data": {}, "endpoint": ""}, "endpoint"),
+        ({"type": "a", "data": {}, "url": "x"}, "url"),
+    ],
+)
+def test_a_message_that_does_not_fit_names_its_field(given_, field_):
+    assert list(decode_fields(webhook.Message, given_)[1]) == [field_]
+
+
+@pytest.mark.parametrize(
+    ("given_", "fields"),
+    [
+        ({"url": "ftp://x", "secret": "nope"}, ["url", "secret"]),
+        ({"url": URL}, ["secret"]),
+        ({"url": URL, "secret": "whsec_c2hvcnQ="}, ["secret"]),
+    ],
+)
+def test_an_endpoint_that_does_not_fit_names_its_fields_and_shows_no_secret(given_, fields):
+    faults = decode_fields(webhook.Endpoint, given_)[1]
+    assert list(faults) == fields
+    assert given_.get("secret", "nope") not in str(faults)
+
+
+def test_a_stored_endpoint_is_read_back_without_its_secret():
+    endpoint, faults = decode_fields(webhook.Endpoint, {"url": URL, "secret": ""})
+    assert (endpoint, faults) == (webhook.Endpoint(URL, ""), {})

@@ -1,0 +1,143 @@
+"""attempt.http: what a flow's attempt comes to when the answer is not a success."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.outbound_http import Answer, AttemptEnded, Headers, Http, HttpRequest, HttpResponse, TransportFault
+from gesta.runtime import ManualRuntime
+
+URL = "https://api.example/charges?key=k3y"
+
+
+class Scripted:
+    """A double of the transport: gives one answer and keeps what it was asked."""
+
+    def __init__(self, result: HttpResponse | TransportFault) -> None:
+        self.result, self.asked = result, list[HttpRequest]()
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        self.asked.append(request)
+        if isinstance(self.result, TransportFault):
+            raise self.result
+        return self.result
+
+    async def close(self) -> None: ...
+
+
+def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
+    return HttpResponse(status, Headers((name.replace("_", "-"), value) for name, value in headers.items()), body)
+
+
+async def outcome_of(result: HttpResponse | TransportFault) -> Outcome:
+    with pytest.raises(AttemptEnded) as caught:
+        await Http(Scripted(result), ManualRuntime()).post(URL, json={"card": "4242"})
+    return caught.value.outcome
+
+
+async def test_a_success_is_an_answer_whose_fields_can_be_asked_for():
+    answer = await Http(Scripted(response(201, b'{"id": "ch_1"}', x_kind="a")), ManualRuntime()).post(URL, json={})
+    # R1-8: ok with the provider's id
+    assert (answer.status, answer["id"], answer.json(), answer.headers["X-Kind"]) == (201, "ch_1", {"id": "ch_1"}, "a")
+
+
+async def test_too_many_requests_is_a_retry_not_before_the_time_asked_for():
+    assert await outcome_of(response(429, retry_after="30")) == Retry("http_429", "answered 429", 30.0)  # R1-27, R1-8
+    assert await outcome_of(response(429)) == Retry("http_429", "answered 429", 0.0)
+
+
+async def test_unavailable_is_a_retry_only_when_it_says_when_to_come_back():
+    assert await outcome_of(response(503, retry_after="5")) == Retry("http_503", "answered 503", 5.0)
+    assert await outcome_of(response(503, retry_after="0")) == Retry("http_503", "answered 503", 0.0)
+    assert await outcome_of(response(503)) == Unknown("http_503", "answered 503")
+    # S1-19: a bad value is ignored, so nothing was said
+    assert await outcome_of(response(503, retry_after="soon")) == Unknown("http_503", "answered 503")
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 410, 422])
+async def test_any_other_client_error_is_a_rejection(status):
+    assert await outcome_of(response(status)) == Rejected(f"http_{status}", f"answered {status}")  # R1-27: stops on non-retryable
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308])
+async def test_a_redirect_is_a_rejection(status):
+    assert await outcome_of(response(status)) == Rejected("redirect_refused", f"answered {status}")  # S1-27
+
+
+@pytest.mark.parametrize("status", [500, 501, 502, 504])
+async def test_any_other_server_error_is_unknown(status):
+    assert await outcome_of(response(status, retry_after="7")) == Unknown(f"http_{status}", f"answered {status}", 7.0)
+
+
+async def test_a_status_nobody_heard_of_makes_no_new_reason():
+    assert await outcome_of(response(499)) == Rejected("http_4xx", "answered 499")
+    assert await outcome_of(response(599)) == Unknown("http_5xx", "answered 599")
+
+
+@pytest.mark.parametrize("reason", ["dns", "refused", "unreachable", "tls", "connect_timeout"])
+async def test_a_call_that_was_not_sent_is_a_retry(reason):
+    assert await outcome_of(TransportFault(reason, sent=False)) == Retry(reason, f"{reason}, nothing was sent")
+
+
+@pytest.mark.parametrize("reason", ["timeout", "reset", "bad_answer"])
+async def test_a_call_that_may_have_arrived_is_unknown(reason):
+    assert await outcome_of(TransportFault(reason, sent=True)) == Unknown(reason, f"{reason}, the request may have arrived")
+
+
+@pytest.mark.parametrize("reason", ["private_address", "plain_http", "unsendable"])
+async def test_an_address_that_may_not_be_called_is_a_rejection(reason):
+    assert await outcome_of(TransportFault(reason, sent=False)) == Rejected(reason, f"{reason}, nothing was sent")  # S1-27
+
+
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"", b"[1]", b'{"other": 1}', b'"id"'])
+async def test_a_success_that_does_not_say_what_the_flow_needs_is_unknown(body):
+    answer = await Http(Scripted(response(200, body)), ManualRuntime()).post(URL)
+    with pytest.raises(AttemptEnded) as caught:
+        answer["id"]
+    assert isinstance(caught.value.outcome, Unknown)
+    assert caught.value.outcome.reason == "bad_answer"
+
+
+def test_a_cut_answer_is_unknown_only_for_those_who_need_its_content():
+    answer = Answer(HttpResponse(200, Headers(), b'{"id": 1', is_whole=False))
+    assert answer.status == 200
+    with pytest.raises(AttemptEnded) as caught:
+        answer.json()
+    assert caught.value.outcome == Unknown("too_large", "answered 200 with more than can be read")
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+async def test_every_method_sends_what_it_was_given(method):
+    transport = Scripted(response(200))
+    await getattr(Http(transport, ManualRuntime(), timeout_seconds=9), method)(
+        URL, json={"a": 1}, headers={"Idempotency-Key": "k"}
+    )
+    [request] = transport.asked
+    assert (request.method, request.url, request.body, request.timeout_seconds) == (method.upper(), URL, b'{"a":1}', 9)
+    assert request.headers == {"Idempotency-Key": "k", "content-type": "application/json"}
+
+
+async def test_raw_bytes_go_out_as_they_are_and_exclude_json():
+    transport = Scripted(response(200))
+    http = Http(transport, ManualRuntime())
+    await http.post(URL, body=b"raw", headers={"Content-Type": "text/plain"}, timeout_seconds=3)
+    assert (transport.asked[0].body, transport.asked[0].headers) == (b"raw", {"Content-Type": "text/plain"})
+    assert transport.asked[0].timeout_seconds == 3
+    with pytest.raises(TypeError):
+        await http.post(URL, body=b"raw", json={})
+
+
+async def test_an_exchange_hands_over_any_status_and_ends_only_without_an_answer():
+    http = Http(Scripted(response(500)), ManualRuntime())
+    assert (await http.exchange("POST", URL)).status == 500
+    with pytest.raises(AttemptEnded):
+        await Http(Scripted(TransportFault("reset", sent=True)), ManualRuntime()).exchange("POST", URL)
+
+
+async def test_no_outcome_and_no_repr_shows_url_body_or_credentials():
+    transport = Scripted(response(400, b"card 4242 refused for k3y"))
+    with pytest.raises(AttemptEnded) as caught:
+        await Http(transport, ManualRuntime()).post(URL, json={"card": "4242"}, headers={"Authorization": "Bearer t0p"})
+    seen = f"{caught.value!r} {caught.value.outcome!r} {transport.asked[0]!r} {transport.result!r} {response(200, x_token='t0p').headers!r}"
+    assert not [secret for secret in ("k3y", "4242", "t0p", "api.example") if secret in seen]  # S0-27
