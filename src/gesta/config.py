@@ -13,11 +13,14 @@ import msgspec
 from gesta.addresses import config_stream
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import event_id
+from gesta.domain.ids import TENANT, event_id
+from gesta.domain.outcome import Retry
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
+from gesta.outbound_http import AttemptEnded
 from gesta.runtime import Ids, Runtime
+from gesta.scrub import scrub
 from gesta.sealing import Safe
 from gesta.validation import decode_fields
 
@@ -25,6 +28,7 @@ PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
 #: For this long after a change the previous secret is used beside the new one, so that receivers can follow.
 ROTATION_MS = 24 * 3600 * 1000
 CODE_LENGTH_MAX = 100
+TENANT_RULE = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
 TRIES = 5
 
 
@@ -58,13 +62,27 @@ class Entity(msgspec.Struct, frozen=True):
     version: int
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """An entity whose stored body no longer fits its type. It is there, so it must not look as if it were missing."""
+
+    kind: str
+    code: str
+    fault: str
+    secrets: Mapping[str, tuple[SecretRef, ...]]
+    version: int
+
+
+Entities = dict[tuple[str, str], Entity | Unreadable]
+
+
 class ConfigCache:
     """All tenants' config that this process has seen, each at a stream version; brought up to date by `apply`."""
 
     def __init__(self, flows: Mapping[str, Flow], writer: ConfigWriter) -> None:
         self._kinds = {kind: body for flow in flows.values() for kind, body in flow.config.items()}
         self._versions: dict[str, int] = {}
-        self._entities: dict[str, dict[tuple[str, str], Entity]] = {}
+        self._tenants: dict[str, str] = {}
+        self._entities: dict[str, Entities] = {}
         self._writer = writer
 
     def kind(self, name: str) -> type[ConfigBody]:
@@ -73,26 +91,41 @@ class ConfigCache:
         return self._kinds[name]
 
     def version(self, tenant: str) -> int:
+        self._tenants[config_stream(tenant)] = tenant
         return self._versions.get(tenant, 0)
 
-    def apply(self, changes: list[Recorded]) -> None:
-        """Fold newer events of config streams."""
+    def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
+        """Fold newer events of config streams that `version` was asked for. The ones that cannot be read are left out and told."""
+        poison: list[tuple[Recorded, Exception]] = []
+        # Attempts that run keep what they began with: an old address never meets a new secret.
+        fresh: dict[str, Entities] = {}
         for recorded in changes:
-            tenant = msgspec.json.decode(recorded.meta, type=Meta).tenant
+            tenant = self._tenants[recorded.stream]
             if recorded.version != self.version(tenant) + 1:
                 continue
-            entities = self._entities.setdefault(tenant, {})
-            if recorded.type == PUT:
-                put = msgspec.json.decode(recorded.data, type=EntityPut)
-                body = self._kinds.get(put.kind)
-                if body is not None:
-                    entities[put.kind, put.code] = Entity(
-                        put.kind, put.code, msgspec.json.decode(put.body, type=body), put.secrets, recorded.version
-                    )  # fmt: skip
-            elif recorded.type == DELETED:
-                gone = msgspec.json.decode(recorded.data, type=EntityDeleted)
-                entities.pop((gone.kind, gone.code), None)
             self._versions[tenant] = recorded.version
+            entities = fresh.setdefault(tenant, dict(self._entities.get(tenant, {})))
+            try:
+                self._fold(entities, recorded)
+            except msgspec.DecodeError as error:
+                poison.append((recorded, error))
+        self._entities |= fresh
+        return poison
+
+    def _fold(self, entities: Entities, recorded: Recorded) -> None:
+        if recorded.type == PUT:
+            put = msgspec.json.decode(recorded.data, type=EntityPut)
+            if (body := self._kinds.get(put.kind)) is None:
+                return
+            entity: Entity | Unreadable
+            try:
+                entity = Entity(put.kind, put.code, msgspec.json.decode(put.body, type=body), put.secrets, recorded.version)
+            except msgspec.DecodeError as error:
+                entity = Unreadable(put.kind, put.code, str(error), put.secrets, recorded.version)
+            entities[put.kind, put.code] = entity
+        elif recorded.type == DELETED:
+            gone = msgspec.json.decode(recorded.data, type=EntityDeleted)
+            entities.pop((gone.kind, gone.code), None)
 
     def of(self, tenant: str) -> TenantConfig:
         return TenantConfig(tenant, self._entities.get(tenant, {}), self._writer)
@@ -103,26 +136,38 @@ class TenantConfig:
 
     __slots__ = ("_entities", "_tenant", "_writer")
 
-    def __init__(self, tenant: str, entities: Mapping[tuple[str, str], Entity], writer: ConfigWriter) -> None:
+    def __init__(self, tenant: str, entities: Entities, writer: ConfigWriter) -> None:
         self._tenant, self._entities, self._writer = tenant, entities, writer
 
     def get(self, kind: str, code: str) -> Entity | None:
+        """The entity, None when there is none. Raises BadConfig when what is stored no longer fits its type."""
+        entity = self._entities.get((kind, code))
+        if isinstance(entity, Unreadable):
+            raise BadConfig(kind, code, {"body": f"{entity.fault}; put it again"})
+        return entity
+
+    def find(self, kind: str, code: str) -> Entity | Unreadable | None:
+        """What is stored, readable or not."""
         return self._entities.get((kind, code))
 
     def entities(self) -> list[Entity]:
-        return [self._entities[key] for key in sorted(self._entities)]
+        """Every entity that can be read."""
+        return [entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Entity)]
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         """The secret in clear, newest first, with the one before it while their overlap lasts."""
-        entity = self._entities.get((kind, code))
-        return [] if entity is None else await self._writer.open(self._tenant, entity, field)
+        try:
+            return await self._writer.open(self._tenant, self._entities.get((kind, code)), field)
+        except StoreError as error:
+            # Nothing can have been sent without it.
+            raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
 
     async def disable(self, kind: str, code: str, reason: str) -> None:
         """Switch an entity off for everybody, on record. It must have the fields `disabled` and `disabled_reason`."""
-        entity = self._entities.get((kind, code))
+        entity = self.get(kind, code)
         if entity is not None:
             body = msgspec.structs.replace(entity.body, disabled=True, disabled_reason=reason)
-            await self._writer.keep(self._tenant, entity, body)
+            await self._writer.amend(self._tenant, entity, body)
 
     def reference(self, text: str) -> str:
         """The value behind `env:NAME`; any other text is its own value. Raises KeyError when it is not set."""
@@ -139,23 +184,37 @@ class ConfigWriter:
     async def check(self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any]) -> ConfigBody:
         """The body that `put` would store; nothing is written. Raises BadConfig with every fault."""
         body_type = cache.kind(kind)
+        faults = {}
+        if not TENANT.fullmatch(tenant):
+            faults["tenant"] = TENANT_RULE
         if not 0 < len(code) <= CODE_LENGTH_MAX or not code.isprintable():
-            raise BadConfig(kind, code, {"code": f"1 to {CODE_LENGTH_MAX} printable characters"})
-        await self.refresh(cache, tenant)
-        if cache.of(tenant).get(kind, code) is not None:
+            faults["code"] = f"1 to {CODE_LENGTH_MAX} printable characters"
+        if not faults:
+            await self.refresh(cache, tenant)
+        if not faults and cache.of(tenant).find(kind, code) is not None and isinstance(given, dict):
             # A secret left out keeps the stored one.
             given = {**dict.fromkeys(secret_fields(body_type), ""), **given}
-        body, faults = decode_fields(body_type, given)
-        if body is None:
-            raise BadConfig(kind, code, faults)
+        body, field_faults = decode_fields(body_type, given)
+        if body is None or faults:
+            raise BadConfig(kind, code, faults | field_faults)
         return body
 
     async def put(
         self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any], actor: Actor | None = None
     ) -> Entity:
         """Store an entity. A changed secret becomes a new version; the one before it stays valid for a day."""
-        body = await self.check(cache, tenant, kind, code, given)
-        current = cache.of(tenant).get(kind, code)
+        for _ in range(TRIES):
+            body = await self.check(cache, tenant, kind, code, given)
+            seen = cache.version(tenant)
+            data = await self._put_data(tenant, cache.of(tenant).find(kind, code), kind, code, body)
+            if await self._append(tenant, seen, PUT, data, actor):
+                await self.refresh(cache, tenant)
+                entity = cache.of(tenant).get(kind, code)
+                assert entity is not None
+                return entity
+        raise _busy(tenant)
+
+    async def _put_data(self, tenant: str, current: Entity | Unreadable | None, kind: str, code: str, body: ConfigBody) -> bytes:
         names = secret_fields(type(body))
         refs = dict(current.secrets) if current is not None else {}
         for name in names:
@@ -163,24 +222,30 @@ class ConfigWriter:
             if secret and [secret] != (await self.open(tenant, current, name))[:1]:
                 refs[name] = await self._seal(tenant, f"{kind}/{code}/{name}", secret, refs.get(name, ()))
         blank = msgspec.structs.replace(body, **dict.fromkeys(names, ""))
-        await self._append(tenant, PUT, encode(EntityPut(kind, code, msgspec.Raw(encode(blank)), refs)), actor)
-        await self.refresh(cache, tenant)
-        entity = cache.of(tenant).get(kind, code)
-        assert entity is not None
-        return entity
+        return encode(EntityPut(kind, code, msgspec.Raw(encode(blank)), refs))
 
-    async def keep(self, tenant: str, entity: Entity, body: ConfigBody) -> None:
-        """Store another body under the same secrets."""
-        put = EntityPut(entity.kind, entity.code, msgspec.Raw(encode(body)), dict(entity.secrets))
-        await self._append(tenant, PUT, encode(put), None)
+    async def amend(self, tenant: str, entity: Entity, body: ConfigBody) -> None:
+        """Store another body under the same secrets, unless somebody has changed or deleted the entity since it was read."""
+        data = encode(EntityPut(entity.kind, entity.code, msgspec.Raw(encode(body)), dict(entity.secrets)))
+        for _ in range(TRIES):
+            newer = await self._events.read([(config_stream(tenant), entity.version)])
+            if any(_names(recorded, entity) for recorded in newer):
+                return
+            if await self._append(tenant, entity.version + len(newer), PUT, data, None):
+                return
+        raise _busy(tenant)
 
     async def delete(self, cache: ConfigCache, tenant: str, kind: str, code: str, actor: Actor | None = None) -> None:
-        await self.refresh(cache, tenant)
-        if cache.of(tenant).get(kind, code) is None:
-            raise NotFound("config", f"{kind}/{code}")
-        await self._append(tenant, DELETED, encode(EntityDeleted(kind, code)), actor)
+        for _ in range(TRIES):
+            await self.refresh(cache, tenant)
+            if cache.of(tenant).find(kind, code) is None:
+                raise NotFound("config", f"{kind}/{code}")
+            data = encode(EntityDeleted(kind, code))
+            if await self._append(tenant, cache.version(tenant), DELETED, data, actor):
+                return
+        raise _busy(tenant)
 
-    async def open(self, tenant: str, entity: Entity | None, field: str) -> list[str]:
+    async def open(self, tenant: str, entity: Entity | Unreadable | None, field: str) -> list[str]:
         now = self._runtime.now_ms()
         refs = () if entity is None else entity.secrets.get(field, ())
         opened = [await self._safe.get(tenant, ref.name, ref.version) for ref in refs if ref.until is None or ref.until > now]
@@ -199,18 +264,26 @@ class ConfigWriter:
             return (fresh,)
         return (fresh, msgspec.structs.replace(before[0], until=self._runtime.now_ms() + ROTATION_MS))
 
-    async def _append(self, tenant: str, type_name: str, data: bytes, actor: Actor | None) -> None:
-        cause = self._ids.new_bytes()
+    async def _append(self, tenant: str, expected: int, type_name: str, data: bytes, actor: Actor | None) -> bool:
+        """False when the stream has moved since: whoever decided has to look again."""
         name = config_stream(tenant)
         meta = encode(Meta(tenant, "config", name, self._runtime.now_ms(), name, name, actor=actor))
-        for _ in range(TRIES):
-            existing = await self._events.read([(name, 0)])
-            verdicts = await self._events.append(
-                [Append(name, len(existing), (NewEvent(event_id(cause, 0), type_name, data, meta),))]
-            )
-            if isinstance(verdicts[0], Appended):
-                return
-        raise StoreError(f"the config of tenant {tenant} changed {TRIES} times meanwhile; try again")
+        event = NewEvent(event_id(self._ids.new_bytes(), 0), type_name, data, meta)
+        (verdict,) = await self._events.append([Append(name, expected, (event,))])
+        return isinstance(verdict, Appended)
+
+
+def _names(recorded: Recorded, entity: Entity) -> bool:
+    """Whether an event is about this entity; one that cannot be read may be."""
+    try:
+        named = msgspec.json.decode(recorded.data, type=EntityDeleted)
+    except msgspec.DecodeError:
+        return True
+    return (named.kind, named.code) == (entity.kind, entity.code)
+
+
+def _busy(tenant: str) -> StoreError:
+    return StoreError(f"the config of tenant {tenant} changed {TRIES} times meanwhile; try again")
 
 
 def secret_fields(body: type[ConfigBody]) -> list[str]:

@@ -13,6 +13,7 @@ GestaError
 ├── NotYet                 no outcome within the time given
 └── StoreError             the store cannot be used
     ├── WrongMasterKey
+    ├── LostMasterKey      the key file is gone
     ├── NotOurs            the file is not a gesta store
     ├── TooNew             written by a newer gesta
     └── StoreFull          no room left; nothing was written
@@ -103,6 +104,13 @@ class WrongMasterKey(StoreError):
     def __init__(self, where: str) -> None:
         super().__init__(
             f"the master key from {where} does not open this store's vault; give the key it was made with (GESTA_MASTER_KEY, or the .key file beside the store)"
+        )
+
+
+class LostMasterKey(StoreError):
+    def __init__(self, store: str, path: str) -> None:
+        super().__init__(
+            f"{store} has sealed secrets, and its key file {path} is gone; put the file back, or set GESTA_MASTER_KEY to what was in it"
         )
 
 

@@ -35,17 +35,22 @@ class GroupCommit(Generic[I, O]):
                 await self._write_batch(batch)
         finally:
             self._writer = None
+            # Only when this task was cancelled is anybody left: nobody would come for them.
+            abandoned, self._waiting = self._waiting, []
+            for _, future in abandoned:
+                future.cancel()
 
     async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O]]]) -> None:
         try:
             answers = await self._write([item for item, _ in batch])
-        except BaseException as error:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+        except Exception as error:  # noqa: BLE001 -- told to those who wait, whatever it is
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
-            if not isinstance(error, Exception):
-                raise
-            return
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+                    future.set_exception(error)
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise

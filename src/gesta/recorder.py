@@ -6,6 +6,7 @@ Receives commands from worker, sweep and engine; hands entries to the store thro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import msgspec
 
@@ -67,7 +68,7 @@ class Recorder:
         `insist`: never give up because the store is out of reach or full; an outcome that was learned must not be forgotten.
         """
         cause = self._runtime.random_bytes(16)
-        for _ in range(TRIES):
+        for tries in count(1):
             events = decide(view.state, command, rules)
             after, append = self._append(view.state, events, cause, causation_id, actor)
             recording = await self._record(Entry(append, settle(view.state, after)), insist=insist)
@@ -76,14 +77,26 @@ class Recorder:
                     View(after if recording.settled != "active" else view.state, view.payload), events, recording.settled
                 )
             assert isinstance(recording.verdict, Stale)
-            fresh = await self._loader.one((view.state.flow, view.state.tenant, view.state.id))
-            view = fresh if fresh is not None else view
+            if tries >= TRIES and not insist:
+                break
+            view = await self._fresh(view, insist=insist)
             await sleep(self._runtime, self._runtime.chance() * 0.02)
         raise Busy(f"request {view.state.id} changed {TRIES} times while it was being recorded; try again")
 
     async def settle(self, settlement: Settlement | None, *, insist: bool = False) -> Settled | None:
         """What becomes of a job whose request does not change."""
         return (await self._record(Entry(None, settlement), insist=insist)).settled if settlement is not None else None
+
+    async def _fresh(self, view: View, *, insist: bool) -> View:
+        while True:
+            try:
+                fresh = await self._loader.one((view.state.flow, view.state.tenant, view.state.id))
+            except StoreError:
+                if not insist:
+                    raise
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+            else:
+                return view if fresh is None else fresh
 
     async def _record(self, entry: Entry, *, insist: bool) -> Recording:
         while True:

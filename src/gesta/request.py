@@ -68,7 +68,12 @@ class Request:
         """Look now, because it may be over already, and then now and again: another process may be the one that projects."""
         runtime = self._road.runtime
         while not future.done():
-            state = (await self.view()).state
+            try:
+                state = (await self.view()).state
+            except Exception as error:  # noqa: BLE001 -- whoever waits has to hear of it, or would wait for ever
+                if not future.done():
+                    future.set_exception(error)
+                return
             if not future.done() and outcome_of(state) is not None:
                 future.set_result(state)
                 return

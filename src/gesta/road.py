@@ -16,7 +16,7 @@ from gesta.outbound_http import Http
 from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.recorder import Recorder
 from gesta.runtime import Ids, sleep, spawn
-from gesta.sealing import Safe
+from gesta.sealing import IDENTITY, Safe
 from gesta.sweep import ROLE, Sweep
 from gesta.telemetry import Telemetry
 from gesta.waiters import Waiters
@@ -64,7 +64,7 @@ class Road:
     async def build(cls, flows: Mapping[str, Flow], outside: Outside) -> Road:
         """Open the vault, which proves the master key, and wire the stations."""
         safe = Safe(outside.stores.vault, outside.master, outside.runtime)
-        road = cls(flows, outside, safe, await safe.installation_secret("identity"))
+        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]))
         if outside.built is not None:
             outside.built(road)
         return road
@@ -85,6 +85,7 @@ class Road:
         for name in list(self._tasks):
             await self._end(name)
         if was_running:
+            await self.projector.finish()
             await self._resign()
         await self.outside.transport.close()
         await self.outside.stores.close()

@@ -17,7 +17,6 @@ _CUT = "…"
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LONG_SEGMENT = re.compile(r"[^/\s?#]{20,}")
-_DIGIT = re.compile(r"\d")
 
 _URL = (
     r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@)?(?P<host>[^\s/?#@\"'<>]+)"
@@ -34,10 +33,6 @@ def _url(match: re.Match[str]) -> str:
     """Scheme, host and path; user, query and fragment go, and every part of the path that could be a token."""
     path = _LONG_SEGMENT.sub(lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or "")
     return f"{match['scheme']}://{match['host']}{path}{'?…' if match['rest'] else ''}"
-
-
-def _phone(match: re.Match[str]) -> str:
-    return "[phone]" if 8 <= len(_DIGIT.findall(match[0])) <= 15 else match[0]
 
 
 def _tax_id(match: re.Match[str]) -> str:
@@ -83,7 +78,7 @@ _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
         (r"(?<![\w.-])[0-9A-Z]{2}\.[0-9A-Z]{3}\.[0-9A-Z]{3}/[0-9A-Z]{4}-\d{2}(?![\w-])", "[tax id]"),
         (r"(?<![\w.:+-])(?:\d{14}|\d{11})(?![\w.:-])", _tax_id),
         # Numbers with a country code, and area codes in brackets.
-        (r"(?<![\w.:])(?:\+|00)[1-9](?:[ ().-]{0,2}\d){7,16}(?![\w:])", _phone),
+        (r"(?<![\w.:])(?:\+|00)[1-9](?:[ ().-]{0,2}\d){7,16}(?![\w:])", "[phone]"),
         (r"(?<!\w)\(\d{2,3}\) ?\d{3,5}[- ]\d{4}(?!\w)", "[phone]"),
     )
 )

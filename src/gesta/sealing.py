@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gesta.errors import BadSettings, WrongMasterKey
+from gesta.errors import BadSettings, StoreError, WrongMasterKey
 from gesta.runtime import Runtime
 from gesta.vault import Sealed, Vault
 
@@ -17,7 +16,8 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 #: Vault entries of the installation itself; no tenant can be called so.
 SYSTEM = "_gesta"
-_CHECK = b"gesta master key"
+#: The secret behind content identity: the first that a store is given, so it tells whether a master key was made for it.
+IDENTITY = (SYSTEM, "identity", 1)
 
 
 class MasterKey:
@@ -28,7 +28,7 @@ class MasterKey:
     def __init__(self, text: str, where: str) -> None:
         try:
             key = base64.b64decode(text.strip(), validate=True)
-        except binascii.Error:
+        except ValueError:
             key = b""
         if len(key) != KEY_BYTES:
             raise BadSettings(
@@ -85,10 +85,11 @@ class Safe:
         held = await self._vault.get([ref])
         if ref not in held:
             return None
-        box = held[ref].box
-        clear = (
-            (await self._data_key(tenant)).decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], _context(tenant, name, version)).decode()
-        )
+        box, key = held[ref].box, await self._data_key(tenant)
+        try:
+            clear = key.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], _context(tenant, name, version)).decode()
+        except (InvalidTag, ValueError):
+            raise StoreError(f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the store") from None
         # A bound, so that a million endpoints do not fill the memory.
         if len(self._opened) > 1_000:
             self._opened.clear()

@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +87,22 @@ def _checked(name: str, value: Any, source: str) -> Any:
             raise BadSettings(f"flows in {source}: write one table per flow, for instance [flows.webhook]")
         return value
     if name == "allow_private":
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-            raise BadSettings(f"allow_private in {source}: a list of networks is needed, for instance ['10.1.0.0/16']")
-        return tuple(item.strip() for item in items if item.strip())
+        return _networks(value, source)
     if not isinstance(value, str):
         raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
     if name == "log_level" and value not in LOG_LEVELS:
         raise BadSettings(f"log_level in {source}: {value!r} is not one of {', '.join(LOG_LEVELS)}")
     return value
+
+
+def _networks(value: Any, source: str) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise BadSettings(f"allow_private in {source}: a list of networks is needed, for instance ['10.1.0.0/16']")
+    networks = tuple(item.strip() for item in items if item.strip())
+    for text in networks:
+        try:
+            ip_network(text)
+        except ValueError as error:
+            raise BadSettings(f"allow_private in {source}: {error}") from None
+    return networks

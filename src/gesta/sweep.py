@@ -15,12 +15,12 @@ from gesta.flows.flow import Flow
 from gesta.job_queue import JobQueue
 from gesta.projector.dispatch import job_for
 from gesta.recorder import Recorder, drop_job
+from gesta.role import Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
 from gesta.views import View, Views
 
 ROLE = "sweep"
-ROLE_LEASE_SECONDS = 4.0
 PERIOD_SECONDS = 0.5
 BATCH = 200
 #: A request that a job was put for is looked at again after this, should the job not have moved it.
@@ -36,7 +36,8 @@ class Sweep:
         owner: str,
     ) -> None:  # fmt: skip
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
-        self._recorder, self._runtime, self._telemetry, self._owner = recorder, runtime, telemetry, owner
+        self._recorder, self._runtime, self._telemetry = recorder, runtime, telemetry
+        self._role = Role(ROLE, owner, views, runtime)
         self._lost_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
@@ -45,7 +46,7 @@ class Sweep:
         """Sweep for ever, while the role is ours."""
         while True:
             try:
-                if await self._views.claim(ROLE, self._owner, ROLE_LEASE_SECONDS):
+                if await self._role.is_ours():
                     await self.step()
             except StoreError as error:
                 self._telemetry.store_failed("sweep", error)
@@ -67,10 +68,10 @@ class Sweep:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""
         if not due:
             return
-        fresh, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in due])
+        fresh = await self._fresh(due)
         now = self._runtime.now_ms()
         jobs = []
-        for view in fresh.values():
+        for view in fresh:
             state, flow = view.state, self._flows.get(view.state.flow)
             if flow is not None and state.expires_at is not None and state.expires_at <= now and state.status != "unknown":
                 await self._expire(view, flow)
@@ -80,9 +81,19 @@ class Sweep:
             await self._queue.put(jobs)
         await self._views.postpone([view.state for view in due], now + LOOK_AGAIN_MS)
 
+    async def _fresh(self, views: list[View]) -> list[View]:
+        """The requests as they are now. One whose stream cannot be read is left out: the projector has parked it and told."""
+        try:
+            found, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in views])
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on
+            return [] if len(views) == 1 else [fresh for view in views for fresh in await self._fresh([view])]
+        return list(found.values())
+
     async def _expire(self, view: View, flow: Flow) -> None:
         # The job goes first; while somebody holds it, the attempt's end decides.
-        await self._recorder.apply(view, Expire(), flow.rules, drop_job, causation_id=ROLE)
+        await self._recorder.apply(view, Expire(self._runtime.now_ms()), flow.rules, drop_job, causation_id=ROLE)
 
     async def _restore_lost_jobs(self) -> None:
         """Requests that want a job and have none: the queue was lost, or a hand-over between two stores broke."""
@@ -97,12 +108,10 @@ class Sweep:
                 await self._restore(missing)
 
     async def _restore(self, missing: list[View]) -> None:
-        fresh, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in missing])
+        fresh = await self._fresh(missing)
         old = {view.state.id: view.state.version for view in missing}
         # One that has changed meanwhile is being worked on: its view only lags.
-        lost = [
-            view.state for view in fresh.values() if view.state.version == old[view.state.id] and view.state.wants is not None
-        ]
+        lost = [view.state for view in fresh if view.state.version == old[view.state.id] and view.state.wants is not None]
         if lost:
             self._telemetry.log.warning("jobs restored", count=len(lost))
             await self._queue.put([job_for(state, suspect=True) for state in lost])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import MutableMapping
 from typing import Any
@@ -22,6 +23,7 @@ REASONS = frozenset(
         "max_attempts_exceeded", "timeout", "lease_lost", "unexpected_error", "bad_payload", "throttled", "refused", "dns", "tls", "reset",
         "connect_timeout", "private_address", "endpoint_missing", "endpoint_disabled", "endpoint_gone", "secret_missing", "redirect_refused",
         "request_not_found", "bad_answer", "expired", "cancelled", "stopping",
+        "unreachable", "unsendable", "plain_http", "too_large", "secret_invalid",
     }
 )  # fmt: skip
 
@@ -38,7 +40,11 @@ def _scrub_values(_: object, __: str, event: MutableMapping[str, Any]) -> Mutabl
 
 
 def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    return msgspec.json.encode(event).decode()
+    try:
+        return msgspec.json.encode(event, enc_hook=repr).decode()
+    except ValueError:
+        # Half a character, for instance. A log line is not worth an error in the middle of the work.
+        return json.dumps(event, default=repr)
 
 
 def logger() -> Any:
@@ -48,6 +54,16 @@ def logger() -> Any:
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.add_log_level, _scrub_values, _render],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
+
+
+def _target(flow: Flow, payload: object) -> str:
+    """The masked target. A flow's own function, so it may be wrong; a log line is not worth an attempt."""
+    if flow.target is None or payload is None:
+        return ""
+    try:
+        return str(flow.target(payload))
+    except Exception as error:  # noqa: BLE001 -- see above
+        return f"[{type(error).__name__}]"
 
 
 class Telemetry:
@@ -88,7 +104,7 @@ class Telemetry:
             tell, reason = self.log.info, outcome.reason
         tell(
             "attempt", tenant=taken.job.tenant, requestId=taken.job.request_id, jobId=taken.job.id, namespace=flow.name,
-            gateway=getattr(payload, "endpoint", "") if flow.config else "", target="" if flow.target is None else flow.target(payload),
+            gateway=getattr(payload, "endpoint", "") if flow.config else "", target=_target(flow, payload),
             attempts=attempts, latencyMs=round(latency_ms, 1), outcome=type(outcome).__name__, reason=reason, detail=outcome.detail,
             correlationId=correlation_id,
         )  # fmt: skip

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gesta.adapters import Stores, open_stores
-from gesta.errors import BadSettings
+from gesta.errors import BadSettings, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
 from gesta.runtime import Runtime, SystemRuntime
-from gesta.sealing import KEY_BYTES, MasterKey
+from gesta.sealing import IDENTITY, KEY_BYTES, MasterKey
 from gesta.settings import Settings, resolve_reference
 
 if TYPE_CHECKING:
@@ -47,32 +47,63 @@ async def wire_really(settings: Settings) -> Outside:
     runtime = SystemRuntime()
     stores = await open_stores(settings.url, runtime)
     try:
-        master, notes = master_key(settings, stores, runtime)
-        transport = AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private))
+        master, notes = await master_key(settings, stores, runtime)
+        transport = AioHttpTransport(_guard(settings))
     except BaseException:
         await stores.close()
         raise
     return Outside(runtime, stores, transport, master, notes=notes)
 
 
-def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tuple[MasterKey, tuple[str, ...]]:
+def _guard(settings: Settings) -> PrivateAddressGuard:
+    try:
+        return PrivateAddressGuard(allow=settings.allow_private)
+    except ValueError as error:
+        source = settings.sources.get("allow_private", "the settings")
+        raise BadSettings(f"allow_private in {source}: {error}; write networks like 10.1.0.0/16") from error
+
+
+async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tuple[MasterKey, tuple[str, ...]]:
     """The key from the settings, or the key file beside the store, made with mode 0600 when there is none."""
     if settings.master_key is not None:
         return MasterKey(settings.master_key, settings.sources.get("master_key", "the settings")), ()
     if not stores.folder:
         raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
     path = Path(stores.name).with_suffix(".key")
-    fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    if path.exists():
         return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(fresh + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    if await stores.vault.get([IDENTITY]):
+        # A new key would open nothing of what is there.
+        raise LostMasterKey(stores.name, str(path))
+    fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
+    if not _write_once(path, fresh + "\n", runtime):
+        # Another process was faster: its key is the one.
+        return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
     note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
     return MasterKey(fresh, str(path)), (note,)
+
+
+def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
+    """Whether the file is ours: there whole and on disk, or another's. A crash in between leaves no half of it."""
+    draft = path.with_name(f"{path.name}.{runtime.random_bytes(8).hex()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        # A link fails where the name exists, which a rename does not.
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        # The name itself must survive a power loss, too: what it opens is on disk already.
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
 
 
 class Wiring:

@@ -69,7 +69,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 # Each field's values; a value that stands there twice comes twice as often.
-_AFTERS = (0.0, 0.0, 0.0, 0.0004, 1.0, 30.0, 1200.0, 90_000.0, 1e30, float("inf"))
+_AFTERS = (0.0, 0.0, 0.0, 0.0004, 1.0, 30.0004, 1200.0, 90_000.0, 1e30, float("inf"))
 _OUTCOMES = (
     *([Done("provider-1")] * 6),
     *([Rejected("bad_address")] * 4),

@@ -157,6 +157,7 @@ def liveness(step: Step) -> Iterator[tuple[str, bool]]:
         yield "a person can resolve what is parked", bool(decide(after, Resolve("executed", "ann", "seen"), rules))
     if after.wants is not None and after.is_far:
         yield "what is due far away is found by the sweep", after.sweep_at is not None and after.sweep_at <= (after.due_at or 0)
+    yield "a question to the provider is put by the sweep", after.wants != "reconcile" or after.sweep_at == after.due_at
     if after.status == "queued" and after.expires_at is not None:
         yield "what can expire is found by the sweep", after.sweep_at is not None and after.sweep_at <= after.expires_at
     if isinstance(command, Record) and isinstance(command.outcome, Unknown) and step.events:

@@ -122,8 +122,9 @@ def test_a_job_that_was_not_released_after_its_recorded_end_has_lost_nothing():
     # K-17: the next call is not before nextAttemptAt
     story = Story()
     story.ends(Retry("busy", after_seconds=60.0))
-    assert story.tell(Lose(T0 + 30 * SECOND)) == []
+    assert story.tell(Lose(T0 + 60 * SECOND - 1)) == []
     assert story.state.due_at == T0 + 60 * SECOND
+    assert story.tell(Lose(T0 + 60 * SECOND)) == [e.OutcomeUnknown(2, "lease_lost", "park")]
 
 
 def test_a_lost_question_is_no_lost_attempt():
@@ -268,7 +269,7 @@ def test_a_waiting_resend_can_be_had_now():
 def test_a_redrive_in_doubt_keeps_the_key_where_it_protects_and_is_refused_elsewhere():
     # S1-2: a new intent would be a second effect
     story = doubtful("same_key")
-    story.tell(Redrive(T0 + HOUR))
+    assert story.tell(Redrive(T0 + HOUR, MINUTE)) == [e.Updated("redrive", "queued", 1, T0 + HOUR, T0 + HOUR + MINUTE)]
     assert (story.state.status, story.state.in_doubt, story.key[-2:]) == ("queued", True, ":1")
     assert doubtful("ask").refusal(Redrive(T0)) == "in_doubt"
     assert doubtful("park").refusal(Redrive(T0)) == "in_doubt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from msgspec import Raw
 
 from gesta.domain import events as e
 from gesta.domain.commands import Cancel, Create, Expire, Purge, Record, Redrive, Refused, Resolve, RetryNow, Start
@@ -45,6 +46,17 @@ def test_a_created_request_is_queued_at_once_and_its_operation_open():
     state = story.state
     assert (state.status, state.version, state.dispatch_version, state.attempts, state.wants) == ("queued", 1, 1, 0, "execute")
     assert (state.id, state.tenant, state.key, state.correlation_id) == (ID, "acme", "order-7", "correlation-1")
+
+
+def test_what_was_asked_for_stands_in_the_first_event_and_in_the_state():
+    create = Create(ID, "billing.receipt", b'{"order":7}', T0, key="k", deliver_at=T0 + 1, ttl_ms=2, priority=1)
+    (created,) = decide(None, create, rules())
+    assert created == e.Created(
+        ID, "billing.receipt", Raw(b'{"order":7}'), key="k", deliver_at=T0 + 1, expires_at=T0 + 3, priority=1
+    )
+    state = evolve(None, created, meta(T0))
+    assert (state.flow, state.priority, state.due_at, state.expires_at) == ("billing.receipt", 1, T0 + 1, T0 + 3)
+    assert (state.created_at, state.updated_at, state.operation, state.intent) == (T0, T0, "send", 1)
 
 
 def test_a_second_create_changes_nothing():
@@ -117,8 +129,9 @@ def test_the_provider_s_wish_for_a_pause_is_honoured():
 
 def test_no_attempt_is_planned_beyond_the_elapsed_limit():
     story = Story(rules(attempts=9, elapsed_seconds=15.0))
-    assert story.ends(Retry("busy"))[0] == e.AttemptFailed(1, "busy", "", T0 + 10 * SECOND)
-    events = story.ends(Retry("busy"), after_ms=10 * SECOND)
+    assert story.copy().ends(Retry("busy", after_seconds=15.0)) == [e.AttemptFailed(1, "busy", "", T0 + 15 * SECOND)]
+    assert story.ends(Retry("busy")) == [e.AttemptFailed(1, "busy", "", T0 + 10 * SECOND)]
+    events = story.ends(Retry("busy"), after_ms=6 * SECOND)
     assert events[-1] == e.Failed("max_attempts_exceeded", 2, retryable=True, last_error="busy")
 
 

@@ -317,6 +317,12 @@ def test_an_endpoint_that_does_not_fit_names_its_fields_and_shows_no_secret(give
     assert given_.get("secret", "nope") not in str(faults)
 
 
+def test_an_endpoint_shows_neither_its_secret_nor_its_whole_url():
+    assert (
+        repr(webhook.Endpoint("https://user:pass@a1b2c3.hooks.example/t0k?k=1", SECRET)) == "Endpoint(*.hooks.example)"
+    )  # S1-23
+
+
 def test_a_stored_endpoint_is_read_back_without_its_secret():
     endpoint, faults = decode_fields(webhook.Endpoint, {"url": URL, "secret": ""})
     assert (endpoint, faults) == (webhook.Endpoint(URL, ""), {})

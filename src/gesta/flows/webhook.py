@@ -76,6 +76,9 @@ class Endpoint(ConfigBody, frozen=True):
     disabled: bool = False
     disabled_reason: str = ""
 
+    def __repr__(self) -> str:
+        return f"Endpoint({masked_host(self.url)})"
+
 
 def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: float = 20.0, concurrency: int = 100) -> Flow:
     """The channel. With `url` the program itself declares the endpoint `default`; all others come from the tenant's config.

@@ -134,8 +134,7 @@ async def _bounded(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         parts.append(part)
         size += len(part)
         if size > ANSWER_BYTES_MAX:
-            # The rest is not read: a connection that is closed early cannot be used again.
-            response.close()
+            # The rest is not read, and aiohttp does not keep a connection with something unread on it.
             return b"".join(parts)[:ANSWER_BYTES_MAX], False
     return b"".join(parts), True
 

@@ -6,6 +6,7 @@ Receives events from the event store; hands jobs to the queue (dispatch.py) and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from gesta.addresses import request_stream
 from gesta.commits import Commits
@@ -16,17 +17,16 @@ from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.job_queue import Job
 from gesta.projector.dispatch import opened_job
+from gesta.role import RENEWAL_SECONDS, Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
 
 CHECKPOINT = "projector"
 BATCH = 1_000
-#: How soon another process's events are noticed; our own are noticed at once.
-POLL_SECONDS = 0.1
+#: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
+POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
-ROLE_LEASE_SECONDS = 4.0
-ROLE_RENEWAL_SECONDS = 1.0
 CONFIG_PREFIX = "config-"
 
 
@@ -35,9 +35,9 @@ class Projector:
         self, events: EventStore, views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry, owner: str
     ) -> None:
         self._events, self._views, self._commits = events, views, commits
-        self._runtime, self._telemetry, self._owner = runtime, telemetry, owner
+        self._runtime, self._telemetry = runtime, telemetry
+        self._role = Role(CHECKPOINT, owner, views, runtime)
         self._listeners: list[Callable[[Sequence[View]], None]] = []
-        self._renewed_at = float("-inf")
         self._position: int | None = None
         self._quiet_until = 0
 
@@ -49,8 +49,9 @@ class Projector:
         """Project for ever, while the role is ours."""
         while True:
             try:
-                if not await self._holds_role():
-                    await sleep(self._runtime, ROLE_RENEWAL_SECONDS)
+                if not await self._role.is_ours():
+                    self._position = None
+                    await sleep(self._runtime, RENEWAL_SECONDS)
                 elif await self.step() == 0:
                     await self._events.changed(POLL_SECONDS)
             except StoreError as error:
@@ -58,15 +59,14 @@ class Projector:
                 self._position = None
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
-    async def _holds_role(self) -> bool:
-        now = self._runtime.monotonic()
-        if now - self._renewed_at < ROLE_RENEWAL_SECONDS:
-            return True
-        if await self._views.claim(CHECKPOINT, self._owner, ROLE_LEASE_SECONDS):
-            self._renewed_at = now
-            return True
-        self._renewed_at, self._position = float("-inf"), None
-        return False
+    async def finish(self) -> None:
+        """After `run` was cancelled: project what is left, so that whoever looks at the store meanwhile sees how it ended."""
+        with suppress(StoreError):
+            if await self._role.is_ours():
+                # A step that was cut off may have been committed.
+                self._position = None
+                while await self.step():
+                    pass
 
     async def step(self) -> int:
         """Project one batch; how many events it had."""

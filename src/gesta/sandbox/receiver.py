@@ -134,15 +134,19 @@ class Receiver(ABC):
         times: int | None = None,
     ) -> None:
         """Let calls of one key or one type, or those a function picks, go wrong: for ever, or `times` times. Goes before `next`."""
-        fault = Fault(status, retry_after, slow_seconds, drop, times)
-        self._rules.append(_Armed(_picks(match) if isinstance(match, str) else match, fault, times))
+        if isinstance(match, str):
+            self.arm(Fault(status, retry_after, slow_seconds, drop, times, match))
+        else:
+            self.arm(Fault(status, retry_after, slow_seconds, drop, times), match)
 
-    def arm(self, fault: Fault) -> None:
-        """The same from a description, as another process sends it."""
-        if fault.match is None:
+    def arm(self, fault: Fault, matches: Callable[[Call], bool] | None = None) -> None:
+        """The same from a description, as another process sends it. `matches` makes it a rule, as `fault.match` does."""
+        if fault.match is not None:
+            matches = _picks(fault.match)
+        if matches is None:
             self._queue.append(_Armed(lambda _: True, fault, fault.times))
         else:
-            self._rules.append(_Armed(_picks(fault.match), fault, fault.times))
+            self._rules.append(_Armed(matches, fault, fault.times))
 
     def heal(self) -> None:
         """Forget all faults that are still to come."""

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 import msgspec
 
 from gesta.config import TenantConfig
-from gesta.domain.commands import Command, Expire, Lose, Reconciled, Record, Start
+from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
 from gesta.domain.operation import State
-from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.errors import BadConfig
 from gesta.flows.flow import Attempt, Executor, Flow
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.outbound_http import AttemptEnded, Http
@@ -26,8 +27,7 @@ from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.guard import examine
 from gesta.worker.lease import Lease
-
-OUTCOMES = (Done, Rejected, Retry, Unknown)
+from gesta.worker.soundness import sound
 
 
 class Attempts:
@@ -46,78 +46,114 @@ class Attempts:
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
-    async def run(self, taken: Taken, view: View, config: TenantConfig, lease: Lease, running: Running) -> None:
+    async def run(self, view: View, config: TenantConfig, lease: Lease, running: Running) -> None:
         """Bring one taken job to a recorded end."""
+        taken = running.taken
         flow = self._flows[taken.job.flow]
-        finding = examine(view.state, taken, self._runtime.now_ms())
+        if not lease.covers(taken.token):
+            await self._give_back(taken)
+            return
+        finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
         if finding == "lose":
             applied = await self._apply(taken, view, self._lost(), flow, _keep(taken))
             view = applied.view
             # Under `same_key` the lost attempt may be repeated at once; otherwise the request now stands in unknown.
-            finding = examine(view.state, _innocent(taken), self._runtime.now_ms())
+            finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), flow.rules)
         match finding:
             case "execute" | "ask":
-                await self._execute(taken, view, flow, config, lease, running, asking=finding == "ask")
+                await self._execute(view, flow, config, lease, running, asking=finding == "ask")
             case "expire":
-                await self._apply(taken, view, Expire(), flow, _settle(taken))
+                await self._apply(taken, view, Expire(self._runtime.now_ms()), flow, _settle(taken))
+            case "cancel":
+                await self._apply(taken, view, Cancel(), flow, _settle(taken))
             case "wait" | "ignore" | "lose":
                 await self._recorder.settle(_settle(taken)(view.state, view.state), insist=True)
 
+    async def _give_back(self, taken: Taken) -> None:
+        """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""
+        if not taken.is_suspect:
+            await self._recorder.settle(Release(taken.job.id, taken.token, 0), insist=True)
+
     async def _execute(
-        self, taken: Taken, view: View, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
+        self, view: View, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
     ) -> None:
-        state = view.state
+        taken, state = running.taken, view.state
         payload = self._payload(flow, view)
         number = state.attempts if asking else state.attempts + 1
+        key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
+        if payload is not None and flow.journal and not asking:
+            applied = await self._apply(taken, view, Start(key), flow, no_job)
+            view = applied.view
+            if not applied.events:
+                # Another worker has begun, or it was called back or ended meanwhile: only the winner calls.
+                await self._recorder.settle(_settle(taken)(view.state, view.state), insist=True)
+                return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
         outcome: Outcome
         if payload is None:
             outcome = Rejected(
                 "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
             )
-        elif not lease.is_mine() or lease.token != taken.token:
-            # Nothing has been called: the job goes back, or is another worker's already.
-            await self._recorder.settle(Release(taken.job.id, taken.token, 0), insist=True)
-            return
+        elif not lease.covers(taken.token):
+            outcome = Retry("lease_lost", "nothing was called")
         else:
-            key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
-            if flow.journal and not asking:
-                view = (await self._apply(taken, view, Start(key), flow, no_job)).view
+            running.view, running.asking = view, asking
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http, config
             )
             executor = flow.reconcile if asking and flow.reconcile is not None else flow.execute
             outcome = await self._call(executor, payload, attempt, flow, running)
         latency_ms = (self._runtime.monotonic() - started) * 1000
+        # First on record, then told: whatever is wrong with a log must not lose an outcome.
+        applied = await self._record(taken, view, flow, outcome, asking=asking)
         self._telemetry.attempt_ended(
             flow, taken, outcome, payload=payload, attempts=number, latency_ms=latency_ms, correlation_id=state.correlation_id
         )
-        now, chance = self._runtime.now_ms(), self._runtime.chance()
-        command: Command = Reconciled(outcome, now, chance) if asking else Record(outcome, number, now, chance)
-        applied = await self._apply(taken, view, command, flow, _settle(taken))
         if not applied.events:
             self._telemetry.late_outcome(flow.name, state.id)
+
+    async def abandon(self, running: Running) -> None:
+        """Record an attempt that was cut off and does not end. Should it end one day, evidence of success still counts."""
+        assert running.view is not None
+        flow = self._flows[running.taken.job.flow]
+        outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
+        self._telemetry.log.error("executor does not end", namespace=flow.name, requestId=running.view.state.id)
+        await self._record(running.taken, running.view, flow, outcome, asking=running.asking)
+
+    async def _record(self, taken: Taken, view: View, flow: Flow, outcome: Outcome, *, asking: bool) -> Applied:
+        now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
+        command: Command = (
+            Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent)
+        )
+        return await self._apply(taken, view, command, flow, _settle(taken))
 
     async def _call(self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running) -> Outcome:
         """The outcome, whatever the executor does. Only what it says can be Done; everything unexpected may have had its effect."""
         self._deadlines.watch(running, flow.timeout_seconds)
         try:
-            answer: object = await executor(payload, attempt)
-            if isinstance(answer, OUTCOMES):
-                return answer
-            return Unknown("unexpected_error", f"the executor returned {type(answer).__name__}, not an Outcome")
+            return sound(await executor(payload, attempt))
         except AttemptEnded as ended:
-            return ended.outcome
+            return sound(ended.outcome)
+        except BadConfig as error:
+            # Stored config that cannot be read may be put right; nothing was sent without it.
+            return Retry("bad_config", scrub(str(error)))
         except asyncio.CancelledError:
-            reason = running.cut_reason
-            if reason is None or running.task is None:
+            if running.cut_reason is not None:
+                return Unknown(
+                    running.cut_reason, f"no end after {flow.timeout_seconds:g} s" if running.cut_reason == "timeout" else ""
+                )
+            if running.task is not None and running.task.cancelling():
+                # The whole program ends.
                 raise
-            running.task.uncancel()
-            return Unknown(reason, f"no end after {flow.timeout_seconds:g} s" if reason == "timeout" else "")
-        except Exception as error:  # noqa: BLE001 -- a flow's bug must not look like a failure that had no effect
+            return Unknown("unexpected_error", "the executor awaited something that was cancelled")
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 -- a flow's bug must not look like a failure that had no effect
             return Unknown("unexpected_error", scrub(f"{type(error).__name__}: {error}"))
         finally:
             self._deadlines.forget(running)
+            if running.cut_reason is not None and running.task is not None:
+                running.task.uncancel()
 
     def _payload(self, flow: Flow, view: View) -> object | None:
         try:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from gesta.job_queue import Taken
 from gesta.runtime import Runtime, sleep
+from gesta.views import View
 
 TICK_SECONDS = 0.25
+#: An executor that was cut off may still close its files for this long; then it is given up.
+GRACE_SECONDS = 5.0
 
 
 class Running:
     """An attempt's task, while its executor runs."""
 
-    __slots__ = ("cut_reason", "task")
+    __slots__ = ("asking", "cut_reason", "is_abandoned", "taken", "task", "view")
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Taken) -> None:
+        self.taken = taken
         self.task: asyncio.Task[Any] | None = None
+        #: The request as it was when the call began, and whether the call is a question to the provider.
+        self.view: View | None = None
+        self.asking = False
         #: Why it was cut off; None while it was not.
         self.cut_reason: str | None = None
+        #: It was cut off and does not end: somebody else has recorded it.
+        self.is_abandoned = False
 
 
 class Deadlines:
@@ -27,6 +38,8 @@ class Deadlines:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._ends: dict[Running, float] = {}
+        #: Called with an attempt that was cut off and does not end.
+        self.abandon: Callable[[Running], None] = _nobody
 
     def watch(self, running: Running, seconds: float) -> None:
         self._ends[running] = self._runtime.monotonic() + seconds
@@ -41,6 +54,7 @@ class Deadlines:
     def _cut(self, running: Running, reason: str) -> None:
         if running.cut_reason is None and running.task is not None:
             running.cut_reason = reason
+            self._ends[running] = self._runtime.monotonic() + GRACE_SECONDS
             running.task.cancel()
 
     async def run(self) -> None:
@@ -48,4 +62,12 @@ class Deadlines:
             await sleep(self._runtime, TICK_SECONDS)
             now = self._runtime.monotonic()
             for running in [running for running, end in self._ends.items() if end <= now]:
-                self._cut(running, "timeout")
+                if running.cut_reason is None:
+                    self._cut(running, "timeout")
+                else:
+                    self.forget(running)
+                    self.abandon(running)
+
+
+def _nobody(_: Running) -> None:
+    """Nobody listens."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gesta.domain.commands import Expire, Rules
+from gesta.domain.notification import decide
 from gesta.domain.operation import State
 from gesta.job_queue import Taken
 
-#: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late. wait: not yet due. ignore: nothing to do.
-Finding = Literal["execute", "ask", "lose", "expire", "wait", "ignore"]
+#: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider has forgotten our key.
+#: cancel: called back while an attempt ran. wait: not yet due. ignore: nothing to do.
+Finding = Literal["execute", "ask", "lose", "expire", "cancel", "wait", "ignore"]
 
 
-def examine(state: State, taken: Taken, now_ms: int) -> Finding:
+def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
     """What to do with a job, given what its request is now."""
     job = taken.job
     if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
@@ -25,6 +28,6 @@ def examine(state: State, taken: Taken, now_ms: int) -> Finding:
         return "wait"
     if taken.is_suspect or state.started is not None:
         return "lose"
-    if state.expires_at is not None and state.expires_at <= now_ms:
+    if (state.expires_at is not None or state.in_doubt) and decide(state, Expire(now_ms), rules):
         return "expire"
-    return "execute"
+    return "cancel" if state.cancel_requested else "execute"

@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from gesta.errors import StoreError
 from gesta.job_queue import JobQueue
-from gesta.runtime import Ids, Runtime, sleep
+from gesta.runtime import Ids, Runtime, Timer, sleep
 from gesta.telemetry import Telemetry
 
 LEASE_SECONDS = 4.0
 RENEWAL_SECONDS = 1.0
 #: Calls are cut this long before the lease ends, so that they are over when another worker may begin.
 MARGIN_SECONDS = 1.0
+NEVER = float("-inf")
 
 
 class Lease:
@@ -23,36 +24,59 @@ class Lease:
         self._queue, self._runtime, self._ids, self._telemetry = queue, runtime, ids, telemetry
         self._cut = cut
         self.token = ids.new()
-        self._until = float("-inf")
+        self._until = NEVER
+        self._watch: Timer | None = None
         #: Jobs taken and not settled yet.
         self.held = 0
 
-    def renewed(self, asked_at: float) -> None:
+    def renewed(self, token: str, asked_at: float) -> None:
         """A take or renewal that was asked for then has been granted."""
+        if token != self.token:
+            # Lost while the answer was on its way.
+            return
         self._until = max(self._until, asked_at + LEASE_SECONDS)
+        if self._watch is None:
+            self._watch_the_end()
 
-    def is_mine(self) -> bool:
-        """Whether a call that starts now starts under the lease, with the margin to spare."""
-        return self._runtime.monotonic() < self._until - MARGIN_SECONDS
+    def covers(self, token: str) -> bool:
+        """Whether a call for a job under this token starts under the lease, with the margin to spare."""
+        return token == self.token and self._runtime.monotonic() < self._until - MARGIN_SECONDS
 
     async def keep(self) -> None:
-        """Renew for ever; when that fails for too long, cut the calls and go on under a new token."""
+        """Renew for ever; when that fails for too long, the calls are cut and work goes on under a new token."""
         while True:
             await sleep(self._runtime, RENEWAL_SECONDS)
-            if self.held == 0:
+            if self.held == 0 or self._until == NEVER:
                 continue
-            asked_at = self._runtime.monotonic()
+            asked_at, token = self._runtime.monotonic(), self.token
             try:
-                if await self._queue.extend(self.token, LEASE_SECONDS):
-                    self.renewed(asked_at)
-                else:
-                    self._lose("another worker may have its jobs")
+                if await self._queue.extend(token, LEASE_SECONDS):
+                    self.renewed(token, asked_at)
+                elif token == self.token:
+                    self.lose("another worker may have its jobs")
             except StoreError as error:
                 self._telemetry.store_failed("lease", error)
-                if not self.is_mine():
-                    self._lose("the store is out of reach")
 
-    def _lose(self, why: str) -> None:
+    def _watch_the_end(self) -> None:
+        left = self._until - MARGIN_SECONDS - self._runtime.monotonic()
+        self._watch = self._runtime.call_later(max(0.0, left), self._end_comes_near)
+
+    def _end_comes_near(self) -> None:
+        # By the clock and not by a renewal's answer: a store may be silent for longer than the lease lasts.
+        self._watch = None
+        if self._until == NEVER:
+            return
+        if self.covers(self.token):
+            self._watch_the_end()
+        elif self.held:
+            self.lose("it could not be renewed in time")
+
+    def lose(self, why: str) -> None:
+        """Cut the calls and go on under a new token."""
         self._telemetry.log.warning("lease lost", reason=why, held=self.held)
-        self.token, self._until = self._ids.new(), float("-inf")
+        self.resign()
         self._cut()
+
+    def resign(self) -> None:
+        """No call starts under this lease any more."""
+        self.token, self._until = self._ids.new(), NEVER

@@ -6,9 +6,11 @@ Receives pointers from the queue; hands a job, its view and its tenant's config 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from gesta.addresses import config_stream
 from gesta.config import ConfigCache
@@ -23,9 +25,11 @@ from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
 
-#: How soon jobs that another process put are noticed; our own are noticed at once.
-POLL_SECONDS = 0.1
+#: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
+POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
+#: What was cut off when the drain was over may be recorded for this long; then the engine stops without it.
+LAST_SECONDS = 10.0
 #: A pointer may be ahead of the log it points into, for a moment, where queue and log are different servers.
 MISSING_TRIES = 5
 MISSING_PAUSE_MS = 500
@@ -39,11 +43,15 @@ class Pool:
         self._flows, self._queue, self._views, self._loader, self._config = flows, queue, views, loader, config
         self._attempts, self._runtime, self._telemetry = attempts, runtime, telemetry
         self._deadlines = deadlines
+        deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
         self._freed = Signal(runtime)
+        self._ended = Signal(runtime)
+        #: Jobs that this process holds, and under which token.
+        self._holding: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[str, int] = {}
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
@@ -68,9 +76,9 @@ class Pool:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
     async def _take(self, free: dict[str, int]) -> None:
-        asked_at = self._runtime.monotonic()
+        asked_at, token = self._runtime.monotonic(), self.lease.token
         # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the next start.
-        self._taking = spawn(self._queue.take(self.lease.token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
+        self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking = None
         if not taken:
@@ -79,22 +87,36 @@ class Pool:
                 wait = min(wait, max(0.001, (self.next_due_ms - self._runtime.now_ms()) / 1000))
             await self._queue.ready(wait)
             return
-        self.lease.renewed(asked_at)
-        self.lease.held += len(taken)
-        for one in taken:
+        self.lease.renewed(token, asked_at)
+        fresh = [one for one in taken if self._holding.get(one.job.id) != one.token]
+        if len(fresh) < len(taken):
+            # Our own lease ended unnoticed, say because the machine slept. The attempts that still run settle these jobs.
+            self.lease.lose("it had ended before it was renewed")
+        self.lease.held += len(fresh)
+        for one in fresh:
             self._free[one.job.flow] -= 1
-        self._start(self._begin(taken))
+            self._holding[one.job.id] = one.token
+        self._start(self._begin(fresh))
 
     def _start(self, coroutine: Coroutine[Any, Any, None], running: Running | None = None) -> None:
         task = spawn(coroutine, "gesta-attempt")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end)
         if running is not None:
             running.task = task
 
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._ended.set()
+
     async def _begin(self, taken: list[Taken]) -> None:
         """Load all the requests of one take in one call, then run each attempt on its own: a slow one holds back nobody."""
-        found = await self._load(taken)
+        try:
+            found = await self._load(taken)
+        except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
+            for one in taken:
+                self._start(self._begin([one]) if len(taken) > 1 else self._poison(one, error))
+            return
         now = self._runtime.now_ms()
         for one in taken:
             self._telemetry.taken(one, now)
@@ -102,9 +124,9 @@ class Pool:
             if view is None:
                 self._start(self._not_found(one))
             else:
-                running = Running()
-                attempt = self._attempts.run(one, view, self._config.of(one.job.tenant), self.lease, running)
-                self._start(self._run(one, attempt), running)
+                running = Running(one)
+                attempt = self._attempts.run(view, self._config.of(one.job.tenant), self.lease, running)
+                self._start(self._run(running, attempt), running)
 
     async def _load(self, taken: list[Taken]) -> dict[str, View]:
         keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
@@ -117,50 +139,104 @@ class Pool:
                 self._telemetry.store_failed("worker", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
             else:
-                self._config.apply(changes)
+                for recorded, fault in self._config.apply(changes):
+                    await self._set_aside(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
                 return found
 
-    async def _run(self, taken: Taken, attempt: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, running: Running, attempt: Coroutine[Any, Any, None]) -> None:
         try:
             await attempt
         except Exception as error:  # noqa: BLE001 -- a poison job is parked and reported, and the rest goes on
-            await self._park(taken, error)
+            if not running.is_abandoned:
+                await self._park(running.taken, error)
         finally:
-            self._free_slot(taken)
+            if not running.is_abandoned:
+                self._free_slot(running.taken)
+
+    def _abandon(self, running: Running) -> None:
+        """An executor that does not end keeps neither its slot nor its request."""
+        running.is_abandoned = True
+        if running.task is not None:
+            self._tasks.discard(running.task)
+        self._start(self._run_abandoned(running))
+
+    async def _run_abandoned(self, running: Running) -> None:
+        try:
+            await self._attempts.abandon(running)
+        finally:
+            self._free_slot(running.taken)
 
     def _free_slot(self, taken: Taken) -> None:
         self.lease.held -= 1
+        if self._holding.get(taken.job.id) == taken.token:
+            del self._holding[taken.job.id]
         self._free[taken.job.flow] += 1
         self._freed.set()
 
     async def _not_found(self, taken: Taken) -> None:
         tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1
-        try:
-            if tries < MISSING_TRIES:
-                await self._queue.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)])
-                return
+        if tries >= MISSING_TRIES:
             del self._missing[taken.job.id]
-            await self._park(taken, LookupError("request_not_found"))
+            await self._poison(taken, LookupError("no event of this request"), "request_not_found")
+            return
+        try:
+            release = Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)
+            await self._insist(lambda: self._queue.settle([release]))
         finally:
             self._free_slot(taken)
 
-    async def _park(self, taken: Taken, error: Exception) -> None:
-        self._telemetry.parked("job", taken.job.id, taken.job.dispatch_version, error)
-        parked = Parked(
-            "job", taken.job.tenant, taken.job.id, taken.job.dispatch_version, type(error).__name__, self._runtime.now_ms()
-        )
-        await self._views.save([], [parked], None)
-        await self._queue.settle([Ack(taken.job.id, taken.token)])
+    async def _poison(self, taken: Taken, error: Exception, reason: str = "") -> None:
+        try:
+            await self._park(taken, error, reason)
+        finally:
+            self._free_slot(taken)
+
+    async def _park(self, taken: Taken, error: Exception, reason: str = "") -> None:
+        job = taken.job
+        await self._set_aside(Parked("job", job.tenant, job.id, job.dispatch_version, reason, 0), error)
+        await self._insist(lambda: self._queue.settle([Ack(job.id, taken.token)]))
+
+    async def _set_aside(self, parked: Parked, error: Exception) -> None:
+        self._telemetry.parked(parked.what, parked.stream, parked.version, error)
+        told = msgspec.structs.replace(parked, error=parked.error or type(error).__name__, at_ms=self._runtime.now_ms())
+        await self._insist(lambda: self._views.save([], [told], None))
+
+    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
+        """Do it however long the store is out of reach: while the lease is renewed, nobody else would take a held job."""
+        while True:
+            try:
+                await act()
+            except StoreError as error:
+                self._telemetry.store_failed("worker", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+            else:
+                return
 
     async def stop(self, drain_seconds: float) -> None:
         """After `run` was cancelled: give back what was taken last, let attempts end, cut those that take too long (Unknown)."""
         if self._taking is not None:
             with suppress(StoreError):
                 taken, _ = await self._taking
-                await self._queue.settle([Release(one.job.id, one.token, 0) for one in taken])
-        cutting = self._runtime.call_later(drain_seconds, self._deadlines.cut_all, "stopping")
+                # A suspect one is left to the end of the lease: released, it would look innocent.
+                await self._queue.settle([Release(one.job.id, one.token, 0) for one in taken if not one.is_suspect])
         if drain_seconds == 0:
-            self._deadlines.cut_all("stopping")
+            self._cut_short()
+        timers = [
+            self._runtime.call_later(drain_seconds, self._cut_short),
+            self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
+        ]
         while self._tasks:
-            await next(iter(self._tasks))
-        cutting.cancel()
+            await self._ended.wait(POLL_SECONDS)
+        for timer in timers:
+            timer.cancel()
+
+    def _cut_short(self) -> None:
+        """What has not begun does not begin; what runs is cut and recorded as Unknown."""
+        self.lease.resign()
+        self._deadlines.cut_all("stopping")
+
+    def _leave(self) -> None:
+        """The store does not take what was learned: the next start finds these jobs under a dead lease, and in doubt."""
+        self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
+        for task in self._tasks:
+            task.cancel()

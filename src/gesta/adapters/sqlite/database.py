@@ -7,7 +7,9 @@ synced to disk before it is answered; a cycle of rebuildable rows alone is not.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,6 +27,8 @@ Step = Callable[[apsw.Connection], T]
 APPLICATION_ID = 0x67657374
 #: Another process may hold the file for the length of its commit; longer than this is a fault worth telling.
 BUSY_MS = 10_000
+#: How soon another process's commit is noticed.
+WATCH_SECONDS = 0.1
 
 
 class _Call:
@@ -63,6 +67,26 @@ class Database:
         self._writes: Lane[_Call] = Lane(runtime, "gesta-sqlite-writer", self._write_batch)
         self._reads: Lane[_Call] = Lane(runtime, "gesta-sqlite-reader", self._read_batch)
         self._closed = False
+        self._runtime = runtime
+        self._watcher = open_connection(path, migrate=False)
+        self._seen_version = self._data_version()
+        self._listeners: list[Callable[[], None]] = []
+        self._watching = runtime.call_later(WATCH_SECONDS, self._watch)
+
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Call soon after anybody, another process included, has committed. A hint, never a promise."""
+        self._listeners.append(listener)
+
+    def _watch(self) -> None:
+        """In the event loop's thread: the answer comes from shared memory, quicker than a thread could be asked."""
+        if self._seen_version != (version := self._data_version()):
+            self._seen_version = version
+            for listener in self._listeners:
+                listener()
+        self._watching = self._runtime.call_later(WATCH_SECONDS, self._watch)
+
+    def _data_version(self) -> int:
+        return _pragma(self._watcher, "data_version")
 
     async def write(self, step: Step[T], *, durable: bool) -> T:
         """Run a step in the next commit; return when that commit stands, on disk if `durable`."""
@@ -75,6 +99,8 @@ class Database:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._watching.cancel()
+            self._watcher.close()
             self._writes.close()
             self._reads.close()
             self._reader.close()
@@ -147,6 +173,9 @@ def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
     """A connection with our settings, to a file that is ours and has our schema."""
     if not Path(path).parent.is_dir():
         raise StoreError(f"{path}: the folder {Path(path).parent} does not exist; make it first")
+    with suppress(FileExistsError):
+        # It will hold payloads: for its owner only. SQLite gives the files beside it the same mode.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
         db = apsw.Connection(path, statementcachesize=400)
         db.set_busy_timeout(BUSY_MS)

@@ -30,6 +30,7 @@ class SqliteEventStore:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database = database
         self._appended = Signal(runtime)
+        database.on_commit(self._appended.set)
         self._tail: list[Recorded] = []
 
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:

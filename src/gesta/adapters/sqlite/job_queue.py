@@ -25,6 +25,7 @@ class SqliteJobQueue:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
         self._put = Signal(runtime)
+        database.on_commit(self._put.set)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         now = self._runtime.now_ms()

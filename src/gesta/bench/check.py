@@ -1,0 +1,67 @@
+"""After the run: was every request done, and done once? Counted from the store, by an engine that has seen nothing of the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from gesta.addresses import request_stream
+from gesta.bench.subjects import Subject
+from gesta.domain.codec import event_types
+from gesta.domain.events import Sent
+from gesta.engine import Engine
+from gesta.projector.follow import CHECKPOINT
+
+PAGE = 1_000
+TENANT = "default"
+
+
+class Mark(NamedTuple):
+    """Where a run begins: the last position of the log, and the effects of the outside world until then."""
+
+    position: int
+    effects: int
+
+
+async def mark(engine: Engine, subject: Subject) -> Mark:
+    """To be taken while the engine is idle, so that every event is projected."""
+    return Mark(await engine.road.outside.stores.views.checkpoint(CHECKPOINT), subject.effects())
+
+
+async def faults(engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int) -> list[str]:
+    """What is wrong with the requests of a run; nothing when each of them has one Sent event and a view that says so."""
+    flow = subject.flow.name
+    sent = await _sent_events(engine, flow, since.position)
+    events = [sent[request_stream(flow, TENANT, request_id)] for request_id in ids]
+    found = {
+        "were never accepted": expected - len(set(ids)),
+        "have no Sent event": events.count(0),
+        "have more than one Sent event": sum(count > 1 for count in events),
+        "have a view that does not say sent": len(ids) - await _sent_views(engine, flow, ids),
+    }
+    told = [f"{count:,} of {expected:,} requests {what}" for what, count in found.items() if count]
+    effects = subject.effects() - since.effects
+    if subject.has_outside and effects != expected:
+        told.append(f"the outside world saw {effects:,} effects, not {expected:,}")
+    return told
+
+
+async def _sent_events(engine: Engine, flow: str, after: int) -> Counter[str]:
+    """How many Sent events each stream has."""
+    events, wanted = engine.road.outside.stores.events, event_types(flow).name_of[Sent]
+    found: Counter[str] = Counter()
+    while page := await events.follow(after, PAGE):
+        after = page[-1].position
+        found.update(recorded.stream for recorded in page if recorded.type == wanted)
+    return found
+
+
+async def _sent_views(engine: Engine, flow: str, ids: Sequence[str]) -> int:
+    """How many views say sent."""
+    views, waiting, found = engine.road.outside.stores.views, iter(ids), 0
+    while chunk := list(islice(waiting, PAGE)):
+        page = await views.get([(flow, TENANT, request_id) for request_id in chunk])
+        found += sum(view.state.status == "sent" for view in page.values())
+    return found

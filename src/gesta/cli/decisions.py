@@ -1,0 +1,86 @@
+"""retry, cancel, redrive, resolve: what a person decides about a request, on record with who decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gesta.cli.arguments import Ttl
+from gesta.cli.idle import warn_if_idle
+from gesta.cli.invocation import By, Invocation
+from gesta.cli.lookup import Id, find_request
+from gesta.cli.output import Json, print_json, say, tell
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
+
+Again = Annotated[
+    bool, typer.Option("--again", help="Force a new intent although an attempt may have had its effect: it may happen twice.")
+]
+
+
+async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
+    """Make the next attempt of a waiting request due now, under the same key."""
+    async with call.opened() as engine:
+        request = await find_request(engine, request_id, call.tenant_name)
+        await _tell(engine, request_id, await request.retry(actor=call.actor(by)), "its next attempt is due now", as_json=as_json)
+
+
+async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
+    """Call a request back. While an attempt runs, its end decides: a success stays."""
+    async with call.opened() as engine:
+        request = await find_request(engine, request_id, call.tenant_name)
+        status = await request.cancel(actor=call.actor(by))
+        done = (
+            "it will not be executed"
+            if status == "cancelled"
+            else "an attempt is running: a success stays, anything else is cancelled"
+        )
+        await _tell(engine, request_id, status, done, as_json=as_json)
+
+
+async def redrive(
+    call: Invocation, request_id: Id, again: Again = False, ttl: Ttl = None, by: By = None, as_json: Json = False
+) -> None:
+    """Execute a request again after a final failure, with a fresh budget of attempts."""
+    async with call.opened() as engine:
+        request = await find_request(engine, request_id, call.tenant_name)
+        status = await request.redrive(ttl=ttl, again=again, actor=call.actor(by))
+        await _tell(engine, request_id, status, "it is executed again", as_json=as_json)
+
+
+async def resolve(
+    call: Invocation,
+    request_id: Id,
+    evidence: Annotated[str, typer.Option(help="How you know, e.g. what the provider's own records show.")],
+    executed: Annotated[bool, typer.Option("--executed", help="The effect happened.")] = False,
+    not_executed: Annotated[bool, typer.Option("--not-executed", help="It did not; it is tried again.")] = False,
+    rejected: Annotated[bool, typer.Option("--rejected", help="It did not and never will.")] = False,
+    provider_id: Annotated[str, typer.Option(help="The provider's own name for what it did.")] = "",
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """End the doubt about an `unknown` outcome by your word."""
+    if executed + not_executed + rejected != 1:
+        raise typer.BadParameter("say exactly one of --executed, --not-executed and --rejected")
+    if not evidence.strip():
+        raise typer.BadParameter("say how you know", param_hint="--evidence")
+    async with call.opened() as engine:
+        request = await find_request(engine, request_id, call.tenant_name)
+        actor = call.actor(by)
+        result: Literal["executed", "not_executed", "rejected"] = (
+            "executed" if executed else "rejected" if rejected else "not_executed"
+        )
+        status = await request.resolve(result, by=actor.user_id, evidence=evidence, provider_id=provider_id, actor=actor)
+        await _tell(engine, request_id, status, f"on record as {result.replace('_', ' ')} by {actor.user_id}", as_json=as_json)
+
+
+async def _tell(engine: Engine, request_id: str, status: str, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": request_id, "status": status})
+    else:
+        say(status)
+        tell(what)
+    if status == "queued":
+        await warn_if_idle(engine)

@@ -1,0 +1,101 @@
+"""Which flows a process has: those of the program named by --app, else the built-in and installed ones, set up by gesta.toml."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import signature
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from gesta import flows as builtin
+from gesta.engine import Engine
+from gesta.errors import BadSettings, GestaError
+from gesta.flows.flow import Flow
+from gesta.settings import Settings
+
+#: `flow(**settings) -> Flow`, what the module of a channel offers.
+Factory = Callable[..., Flow]
+_GROUP = "gesta.flows"
+#: What flows share; not a channel.
+_FRAME = "flow"
+
+
+def flows_of(settings: Settings) -> list[Flow]:
+    """The flows that this process declares."""
+    if settings.app is not None:
+        return list(load_app(settings.app, settings.sources["app"]).flows.values())
+    factories = _factories()
+    for name in settings.flows:
+        if name not in factories:
+            where = settings.sources["flows"]
+            raise BadSettings(f"[flows.{name}] in {where}: there is no such flow; this gesta has: {', '.join(factories)}")
+    return [_made(name, factory, settings) for name, factory in factories.items()]
+
+
+def settings_of_app(asked: Settings, file: str | None) -> Settings:
+    """A program's own settings, where the command line does not say otherwise."""
+    assert asked.app is not None
+    program = load_app(asked.app, asked.sources["app"]).settings
+    said = {name for name, source in asked.sources.items() if source in ("argument", file)} | {"app"}
+    sources = {
+        name: asked.sources[name] if name in said else asked.app if source == "argument" else source
+        for name, source in (program.sources or dict.fromkeys(asked.sources, "argument")).items()
+    }
+    return replace(program, **{name: getattr(asked, name) for name in said}, sources=sources)
+
+
+def load_app(app: str, source: str) -> Engine:
+    """The Engine that `module:name` leads to."""
+    module_name, _, name = app.partition(":")
+    where = f"app from {source}"
+    if not module_name or not name:
+        raise BadSettings(f"{where}: {app!r} must be MODULE:NAME, for instance shop.jobs:engine")
+    if str(Path.cwd()) not in sys.path:
+        # The console script starts elsewhere; a program in this folder must be found as `python -m` finds it.
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = import_module(module_name)
+    except GestaError:
+        raise
+    except Exception as error:
+        raise BadSettings(f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, Engine):
+        engines = [key for key, value in vars(module).items() if isinstance(value, Engine)]
+        raise BadSettings(f"{where}: {module_name} has no Engine called {name!r}; it has: {', '.join(engines) or 'none'}")
+    return found
+
+
+def _factories() -> dict[str, Factory]:
+    """Short name → what makes the flow: a module of gesta.flows each, and what other packages announce."""
+    names = sorted(module.name for module in pkgutil.iter_modules(builtin.__path__) if module.name != _FRAME)
+    factories: dict[str, Factory] = {name: import_module(f"gesta.flows.{name}").flow for name in names}
+    return factories | {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
+
+
+def _made(name: str, factory: Factory, settings: Settings) -> Flow:
+    table = settings.flows.get(name, {})
+    faults = _faults(factory, table)
+    if faults:
+        told = "; ".join(f"{key}: {fault}" for key, fault in faults.items())
+        raise BadSettings(f"[flows.{name}] in {settings.sources['flows']}: {told}")
+    return factory(**table)
+
+
+def _faults(factory: Factory, table: Mapping[str, Any]) -> dict[str, str]:
+    """Every setting that the flow does not know or that has the wrong type."""
+    hints, known = get_type_hints(factory), signature(factory).parameters
+    faults = {name: f"unknown; known: {', '.join(known)}" for name in table if name not in known}
+    for name in table.keys() & known.keys():
+        try:
+            msgspec.convert(table[name], hints.get(name, Any))
+        except msgspec.ValidationError as error:
+            faults[name] = str(error)[:1].lower() + str(error)[1:].replace("`", "")
+    return faults

@@ -1,0 +1,129 @@
+"""One call of the command line: its settings, its log, the engine it opens. Every field is an option of every command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gesta.cli.output import tell
+
+if TYPE_CHECKING:
+    from gesta.domain.events import Actor
+    from gesta.engine import Engine
+    from gesta.settings import Settings
+
+_PANEL = "Everywhere"
+
+By = Annotated[str | None, typer.Option("--by", help="Who decides, for the record; without it, the user of this machine.")]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What every command takes."""
+
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_PANEL)] = False
+
+
+@dataclass(frozen=True)
+class Invocation(Call):
+    """What every command on a store takes. An option left out comes from GESTA_* or gesta.toml."""
+
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The store, e.g. sqlite:///gesta.db.", rich_help_panel=_PANEL)
+    ] = None
+    app: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:NAME", help="A program's Engine, for flows of one's own.", rich_help_panel=_PANEL),
+    ] = None
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="Whose requests and config.", rich_help_panel=_PANEL)
+    ] = None
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="FILE", help="Settings, instead of gesta.toml.", rich_help_panel=_PANEL)
+    ] = None
+    log_level: Annotated[
+        str | None,
+        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.", rich_help_panel=_PANEL),
+    ] = None
+
+    @cached_property
+    def settings(self) -> Settings:
+        from gesta.cli.flows import settings_of_app
+        from gesta.settings import load
+
+        given = {"url": self.url, "app": self.app, "tenant": self.tenant, "log_level": self.log_level}
+        loaded = load(given, file=self.file)
+        return loaded if loaded.app is None else settings_of_app(loaded, self.file)
+
+    @property
+    def tenant_name(self) -> str:
+        """The tenant to act for. Raises when no tenant can be called so: a listing would only come out empty."""
+        from gesta.domain.ids import TENANT
+        from gesta.errors import BadSettings
+
+        name, source = self.settings.tenant, self.settings.sources["tenant"]
+        if not TENANT.fullmatch(name):
+            raise BadSettings(f"tenant from {source}: {name!r} is not 1 to 63 of A-Z a-z 0-9 . _ - with a letter or digit first")
+        return name
+
+    def engine(self, *, work: bool = False) -> Engine:
+        """An engine with the flows of this process, not started yet."""
+        from gesta.cli.flows import flows_of
+        from gesta.engine import Engine
+
+        return Engine(settings=self.settings, flows=flows_of(self.settings), work=work)
+
+    @asynccontextmanager
+    async def opened(self, engine: Engine | None = None, *, create: bool = False) -> AsyncIterator[Engine]:
+        """A running engine, beside whatever other process works on the store. Only some commands may make a store."""
+        if not create:
+            _refuse_missing_file(self.settings)
+        async with engine or self.engine() as running:
+            # The log begins here: what the engine notes at its start is told in words instead.
+            start_log(self.settings.log_level)
+            for note in running.notes:
+                tell(f"note: {note}")
+            yield running
+
+    def actor(self, by: str | None = None) -> Actor:
+        from gesta.domain.events import Actor
+
+        return Actor(by or user_name())
+
+
+def user_name() -> str:
+    """Who is at the keyboard, as the machine knows them."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def silence_log() -> None:
+    """Nothing is logged until `start_log`, not even by Python's handler of last resort."""
+    logging.getLogger("gesta").handlers[:] = [logging.NullHandler()]
+
+
+def start_log(level: str) -> None:
+    """JSON lines on stderr."""
+    logger = logging.getLogger("gesta")
+    logger.handlers[:] = [logging.StreamHandler()]
+    logger.propagate = False
+    logger.setLevel(level.upper())
+
+
+def _refuse_missing_file(settings: Settings) -> None:
+    from gesta.adapters.sqlite import file_of
+    from gesta.errors import StoreError
+
+    if settings.url.startswith("sqlite:") and not file_of(settings.url).exists():
+        where = f"{file_of(settings.url)} (url from {settings.sources['url']})"
+        raise StoreError(f"{where} does not exist; `gesta serve` and `gesta send` make it. Or name another: --url, GESTA_URL")

@@ -1,0 +1,85 @@
+"""What people and programs read: data on stdout, everything said about it on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import msgspec
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+#: Where no terminal says how wide it is, nothing has to be wrapped.
+WIDTH_OF_A_PIPE = 200
+
+STATUS_STYLES = {"sent": "green", "failed": "red", "unknown": "yellow", "queued": "cyan", "expired": "dim", "cancelled": "dim"}
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]
+
+
+def tell(text: str, style: str = "") -> None:
+    """Say something about what is going on, on stderr."""
+    _console(sys.stderr).print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a line of data, at once."""
+    _console(sys.stdout).print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def print_json(document: object) -> None:
+    """One document, laid out for eyes too."""
+    say(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def print_json_line(record: object) -> None:
+    say(msgspec.json.encode(record).decode())
+
+
+def show(*parts: RenderableType) -> None:
+    """Print tables, with a blank line between two."""
+    console = _console(sys.stdout)
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        console.print(part, highlight=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", folded: Sequence[str] = ()) -> Table:
+    """A table whose `folded` columns give way when the terminal is narrow; all others are shown whole."""
+    from rich.table import Table
+    from rich.text import Text
+
+    built = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, title=title or None, title_justify="left", title_style="bold")
+    for column in columns:
+        built.add_column(column, no_wrap=column not in folded, overflow="fold", header_style="dim underline")
+    for row in rows:
+        built.add_row(*(Text(cell, style=STATUS_STYLES.get(cell, "")) for cell in row))
+    return built
+
+
+def facts(pairs: Mapping[str, str]) -> Table:
+    """Names and values below each other; what has no value is left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    built = Table.grid(padding=(0, 2))
+    built.add_column(style="bold", no_wrap=True)
+    built.add_column(overflow="fold")
+    for name, value in pairs.items():
+        if value:
+            built.add_row(name, Text(value, style=STATUS_STYLES.get(value, "")))
+    return built
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, width=get_terminal_size((WIDTH_OF_A_PIPE, 50)).columns)

@@ -1,0 +1,152 @@
+"""Requests, events, attempts and config as JSON objects. The keys are stable: scripts build on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from gesta.config import Entity, secret_fields
+from gesta.dead_letters import iso
+from gesta.domain import events as e
+from gesta.domain.codec import encode
+from gesta.domain.operation import State
+from gesta.flows.flow import Flow, PersonalMark
+from gesta.views import Parked
+
+Record = dict[str, Any]
+#: What `Engine.history` gives for each event.
+Told = tuple[str, e.Event | None, e.Meta]
+
+MASK = "(personal)"
+
+
+def request_record(state: State) -> Record:
+    return {
+        "id": state.id,
+        "flow": state.flow,
+        "tenant": state.tenant,
+        "status": state.status,
+        "key": state.key,
+        "attemptCount": state.attempts,
+        "reason": state.reason,
+        "detail": state.detail,
+        "providerId": state.provider_id,
+        "inDoubt": state.in_doubt,
+        "cancelRequested": state.cancel_requested,
+        "operation": state.operation,
+        "intent": state.intent,
+        "priority": state.priority,
+        "createdAt": iso(state.created_at),
+        "updatedAt": iso(state.updated_at),
+        "dueAt": _iso(state.due_at),
+        "expiresAt": _iso(state.expires_at),
+        "correlationId": state.correlation_id,
+        "version": state.version,
+    }
+
+
+def payload_record(payload: bytes, flow: Flow | None) -> Record | None:
+    """The payload with its personal fields masked; None where the flow is not declared, so that nobody knows which those are."""
+    if flow is None:
+        return None
+    fields: Record = msgspec.json.decode(payload)
+    return {name: MASK if name in _personal_fields(flow.payload) else value for name, value in fields.items()}
+
+
+def event_record(told: Told, version: int) -> Record:
+    type_name, event, meta = told
+    return {
+        "version": version,
+        "type": type_name,
+        "at": iso(meta.occurred_at),
+        "actor": None if meta.actor is None else meta.actor.user_id,
+        "data": _event_fields(event),
+    }
+
+
+def attempt_records(history: Iterable[Told]) -> list[Record]:
+    """What each attempt came to, gathered from the events."""
+    attempts: dict[int, Record] = {}
+
+    def attempt(number: int) -> Record:
+        blank = {
+            "number": number,
+            "startedAt": None,
+            "endedAt": None,
+            "outcome": None,
+            "reason": "",
+            "detail": "",
+            "nextAt": None,
+        }
+        return attempts.setdefault(number, blank)
+
+    def end(number: int, at: int, outcome: str, reason: str, detail: str, next_at: int | None = None) -> None:
+        ending = {"endedAt": iso(at), "outcome": outcome, "reason": reason, "detail": detail, "nextAt": _iso(next_at)}
+        attempt(number).update(ending)
+
+    for _, event, meta in history:
+        at = meta.occurred_at
+        match event:
+            case e.AttemptStarted():
+                attempt(event.attempt)["startedAt"] = iso(at)
+            case e.AttemptFailed():
+                end(event.attempt, at, "retry", event.reason, event.detail, event.next_attempt_at)
+            case e.OutcomeUnknown() if attempts.get(event.attempt, {}).get("outcome") is None:
+                # A second one for the same attempt is a question to the provider that brought no answer.
+                end(event.attempt, at, "unknown", event.reason, event.detail, event.next_at)
+            case e.Sent() | e.SentLate():
+                end(event.attempts, at, "done", "", event.detail or event.provider_message_id)
+            case e.Failed() if event.attempts and attempts.get(event.attempts, {}).get("outcome") is None:
+                # Where the attempt has an end already, this is only the request's.
+                end(event.attempts, at, "rejected", event.reason, event.last_error)
+            case _:
+                pass
+    return [attempts[number] for number in sorted(attempts)]
+
+
+def entity_record(entity: Entity) -> Record:
+    """Config without its secrets: of those only the version is told."""
+    hidden = set(secret_fields(type(entity.body)))
+    fields: Record = msgspec.to_builtins(entity.body)
+    return {
+        "kind": entity.kind,
+        "code": entity.code,
+        "version": entity.version,
+        "fields": {name: value for name, value in fields.items() if name not in hidden},
+        "secrets": {name: refs[0].version for name, refs in entity.secrets.items() if refs},
+    }
+
+
+def parked_record(parked: Parked) -> Record:
+    return {
+        "what": parked.what,
+        "tenant": parked.tenant,
+        "name": parked.stream,
+        "version": parked.version,
+        "error": parked.error,
+        "at": iso(parked.at_ms),
+    }
+
+
+def _event_fields(event: e.Event | None) -> Record:
+    """An event's own fields, times in ISO-8601; a payload stands with its request and not here."""
+    fields: Record = {} if event is None else msgspec.json.decode(encode(event))
+    fields.pop("payload", None)
+    return {name: iso(value) if name.endswith("At") and isinstance(value, int) else value for name, value in fields.items()}
+
+
+def _personal_fields(kind: type[msgspec.Struct]) -> set[str]:
+    return {name for name, hint in get_type_hints(kind, include_extras=True).items() if _is_personal(hint)}
+
+
+def _is_personal(hint: Any) -> bool:
+    """Whether a type is marked as personal, or anything inside it is."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return bool(_personal_fields(hint))
+    return isinstance(hint, PersonalMark) or any(_is_personal(part) for part in get_args(hint))
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)

@@ -1,0 +1,133 @@
+"""send and list: ask for something, see what was asked for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import typer
+
+from gesta.cli.arguments import Ttl, json_document, point_in_time
+from gesta.cli.exit_codes import FAILED
+from gesta.cli.idle import warn_if_idle, warn_of_lag
+from gesta.cli.invocation import Invocation
+from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
+
+if TYPE_CHECKING:
+    from gesta.domain.outcome import Outcome
+    from gesta.engine import Engine
+    from gesta.request import Request
+
+Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
+
+
+async def send(
+    call: Invocation,
+    flow: Annotated[str, typer.Argument(help="The flow, e.g. notification.webhook.")],
+    payload: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The payload: JSON itself, a file, or - for stdin.")],
+    key: Annotated[str | None, typer.Option(help="Your own name for it: the same key is executed once.")] = None,
+    deliver_at: Annotated[
+        datetime | None, typer.Option(parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z.")
+    ] = None,
+    ttl: Ttl = None,
+    priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5,
+    wait: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Wait that long for the outcome; 1 if it failed, 5 if it takes longer."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Submit a request; its id is printed once it is on disk."""
+    from gesta.intake import Options
+
+    engine = call.engine()
+    options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())
+    content = engine.payload(flow, json_document(payload), options)
+    async with call.opened(engine, create=True):
+        (answer,) = await engine.submit_many([(content, options)])
+        if isinstance(answer, Exception):
+            raise answer
+        if not as_json:
+            say(answer.id)
+            tell(f"{answer.verdict}; see it with: gesta show {answer.id}")
+        await warn_if_idle(engine)
+        await _end(engine, answer, wait, as_json=as_json)
+
+
+async def _end(engine: Engine, request: Request, wait: float | None, *, as_json: bool) -> None:
+    """Wait for the outcome if that is wanted, and tell it."""
+    from gesta.domain.outcome import Done
+    from gesta.errors import NotYet
+
+    outcome: Outcome | None = None
+    late: NotYet | None = None
+    if wait is not None:
+        try:
+            outcome = await request.outcome(timeout=wait)
+        except NotYet as error:
+            late = error
+    if as_json:
+        told = None if outcome is None else msgspec.to_builtins(outcome)
+        print_json(
+            {"id": request.id, "flow": request.flow, "tenant": request.tenant, "verdict": request.verdict, "outcome": told}
+        )
+    elif outcome is not None:
+        tell(str(outcome), "green" if isinstance(outcome, Done) else "red")
+    if late is not None:
+        await warn_if_idle(engine)
+        raise late
+    if outcome is not None and not isinstance(outcome, Done):
+        raise typer.Exit(FAILED)
+
+
+async def list_requests(
+    call: Invocation,
+    flow: Annotated[str | None, typer.Option(help="Only of this flow.")] = None,
+    status: Annotated[Status | None, typer.Option(help="Only in this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
+    parked: Annotated[
+        bool, typer.Option("--parked", help="Events and jobs that were set aside because they could not be processed.")
+    ] = False,
+    as_json: JsonLines = False,
+) -> None:
+    """List requests, newest first."""
+    from gesta.cli.records import request_record
+    from gesta.cli.wording import note, span
+
+    async with call.opened() as engine:
+        await warn_of_lag(engine)
+        if parked:
+            await _list_parked(engine, call.tenant_name, limit, as_json=as_json)
+            return
+        views = await engine.find(tenant=call.tenant_name, flow=flow, status=status, limit=limit)
+        if as_json:
+            for view in views:
+                print_json_line(request_record(view.state))
+            return
+        now = engine.road.runtime.now_ms()
+        rows = [
+            (one.id, one.flow, one.status, span(now - one.created_at), one.key or "", note(one, now))
+            for one in (view.state for view in views)
+        ]
+        if rows:
+            show(table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note")))
+        else:
+            tell("no such requests" if flow or status else "no requests")
+        if len(rows) == limit:
+            tell(f"the newest {limit}; see more with --limit")
+
+
+async def _list_parked(engine: Engine, tenant: str, limit: int, *, as_json: bool) -> None:
+    from gesta.cli.records import parked_record
+    from gesta.cli.wording import moment
+
+    found = await engine.operating.parked(tenant, limit)
+    if as_json:
+        for one in found:
+            print_json_line(parked_record(one))
+    elif found:
+        rows = [(moment(one.at_ms), one.what, one.stream, str(one.version), one.error) for one in found]
+        show(table(("time", "what", "name", "version", "error"), rows, folded=("name", "error")))
+    else:
+        tell("nothing was set aside")

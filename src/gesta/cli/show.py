@@ -1,0 +1,109 @@
+"""show: one request with everything that is on record about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gesta.cli.idle import warn_if_idle
+from gesta.cli.invocation import Invocation
+from gesta.cli.lookup import Id, find_view
+from gesta.cli.output import Json, facts, print_json, table, tell
+from gesta.cli.output import show as print_tables
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gesta.cli.records import Record, Told
+    from gesta.domain.operation import State
+
+
+async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
+    """Show a request: what became of it, its history and its attempts. Personal fields of the payload are masked."""
+    from gesta.cli.records import attempt_records, event_record, payload_record, request_record
+
+    tenant = call.tenant_name
+    async with call.opened() as engine:
+        view = await find_view(engine, request_id, tenant)
+        history = await engine.history(request_id, flow=view.state.flow, tenant=tenant)
+        payload = payload_record(view.payload, engine.flows.get(view.state.flow))
+        attempts = attempt_records(history)
+        if as_json:
+            events = [event_record(told, version) for version, told in enumerate(history, start=1)]
+            print_json({**request_record(view.state), "payload": payload, "attempts": attempts, "history": events})
+            return
+        tables = [_summary(view.state, payload, engine.road.runtime.now_ms()), _history(view.state, history)]
+        print_tables(*tables, *([_attempts(attempts)] if attempts else []))
+        hint = _next_step(view.state)
+        if hint:
+            tell(hint)
+        if view.state.wants is not None:
+            await warn_if_idle(engine)
+
+
+def _summary(state: State, payload: Record | None, now_ms: int) -> Table:
+    from gesta.cli.wording import moment_and_distance
+
+    content = f"(flow {state.flow} is not declared here; name its program with --app)"
+    if payload is not None:
+        content = msgspec.json.encode(payload).decode()
+    doubt = "yes, the effect may have happened" if state.in_doubt else ""
+    is_called_back = state.cancel_requested and not state.is_terminal
+    return facts(
+        {
+            "request": state.id,
+            "status": state.status,
+            "flow": state.flow,
+            "tenant": state.tenant if state.tenant != "default" else "",
+            "key": state.key or "",
+            "created": moment_and_distance(state.created_at, now_ms),
+            "changed": moment_and_distance(state.updated_at, now_ms),
+            "next": moment_and_distance(state.due_at, now_ms),
+            "expires": moment_and_distance(state.expires_at, now_ms),
+            "cancel": "wished for; the end of the running attempt decides" if is_called_back else "",
+            "in doubt": doubt,
+            "reason": state.reason,
+            "detail": state.detail,
+            "provider id": state.provider_id,
+            "intent": str(state.intent) if state.intent > 1 else "",
+            "payload": content,
+        }
+    )
+
+
+def _history(state: State, history: list[Told]) -> Table:
+    from gesta.cli.wording import describe, event_name, moment
+
+    rows = []
+    for version, (type_name, event, meta) in enumerate(history, start=1):
+        by = "" if meta.actor is None else meta.actor.user_id
+        rows.append(
+            (str(version), moment(meta.occurred_at), event_name(type_name, state.flow), describe(event, meta.occurred_at), by)
+        )
+    return table(("", "time (UTC)", "event", "what it says", "by"), rows, title="History", folded=("what it says", "by"))
+
+
+def _attempts(attempts: list[Record]) -> Table:
+    rows = [
+        (
+            str(one["number"]),
+            (one["endedAt"] or one["startedAt"]).replace("T", " "),
+            one["outcome"] or "running",
+            one["reason"],
+            one["detail"],
+        )
+        for one in attempts
+    ]
+    return table(("", "ended (UTC)", "outcome", "reason", "detail"), rows, title="Attempts", folded=("reason", "detail"))
+
+
+def _next_step(state: State) -> str:
+    """What a person can do about a request that does not go on by itself."""
+    if state.status == "unknown" and state.due_at is None:
+        return f"a person decides: gesta resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT"
+    if state.status in ("failed", "expired"):
+        return f"again: gesta redrive {state.id}"
+    if state.status in ("queued", "unknown") and state.due_at is not None:
+        return f"at once: gesta retry {state.id}"
+    return ""

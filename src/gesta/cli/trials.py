@@ -1,0 +1,42 @@
+"""demo and bench: see gesta at work, and measure it. Both use stores of their own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gesta.cli.invocation import Call
+
+Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="An empty store to use instead of a fresh SQLite file.")]
+
+
+def demo(
+    _: Call,
+    stay: Annotated[bool, typer.Option("--stay", help="Keep it running until Ctrl-C.")] = False,
+    url: Url = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON; the story goes to stderr.")] = False,
+) -> None:
+    """See requests go the whole road, with every mishap on the way, and count their effects. Needs no account and no network."""
+    from gesta.demo import run_demo
+
+    raise typer.Exit(run_demo(stay=stay, url=url, json=as_json))
+
+
+def bench(
+    _: Call,
+    requests: Annotated[int, typer.Option(min=1, help="How many to submit.")] = 20_000,
+    history: Annotated[int, typer.Option(min=0, help="Finished requests in the store before the clock starts.")] = 0,
+    batch: Annotated[bool, typer.Option("--batch", help="Submit many at once.")] = False,
+    keyed: Annotated[bool, typer.Option("--keyed", help="Every request carries a random key.")] = False,
+    flow: Annotated[str, typer.Option(help="What is executed; plain returns at once.")] = "plain",
+    url: Url = None,
+    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where the files are made; without it, here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Measure: requests per second, latency, memory, beside the raw rate of this machine."""
+    from gesta.bench.command import run_bench
+
+    raise typer.Exit(
+        run_bench(requests=requests, history=history, batch=batch, keyed=keyed, flow=flow, url=url, folder=folder, json=as_json)
+    )

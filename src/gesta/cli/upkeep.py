@@ -1,0 +1,84 @@
+"""rebuild and settings: what people who run gesta need now and then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gesta.cli.exit_codes import FAILED
+from gesta.cli.invocation import Invocation
+from gesta.cli.output import Json, print_json, say, show, table, tell
+
+if TYPE_CHECKING:
+    from gesta.settings import Settings
+
+MASK = "(secret)"
+#: What a secret is called in the settings of a flow.
+_SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
+
+
+async def rebuild(call: Invocation, as_json: Json = False) -> None:
+    """Fold all views anew from the events. Nothing is sent again. Stop `gesta serve` before."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    async with call.opened() as engine:
+        if await engine.operating.is_worked_on():
+            tell("error: another process works on this store; stop it first, and wait a few seconds if it was killed", "red")
+            raise typer.Exit(FAILED)
+        screen = Console(stderr=True)
+        with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+            task = progress.add_task("events", total=None)
+            folded = await engine.operating.rebuild(lambda done, total: progress.update(task, completed=done, total=total))
+    if as_json:
+        print_json({"events": folded})
+    else:
+        say(str(folded))
+        tell("events folded into new views")
+
+
+def list_settings(call: Invocation, as_json: Json = False) -> None:
+    """Show every setting, its value and where it comes from."""
+    rows = list(_rows(call.settings))
+    if as_json:
+        print_json([{"name": name, "value": value, "source": source} for name, value, source in rows])
+        return
+    show(
+        table(
+            ("setting", "value", "from"), [(name, _text(value), source) for name, value, source in rows], folded=("value", "from")
+        )
+    )
+
+
+def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Name, value and source of each; a flow's settings one by one; secrets masked."""
+    from gesta.scrub import scrub
+    from gesta.settings import NAMES, SECRET
+
+    for name in NAMES:
+        value, source = getattr(settings, name), settings.sources[name]
+        if name == "flows":
+            for flow, given in value.items():
+                for key, each in given.items():
+                    yield f"flows.{flow}.{key}", _masked(key, each), source
+            if not value:
+                yield name, None, source
+        elif name in SECRET:
+            yield name, None if value is None else MASK, source
+        else:
+            yield name, scrub(value) if isinstance(value, str) else value, source
+
+
+def _masked(key: str, value: Any) -> Any:
+    # A reference says where the secret is, not what it is.
+    is_hidden = _SECRET.search(key) and not (isinstance(value, str) and value.startswith("env:"))
+    return MASK if is_hidden else value
+
+
+def _text(value: Any) -> str:
+    if value is None or value == ():
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

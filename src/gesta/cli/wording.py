@@ -1,0 +1,99 @@
+"""Events, times and durations in words, for tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from gesta.domain import events as e
+from gesta.domain.operation import State
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def span(duration_ms: int) -> str:
+    """A duration in its largest unit, with a decimal where that says more: `42 s`, `3 min`, `1.5 h`."""
+    for size, unit in _UNITS:
+        if duration_ms >= size:
+            shown = duration_ms / size
+            return f"{shown:.1f}".removesuffix(".0") + f" {unit}" if shown < 10 else f"{shown:.0f} {unit}"
+    return f"{max(duration_ms, 0)} ms"
+
+
+def tries(count: int) -> str:
+    return "1 try" if count == 1 else f"{count} tries"
+
+
+def ago(at_ms: int, now_ms: int) -> str:
+    return f"{span(now_ms - at_ms)} ago"
+
+
+def moment(at_ms: int) -> str:
+    """Date and time in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
+    """When, and how far away that is; nothing for no time."""
+    if at_ms is None:
+        return ""
+    distance = f"in {span(at_ms - now_ms)}" if at_ms > now_ms else ago(at_ms, now_ms)
+    return f"{moment(at_ms)} ({distance})"
+
+
+def note(state: State, now_ms: int) -> str:
+    """What is remarkable about a request, in a few words: why it is where it is, and when it goes on."""
+    again = state.due_at is not None and state.due_at > now_ms
+    return joined(
+        state.reason,
+        state.attempts > 1 and tries(state.attempts),
+        again and f"next in {span((state.due_at or 0) - now_ms)}",
+        state.cancel_requested and not state.is_terminal and "cancel wished for",
+    )
+
+
+def event_name(type_name: str, flow: str) -> str:
+    """`notification.webhook.AttemptFailed.v1` → `AttemptFailed`."""
+    return type_name.removeprefix(f"{flow}.").rpartition(".v")[0]
+
+
+def describe(event: e.Event | None, at_ms: int) -> str:
+    """What an event says, in one line; times as distances from the event."""
+    match event:
+        case None:
+            return "written by a newer gesta"
+        case e.Created():
+            return joined(
+                event.key and f"key {event.key}",
+                event.deliver_at and f"not before {moment(event.deliver_at)}",
+                event.expires_at and f"expires in {span(event.expires_at - at_ms)}",
+                event.priority != 5 and f"priority {event.priority}",
+            )
+        case e.Updated():
+            return joined(event.change.replace("_", " "), event.intent and f"intent {event.intent}")
+        case e.AttemptFailed():
+            return joined(f"attempt {event.attempt}", event.reason, event.detail, _next("next", event.next_attempt_at, at_ms))
+        case e.OutcomeUnknown():
+            waiting = _next("resend" if event.policy == "same_key" else "ask", event.next_at, at_ms) or "a person decides"
+            return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
+        case e.Sent() | e.SentLate():
+            return joined(f"attempt {event.attempts}", event.provider_message_id, event.detail)
+        case e.Failed():
+            return joined(event.reason, event.last_error, tries(event.attempts))
+        case e.OutcomeResolved():
+            return joined(event.result.replace("_", " "), f"by {event.by}", event.evidence)
+        case _:
+            fields = msgspec.to_builtins(event)
+            return joined(*(f"{name} {value}" for name, value in fields.items()))
+
+
+def _next(what: str, at_ms: int | None, from_ms: int) -> str:
+    if at_ms is None:
+        return ""
+    return f"{what} in {span(at_ms - from_ms)}" if at_ms > from_ms else f"{what} at once"
+
+
+def joined(*parts: object) -> str:
+    """The parts that say anything, with commas between."""
+    return ", ".join(str(part) for part in parts if part)

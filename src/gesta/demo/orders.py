@@ -1,0 +1,59 @@
+"""The requests of the demo, and what is counted of each in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gesta.demo.receiver import OrderReceiver
+from gesta.request import Request
+
+
+@dataclass(frozen=True)
+class Order:
+    """One request and what it is there to show."""
+
+    number: str
+    shows: str
+    request: Request
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What gesta says of a request, and what the receiver counted."""
+
+    order: str
+    shows: str
+    id: str
+    status: str
+    attempts: int
+    received: int
+    effects: int
+
+    @property
+    def is_right(self) -> bool:
+        return self.status == "sent" and self.effects == 1
+
+
+@dataclass(frozen=True)
+class Result:
+    tallies: Sequence[Tally]
+    #: What did not go as gesta promises, beside the counts.
+    broken: Sequence[str]
+    seconds: float
+
+    @property
+    def is_right(self) -> bool:
+        return not self.broken and all(tally.is_right for tally in self.tallies)
+
+    def as_document(self) -> dict[str, Any]:
+        """For --json. The keys are stable: scripts build on them."""
+        requests = [asdict(tally) for tally in self.tallies]
+        return {"ok": self.is_right, "seconds": round(self.seconds, 1), "broken": list(self.broken), "requests": requests}
+
+
+async def tally(order: Order, receiver: OrderReceiver) -> Tally:
+    state = (await order.request.view()).state
+    received, effects = len(receiver.arrivals_of(order.number)), receiver.effects_of(order.number)
+    return Tally(order.number, order.shows, state.id, state.status, state.attempts, received, effects)

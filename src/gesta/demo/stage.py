@@ -1,0 +1,70 @@
+"""What the story is played with: a receiver in this process, a store, a worker in another process that can be killed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gesta.demo.receiver import RETIRED_PATH, OrderReceiver
+from gesta.demo.screen import Screen
+from gesta.demo.worker import demo_settings
+from gesta.demo.worker_process import WorkerProcess
+from gesta.engine import Engine
+from gesta.errors import BadSettings
+from gesta.flows import webhook
+from gesta.runtime import Runtime
+from gesta.sandbox import Sandbox
+from gesta.sandbox.server import SandboxServer
+from gesta.scrub import scrub
+
+#: Two places that the shop sends to: one that works, one that has moved away.
+WAREHOUSE, ACCOUNTING = "warehouse", "accounting"
+
+
+@dataclass(frozen=True)
+class Stage:
+    #: Submits and looks; all work is the worker's.
+    engine: Engine
+    receiver: OrderReceiver
+    #: Where the receiver listens, with the path of its webhooks.
+    address: str
+    worker: WorkerProcess
+    screen: Screen
+    runtime: Runtime
+
+
+@asynccontextmanager
+async def set_up(url: str, folder: Path, screen: Screen, runtime: Runtime) -> AsyncIterator[Stage]:
+    """Everything up and running; everything down again, whatever happens in between."""
+    secret = "whsec_" + base64.b64encode(runtime.random_bytes(24)).decode()
+    receiver = OrderReceiver(secret)
+    async with (
+        SandboxServer(Sandbox(receiver), runtime) as server,
+        Engine(settings=demo_settings(url), flows=[webhook.flow()], work=False) as engine,
+        WorkerProcess(url, folder / "worker.log", runtime) as worker,
+    ):
+        await _refuse_foreign_store(engine, url)
+        screen.say(f"The store, fresh and empty: {scrub(url)}")
+        for note in engine.notes:
+            screen.aside(f"Note: {note}.")
+        address = f"{server.url}/{receiver.name}"
+        screen.say(f"The receiver on {server.url} plays the outside world. It counts every message and what it did about it.")
+        await _store_endpoint(engine, WAREHOUSE, address, secret)
+        await _store_endpoint(engine, ACCOUNTING, server.url + RETIRED_PATH, secret)
+        await worker.start()
+        screen.say(f"The worker runs in a process of its own: {worker.pid}.")
+        yield Stage(engine, receiver, address, worker, screen, runtime)
+
+
+async def _store_endpoint(engine: Engine, code: str, url: str, secret: str) -> None:
+    await engine.operating.put_config(webhook.ENDPOINT, code, {"url": url, "secret": secret})
+
+
+async def _refuse_foreign_store(engine: Engine, url: str) -> None:
+    """The demo's worker would send what others have asked for, and be killed while it does."""
+    operating = engine.operating
+    if await operating.is_worked_on() or await operating.unseen(1) or await operating.counts() or await operating.list_config():
+        raise BadSettings(f"url: {url} is in use; the demo kills its own worker, so give it an empty store, or leave --url out")

@@ -1,0 +1,157 @@
+"""The story: a shop tells its warehouse about paid orders, and everything that can go wrong on the way goes wrong once."""
+
+from __future__ import annotations
+
+from gesta.cli.wording import describe, event_name
+from gesta.demo.orders import Order, Result, tally
+from gesta.demo.shop import Shop
+from gesta.demo.stage import ACCOUNTING, Stage
+from gesta.domain.operation import State
+from gesta.errors import Conflict
+from gesta.flows import webhook
+from gesta.sandbox import Fault
+
+#: Longer than the channel's own wait before a second attempt (5 s and up to a tenth more), so that it shows who decided.
+RETRY_AFTER_SECONDS = 6
+#: The call in which the worker is killed would take this long.
+SLOW_SECONDS = 10.0
+
+
+class Story:
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._say, self._act = stage, stage.screen.say, stage.screen.act
+        self._shop = Shop(stage)
+        self._broken: list[str] = []
+
+    async def tell(self) -> None:
+        await self._plain_sailing()
+        await self._same_key_twice()
+        busy = await self._too_many_requests()
+        lost = await self._lost_answer()
+        await self._dead_letter()
+        killed, late = await self._killed_worker()
+        await self._endings(busy, lost, killed, late)
+        await self._record(killed)
+
+    async def count(self) -> Result:
+        """What gesta says of every request, beside what the receiver counted."""
+        tallies = [await tally(order, self._stage.receiver) for order in self._shop.orders]
+        return Result(tallies, self._broken, self._stage.screen.seconds)
+
+    async def _plain_sailing(self) -> None:
+        self._act("Three requests that succeed")
+        orders = [await self._shop.pay("succeeds at once") for _ in range(3)]
+        self._say("Orders A-1, A-2 and A-3 are paid: three requests, each on disk before its submit returned.")
+        for order in orders:
+            await self._shop.sent(order)
+        self._say("All three are sent.")
+
+    async def _same_key_twice(self) -> None:
+        self._act("The same key twice")
+        order = await self._shop.pay("asked for twice, one key")
+        again = await self._shop.ask(order.number)
+        self._expect("the same key leads to the same request", is_so=again.id == order.request.id)
+        self._say(
+            f"{order.number} is asked for twice with the same key. The second time it is the same request: {again.verdict}."
+        )
+        conflict: Conflict | None = None
+        try:
+            await self._shop.ask(order.number, total=999)
+        except Conflict as refused:
+            conflict = refused
+        self._expect("other content under a used key is refused", is_so=conflict is not None)
+        self._say(f"A third time, with another total under that key, it is refused: {conflict}.")
+        await self._shop.sent(order)
+        self._say(f"{order.number} is sent.")
+
+    async def _too_many_requests(self) -> Order:
+        self._act("429 Too Many Requests")
+        order = await self._shop.pay("429, comes back when told", Fault(status=429, retry_after=RETRY_AFTER_SECONDS))
+        state = await self._shop.state(order, lambda state: state.attempts == 1)
+        self._say(
+            f"{order.number} meets a busy receiver: 429 with Retry-After: {RETRY_AFTER_SECONDS}. "
+            f"The next attempt is planned in {_wait_seconds(state):.1f} s. Meanwhile the story goes on."
+        )
+        return order
+
+    async def _lost_answer(self) -> Order:
+        self._act("An answer that is lost")
+        order = await self._shop.pay("answer lost, sent again", Fault(drop=True))
+        state = await self._shop.state(order, lambda state: state.status == "unknown")
+        self._say(
+            f"{order.number} arrives and has its effect, but the connection breaks before the answer comes. Nobody here can tell "
+            f"whether it happened: {state.status} ({state.reason}). It is sent again in {_wait_seconds(state):.1f} s, under the same key."
+        )
+        return order
+
+    async def _dead_letter(self) -> None:
+        self._act("A dead letter, redriven")
+        operating = self._stage.engine.operating
+        order = await self._shop.pay("dead letter, redriven", endpoint=ACCOUNTING)
+        state = await self._shop.state(order, lambda state: state.status == "failed")
+        letter = await operating.dead_letter(order.request.id)
+        self._say(
+            f"{order.number} goes to accounting, whose address answers 410 Gone. Trying again cannot help: "
+            f"{state.status} ({letter.last_failure_reason}), and it waits among the dead letters."
+        )
+        await operating.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})
+        await order.request.redrive()
+        self._say("Somebody stores the new address and redrives it.")
+        await self._shop.sent(order)
+        self._say(f"{order.number} is sent.")
+
+    async def _killed_worker(self) -> tuple[Order, Order]:
+        self._act("The worker is killed in the middle of a call")
+        worker, receiver = self._stage.worker, self._stage.receiver
+        killed = await self._shop.pay("worker killed during the call", Fault(slow_seconds=SLOW_SECONDS))
+        await self._shop.until(lambda: bool(receiver.arrivals_of(killed.number)), "the call to arrive")
+        await worker.kill()
+        self._say(f"{killed.number} has arrived and the answer is on its way: kill -9 {worker.pid}. The worker is gone.")
+        late = await self._shop.pay("accepted while no worker ran")
+        self._say(f"{late.number} comes in while nobody works. It is accepted all the same, and on disk.")
+        await worker.start()
+        self._say(f"A new worker starts, process {worker.pid}. Nobody tells it what the old one was doing.")
+        return killed, late
+
+    async def _endings(self, busy: Order, lost: Order, killed: Order, late: Order) -> None:
+        self._act("Everything comes to its end by itself")
+        self._say(
+            f"Still open: {busy.number} until its Retry-After is over, {lost.number} until its second attempt, {killed.number} and "
+            f"{late.number} until the dead worker's leases end."
+        )
+        waiting = {
+            late: ".",
+            killed: ": when the dead worker's lease had ended, the new one sent it again, under the same key.",
+            lost: ": by the key the receiver knows what it has done already.",
+            busy: ": it waited as told.",
+        }
+
+        async def look() -> bool:
+            for order in list(waiting):
+                state = (await order.request.view()).state
+                if state.is_terminal:
+                    ending = waiting.pop(order)
+                    self._say(f"{order.number} is {state.status}{ending if state.status == 'sent' else '.'}")
+            return not waiting
+
+        await self._shop.until(look, "every request to end")
+        arrivals = self._stage.receiver.arrivals_of(busy.number)
+        waited_ms = arrivals[-1] - arrivals[0]
+        self._expect("no attempt comes before Retry-After is over", is_so=waited_ms >= RETRY_AFTER_SECONDS * 1000)
+
+    async def _record(self, order: Order) -> None:
+        self._act(f"What is on record about {order.number}")
+        history = await self._stage.engine.history(order.request.id)
+        created_at = history[0][2].occurred_at
+        for type_name, event, meta in history:
+            name, told = event_name(type_name, order.request.flow), describe(event, meta.occurred_at)
+            self._stage.screen.fact((meta.occurred_at - created_at) / 1000, name, told)
+
+    def _expect(self, promise: str, *, is_so: bool) -> None:
+        if not is_so:
+            self._broken.append(promise)
+
+
+def _wait_seconds(state: State) -> float:
+    """How long the next attempt was put off."""
+    return ((state.due_at or state.updated_at) - state.updated_at) / 1000

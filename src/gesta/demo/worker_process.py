@@ -1,0 +1,83 @@
+"""The demo's end of its worker: started, killed in the middle of a call, started again, stopped. Only ever this child, by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from typing import Self
+
+from gesta.demo.waiting import Stuck, until
+from gesta.demo.worker import READY
+from gesta.runtime import Runtime, spawn
+
+START_SECONDS = 30.0
+#: At the end nothing is being sent, so that a worker needs no longer than this to stop; then it is killed.
+STOP_SECONDS = 5.0
+
+
+class WorkerProcess:
+    """`async with` makes sure that no worker is left behind."""
+
+    def __init__(self, url: str, log: Path, runtime: Runtime) -> None:
+        self._url, self._log, self._runtime = url, log, runtime
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.returncode is not None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start a worker and return when it works."""
+        with self._log.open("ab") as log:
+            # -P: a module in the current folder must not stand in for one of ours. A session of its own: Ctrl-C is for the demo,
+            # which then stops its worker in order.
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "gesta.demo.worker", self._url,
+                stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        assert process.stdout is not None
+        said = spawn(process.stdout.readline(), "gesta-demo-worker")
+        try:
+            await until(self._runtime, said.done, "the worker to start", START_SECONDS)
+        finally:
+            said.cancel()
+        if said.result() != READY:
+            raise Stuck("the worker to start: it ended instead")
+
+    async def kill(self) -> None:
+        """SIGKILL: no warning, no goodbye, nothing written."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """Let it end in order; kill it when that takes too long."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await until(self._runtime, lambda: process.returncode is not None, "the worker to stop", STOP_SECONDS)
+        except Stuck:
+            await self.kill()
+        self._process = None
+
+    async def ended(self) -> None:
+        """Return when the worker has ended, for whatever reason."""
+        assert self._process is not None
+        await self._process.wait()

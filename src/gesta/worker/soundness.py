@@ -1,0 +1,51 @@
+"""What an executor says, made fit to be stored: a record that nobody can read back would be worse than none.
+
+Constructors are not checked, so an outcome can carry anything: a number for an id, a text for a delay, the provider's whole answer.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.scrub import scrub
+
+#: An id or target is a name, a reason a label.
+NAME_LENGTH_MAX = 500
+REASON_LENGTH_MAX = 100
+
+
+def sound(answer: object) -> Outcome:
+    """The outcome with texts that are texts; Unknown when it is none, because then nobody knows what happened."""
+    match answer:
+        case Done(id=str(name), target="", detail="") if name.isascii() and len(name) <= NAME_LENGTH_MAX:
+            return answer
+        case Done():
+            # It says that the effect happened: no form of saying so is refused.
+            return Done(_text(answer.id)[:NAME_LENGTH_MAX], _text(answer.target)[:NAME_LENGTH_MAX], _text(answer.detail))
+        case Rejected():
+            return replace(answer, reason=_reason(answer.reason), detail=scrub(_text(answer.detail)))
+        case Retry() | Unknown():
+            return replace(
+                answer,
+                reason=_reason(answer.reason),
+                detail=scrub(_text(answer.detail)),
+                after_seconds=_seconds(answer.after_seconds),
+            )
+        case _:
+            return Unknown("unexpected_error", f"the executor returned {type(answer).__name__}, not an Outcome")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    # Half a surrogate pair is a str, but no text that could be stored.
+    return str(value).encode(errors="replace").decode()
+
+
+def _reason(value: object) -> str:
+    return scrub(_text(value))[:REASON_LENGTH_MAX]
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,90 @@
+"""The bench measures what it says and counts what it did. How fast the machine is, no test asks."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import msgspec
+import pytest
+
+from gesta import Attempt, Outcome, Retry, flow
+from gesta.bench import machine
+from gesta.bench.command import run_bench
+from gesta.bench.subjects import Note, Subject, plain
+from gesta.errors import BadSettings
+
+MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb rss_idle_mb idle_cpu_percent
+fsync_ms""".split()
+TOLD = "flow history batch keyed light_samples raw_runs file_system python cores sqlite raw_sqlite gc_threshold switch_interval_ms faults".split()
+
+
+def small_run(tmp_path, **options):
+    usual: dict[str, Any] = {"requests": 500, "light_samples": 20, "idle_seconds": 0.2, "json": True, "folder": str(tmp_path)}
+    return run_bench(**usual | options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"batch": True, "keyed": True}, {"keyed": True, "history": 1_500}])
+def test_it_prints_every_figure_and_removes_its_files(tmp_path, capsys, options):
+    assert small_run(tmp_path, **options) == 0
+    figures = msgspec.json.decode(capsys.readouterr().out)
+    assert set(figures) == {*MEASURED, *TOLD}
+    assert all(figures[name] > 0 for name in MEASURED)
+    assert (figures["requests"], figures["faults"], len(figures["raw_runs"])) == (500, [], 2)
+    assert {name: figures[name] for name in options} == options
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_people_get_a_table(tmp_path, capsys):
+    assert small_run(tmp_path, json=False) == 0
+    printed = capsys.readouterr().out
+    assert "requests per second" in printed
+    assert "every request done once" in printed
+
+
+@pytest.mark.slow
+def test_webhooks_go_to_a_sandbox_that_counts_them(tmp_path, capsys):
+    assert small_run(tmp_path, flow="webhook", requests=50) == 0
+    figures = msgspec.json.decode(capsys.readouterr().out)
+    assert (figures["flow"], figures["requests"], figures["faults"]) == ("notification.webhook", 50, [])
+
+
+@pytest.mark.slow
+def test_a_request_that_is_lost_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
+    @flow("bench.forgetful", on_unknown="same_key", concurrency=1_000)
+    async def forgetful(note: Note, attempt: Attempt) -> Outcome:
+        return Retry("lost", after_seconds=3_600) if note.number == 499 else await plain.execute(note, attempt)
+
+    subject = Subject(forgetful, lambda number: Note(number, "x"))
+    monkeypatch.setattr("gesta.bench.command.subject_of", lambda _: nullcontext(subject))
+    assert small_run(tmp_path, stall_seconds=0.5) == 1
+    told = capsys.readouterr()
+    assert msgspec.json.decode(told.out)["faults"] == [
+        "1 of 520 requests have no Sent event",
+        "1 of 520 requests have a view that does not say sent",
+    ]
+    assert "wrong count: 1 of 520 requests have no Sent event" in told.err
+
+
+def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "file_system", lambda _: "tmpfs")
+    with pytest.raises(BadSettings, match="tmpfs, which never reaches a disk"):
+        machine.bench_folder(None)
+    assert machine.bench_folder(str(tmp_path)) == tmp_path.resolve()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"flow": "pigeon"}, "bench knows 'plain' and 'webhook', not 'pigeon'"),
+        ({"requests": 0}, "must be positive"),
+        ({"url": "memory://"}, "keeps nothing that could be counted"),
+        ({"url": "sqlite:///x.db", "history": 1}, "into a fresh file only"),
+        ({"folder": "/no/such/folder"}, "does not exist"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path, options, text):
+    with pytest.raises(BadSettings, match=text):
+        small_run(tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []

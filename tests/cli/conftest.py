@@ -1,0 +1,77 @@
+"""The command line in this process, in an empty folder; and in processes of its own where that is the point."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gesta.cli.main import main
+from tests.cli.running import Answer, Cli, Running, work
+from tests.cli.shop import Note
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, and no settings from outside."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("GESTA_")]:
+        monkeypatch.delenv(name)
+    # What a command changes in its process, to be as it was afterwards.
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    logger = logging.getLogger("gesta")
+    monkeypatch.setattr(logger, "handlers", [*logger.handlers])
+    monkeypatch.setattr(logger, "propagate", logger.propagate)
+    level = logger.level
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+    yield tmp_path
+    logger.setLevel(level)
+
+
+@pytest.fixture
+def cli(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command in this process."""
+
+    def run(*arguments: str, stdin: str = "") -> Answer:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return Answer(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def shop(folder: Path) -> Callable[..., str]:
+    """Submit a note that comes to something, let that happen, and give its id."""
+
+    def submit(comes_to: str, key: str | None = None) -> str:
+        return work(Note(comes_to, email="ada@example.com"), key=key)[0]
+
+    return submit
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Callable[..., Running]]:
+    """Start commands in processes of their own; none outlives the test."""
+    started: list[Running] = []
+
+    def begin(*arguments: str) -> Running:
+        started.append(Running(arguments))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()

@@ -1,0 +1,149 @@
+"""Config by code: secrets come in by ways that leave no trace, and never out again."""
+
+import base64
+
+import pytest
+
+from tests.cli.running import events_in
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()
+OTHER = "whsec_" + base64.b64encode(b"another secret of 32 bytes ....!").decode()
+KIND = "webhook.endpoint"
+
+
+@pytest.fixture
+def stored(cli, monkeypatch):
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    assert cli("config", "put", KIND, "shop", "url=https://example.com/hook", "secret=env:HOOK_SECRET").code == 0
+
+
+def test_no_command_shows_a_secret(cli, stored, folder):
+    answers = [
+        cli("config", "get", KIND, "shop"),
+        cli("config", "get", KIND, "shop", "--json"),
+        cli("config", "list"),
+        cli("config", "list", "--json"),
+        cli("tail", "--count", "1", "--help"),
+    ]
+    assert all(SECRET not in answer.out + answer.err for answer in answers)
+    assert "(sealed, version 1)" in answers[0].out
+    assert answers[1].json == {
+        "kind": KIND,
+        "code": "shop",
+        "version": 1,
+        "fields": {"url": "https://example.com/hook"},
+        "secrets": {"secret": 1},
+    }
+    assert answers[3].lines == [answers[1].json]
+    written = b"".join(path.read_bytes() for path in folder.glob("gesta.db*"))
+    assert SECRET.encode() not in written
+
+
+@pytest.mark.parametrize(("given", "stdin"), [("secret=@secret.txt", ""), ("secret=-", OTHER + "\n")])
+def test_a_secret_may_come_from_a_file_or_from_stdin_and_becomes_a_new_version(cli, folder, stored, given, stdin):
+    (folder / "secret.txt").write_text(OTHER + "\n")
+    answer = cli("config", "put", KIND, "shop", "url=https://example.com/hook", given, "--json", stdin=stdin)
+    assert answer.json["secrets"] == {"secret": 2}
+    assert "history" not in answer.err
+
+
+def test_a_secret_written_out_is_taken_with_a_warning(cli):
+    answer = cli("config", "put", KIND, "shop", "url=https://example.com/hook", f"secret={SECRET}")
+    assert answer.code == 0
+    assert "secret may stand in your shell's history" in answer.err
+
+
+def test_a_secret_left_out_keeps_the_stored_one_and_fields_are_typed(cli, stored):
+    answer = cli("config", "put", KIND, "shop", "url=https://example.com/new", "disabled=true", "--json")
+    assert answer.json["fields"] == {"url": "https://example.com/new", "disabled": True}
+    assert answer.json["secrets"] == {"secret": 1}
+
+
+def test_all_faults_of_an_entity_are_told_at_once_and_nothing_is_written(cli):
+    answer = cli("config", "put", KIND, "shop", "url=ftp://x", "disabled=perhaps", "colour=red")
+    assert answer.code == 2
+    for field in ("url:", "secret: missing", "disabled:", "colour: unknown field"):
+        assert field in answer.err
+    assert events_in() == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (["url"], "name=value"),
+        (["url=a", "url=b"], "url: given twice"),
+        (["secret=@nowhere.txt"], "secret: nowhere.txt cannot be read: No such file"),
+        (["secret=env:NOT_SET"], "secret: the variable NOT_SET is not set"),
+        (["secret=-", "url=-"], "url: stdin is read for one field only"),
+    ],
+)
+def test_fields_that_cannot_be_read_are_named(cli, folder, fields, told):
+    answer = cli("config", "put", KIND, "shop", *fields)
+    assert answer.code == 2
+    assert told in answer.err
+    assert not (folder / "gesta.db").exists()
+
+
+def test_an_unknown_kind_is_answered_with_the_known_ones(cli, folder):
+    answer = cli("config", "put", "slack.workspace", "main", "token=x")
+    assert answer.code == 2
+    assert "known: webhook.endpoint" in answer.err
+    assert not (folder / "gesta.db").exists()
+
+
+def test_an_entity_is_removed_once(cli, stored):
+    assert cli("config", "delete", KIND, "shop").code == 0
+    assert cli("config", "delete", KIND, "shop").code == 3
+    assert cli("config", "get", KIND, "shop").code == 3
+    assert "webhook.endpoint: url, secret" in cli("config", "list").err
+
+
+def test_a_file_of_entities_is_applied_however_its_tables_are_written(cli, folder, monkeypatch):
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    (folder / "config.toml").write_text(
+        '[webhook.endpoint.shop]\nurl = "https://example.com/a"\nsecret = "env:HOOK_SECRET"\n'
+        '["webhook.endpoint".bank]\nurl = "https://example.com/b"\nsecret = "env:HOOK_SECRET"\ndisabled = true\n'
+    )
+    assert cli("config", "apply", "config.toml", "--dry-run", "--json").lines == [
+        {"kind": KIND, "code": "shop", "result": "checked"},
+        {"kind": KIND, "code": "bank", "result": "checked"},
+    ]
+    assert events_in() == 0
+    assert cli("config", "apply", "config.toml").out.split() == [f"{KIND}/shop", f"{KIND}/bank"]
+    assert [one["code"] for one in cli("config", "list", "--json").lines] == ["bank", "shop"]
+
+
+def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):
+    (folder / "config.toml").write_text(
+        f'[webhook.endpoint.sound]\nurl = "https://example.com/a"\nsecret = "{SECRET}"\n'
+        '[webhook.endpoint.first]\nurl = 5\n[webhook.endpoint.second]\ncolour = "red"\n'
+    )
+    answer = cli("config", "apply", "config.toml")
+    assert answer.code == 2
+    for told in ("webhook.endpoint/first: url:", "webhook.endpoint/second: colour: unknown field", "Nothing was written"):
+        assert told in answer.err
+    assert events_in() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[[", "not valid TOML"),
+        ("[slack.workspace.main]\ntoken = 1", "slack is no table [KIND.CODE]; kinds: webhook.endpoint"),
+        ("url = 1", "url is no table"),
+        ("[webhook.endpoint]\nshop = 1", "webhook.endpoint.shop is no table"),
+        ('[webhook.endpoint.shop]\nsecret = "env:NOT_SET"', "shop: secret: the variable NOT_SET is not set"),
+    ],
+)
+def test_a_malformed_file_is_refused_before_a_store_is_made(cli, folder, text, told):
+    (folder / "config.toml").write_text(text)
+    answer = cli("config", "apply", "config.toml")
+    assert answer.code == 2
+    assert told in answer.err
+    assert not (folder / "gesta.db").exists()
+
+
+def test_a_file_that_is_not_there_is_named(cli):
+    answer = cli("config", "apply", "nowhere.toml")
+    assert answer.code == 2
+    assert "nowhere.toml: cannot be read: No such file" in answer.err

@@ -1,0 +1,72 @@
+"""Dead letters: looked at, redriven and removed, one or many."""
+
+import pytest
+
+from tests.cli.shop import APP
+
+
+def test_dead_letters_are_listed_with_the_record_an_operator_needs(cli, shop):
+    shop("done")
+    request_id = shop("rejected", key="k")
+    (letter,) = cli("dlq", "list", "--json", "--app", APP).lines
+    assert letter == cli("dlq", "show", request_id, "--json", "--app", APP).json
+    assert letter["original"]["requestId"] == request_id
+    assert letter["errorInfo"]["errorMessage"] == "nobody lives there"
+    assert letter["dlqMetadata"]["originalQueue"] == "shop.note"
+    assert letter["lastFailureReason"] == "bad_address"
+    assert "bad_address, nobody lives there, 1 try" in " ".join(cli("dlq", "list").out.split())
+    assert "kept until" in cli("dlq", "show", request_id, "--app", APP).out
+
+
+def test_what_did_not_fail_is_no_dead_letter(cli, shop):
+    request_id = shop("done")
+    assert cli("dlq", "list", "--app", APP).err == "no dead letters\n"
+    assert cli("dlq", "show", request_id, "--app", APP).code == 3
+
+
+def test_one_is_redriven_by_its_id(cli, shop):
+    request_id = shop("rejected")
+    answer = cli("dlq", "redrive", request_id, "--app", APP, "--json")
+    assert answer.lines == [{"id": request_id, "flow": "shop.note", "result": "queued", "error": None}]
+    assert "start `gesta serve`" in answer.err
+
+
+def test_a_dry_run_tells_which_and_changes_nothing(cli, shop):
+    ids = [shop("rejected"), shop("rejected")]
+    for verb in ("redrive", "purge"):
+        answer = cli("dlq", verb, "--all", "--dry-run", "--app", APP, "--json")
+        assert sorted(one["id"] for one in answer.lines) == sorted(ids)
+        assert {one["result"] for one in answer.lines} == {"dry_run"}
+    assert len(cli("dlq", "list", "--app", APP, "--json").lines) == 2
+
+
+def test_filters_choose_among_all(cli, shop):
+    shop("rejected")
+    assert cli("dlq", "purge", "--all", "--reason", "other", "--app", APP).err == "no dead letters\n"
+    assert cli("dlq", "purge", "--all", "--flow", "other.flow", "--app", APP).err == "no dead letters\n"
+    assert len(cli("dlq", "purge", "--all", "--reason", "bad_address", "--app", APP, "--json").lines) == 1
+
+
+def test_a_purged_letter_is_gone_and_its_events_stay(cli, shop):
+    request_id = shop("rejected")
+    assert cli("dlq", "purge", request_id, "--app", APP).code == 0
+    assert cli("dlq", "show", request_id, "--app", APP).code == 3
+    assert cli("show", request_id, "--app", APP, "--json").json["status"] == "failed"
+
+
+def test_one_that_is_refused_holds_back_no_other_and_fails_the_command(cli, shop):
+    first, second = shop("rejected"), shop("rejected")
+    assert cli("redrive", first, "--app", APP).code == 0
+    answer = cli("dlq", "redrive", "--all", "--app", APP, "--json")
+    assert answer.code == 1
+    assert {one["id"]: one["result"] for one in answer.lines} == {first: "refused", second: "queued"}
+    assert "1 of 2 were refused" in answer.err
+
+
+@pytest.mark.parametrize("given", [(), ("some-id", "--all"), ("some-id", "--flow", "a.b")])
+def test_it_is_one_or_all_with_filters(cli, shop, given):
+    shop("done")
+    for verb in ("redrive", "purge"):
+        answer = cli("dlq", verb, *given, "--app", APP)
+        assert answer.code == 2
+        assert "--all" in answer.err

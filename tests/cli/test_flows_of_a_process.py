@@ -1,0 +1,90 @@
+"""Where a process gets its flows and settings: a program, gesta.toml, other packages."""
+
+import pytest
+
+from tests.cli.shop import APP
+
+WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
+
+
+def rows(answer) -> dict[str, tuple[object, str]]:
+    return {row["name"]: (row["value"], row["source"]) for row in answer.json}
+
+
+def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monkeypatch):
+    (folder / "gesta.toml").write_text(
+        "tenant = 'acme'\nlog_level = 'info'\nmaster_key = 'hidden'\n"
+        "[flows.webhook]\nurl = 'https://example.com'\nsecret = 'hidden'\n"
+    )
+    monkeypatch.setenv("GESTA_LOG_LEVEL", "error")
+    answer = cli("settings", "--url", "sqlite:///other.db", "--json")
+    assert rows(answer) == {
+        "url": ("sqlite:///other.db", "argument"),
+        "master_key": ("(secret)", "gesta.toml"),
+        "tenant": ("acme", "gesta.toml"),
+        "log_level": ("error", "GESTA_LOG_LEVEL"),
+        "app": (None, "default"),
+        "allow_private": ([], "default"),
+        "flows.webhook.url": ("https://example.com", "gesta.toml"),
+        "flows.webhook.secret": ("(secret)", "gesta.toml"),
+    }
+    assert "hidden" not in cli("settings").out
+
+
+def test_a_reference_to_a_secret_is_no_secret(cli, folder):
+    (folder / "gesta.toml").write_text("[flows.webhook]\nurl = 'https://example.com'\nsecret = 'env:HOOK'\n")
+    assert rows(cli("settings", "--json"))["flows.webhook.secret"] == ("env:HOOK", "gesta.toml")
+
+
+def test_a_programs_own_settings_hold_where_the_command_line_says_nothing(cli, monkeypatch):
+    monkeypatch.setenv("GESTA_URL", "sqlite:///elsewhere.db")
+    shown = rows(cli("settings", "--app", APP, "--json"))
+    assert shown["url"] == ("sqlite:///gesta.db", APP)
+    assert shown["app"] == (APP, "argument")
+    shown = rows(cli("settings", "--app", APP, "--url", "sqlite:///third.db", "--json"))
+    assert shown["url"] == ("sqlite:///third.db", "argument")
+
+
+def test_a_program_in_the_current_folder_is_found(cli, folder):
+    (folder / "own_program.py").write_text(
+        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n"
+        "@flow('own.hello')\nasync def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n\n"
+        "engine = Engine('sqlite:///gesta.db', flows=[hello])\n"
+    )
+    (folder / "gesta.toml").write_text("app = 'own_program:engine'\n")
+    assert cli("send", "own.hello", '{"text": "hi"}').code == 0
+
+
+@pytest.mark.parametrize(
+    ("app", "told"),
+    [
+        ("shop", "'shop' must be MODULE:NAME"),
+        ("nowhere.at_all:engine", "nowhere.at_all cannot be imported: ModuleNotFoundError"),
+        ("broken_program:engine", "broken_program cannot be imported: ZeroDivisionError: division by zero"),
+        ("tests.cli.shop:motor", "tests.cli.shop has no Engine called 'motor'; it has: engine"),
+        ("tests.cli.shop:note", "no Engine called 'note'"),
+    ],
+)
+def test_a_program_that_cannot_be_loaded_is_named_with_the_reason(cli, folder, app, told):
+    (folder / "broken_program.py").write_text("1 / 0\n")
+    answer = cli(*WEBHOOK, "--app", app)
+    assert answer.code == 2
+    assert told in answer.err
+    assert not (folder / "gesta.db").exists()
+
+
+def test_another_packages_flow_is_there_once_it_is_installed(cli, folder, monkeypatch):
+    (folder / "pigeon.py").write_text(
+        "from gesta import *\n\nclass Letter(Payload):\n    to: str\n\n"
+        "def flow_of_pigeons(speed: int = 1) -> Flow:\n"
+        "    async def fly(letter: Letter, attempt: Attempt) -> Outcome:\n        return Done()\n"
+        "    return Flow('pigeon.letter', Letter, fly)\n"
+    )
+    (folder / "pigeon-1.0.dist-info").mkdir()
+    (folder / "pigeon-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n")
+    (folder / "pigeon-1.0.dist-info" / "entry_points.txt").write_text("[gesta.flows]\npigeon = pigeon:flow_of_pigeons\n")
+    (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 3\n")
+    monkeypatch.syspath_prepend(str(folder))
+    assert cli("send", "pigeon.letter", '{"to": "Ada"}').code == 0
+    (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 'fast'\n")
+    assert "[flows.pigeon] in gesta.toml: speed: expected int, got str" in cli("send", "pigeon.letter", '{"to": "Ada"}').err

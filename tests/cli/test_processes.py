@@ -1,0 +1,103 @@
+"""The main paths in processes of their own: serve, send beside it, SIGTERM, Ctrl-C."""
+
+import asyncio
+import base64
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gesta.sandbox.server import SandboxServer
+from tests.cli.running import Running, eventually
+from tests.cli.shop import APP
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()
+MESSAGE = '{"type": "order.paid", "data": {"n": 1}}'
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def receiver(folder) -> Iterator[SandboxServer]:
+    """A webhook receiver on this machine, and a gesta.toml that leads there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = SandboxServer()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+    (folder / "gesta.toml").write_text(
+        f"allow_private = ['127.0.0.0/8']\n[flows.webhook]\nurl = '{server.url}/webhook'\nsecret = '{SECRET}'\n"
+    )
+    yield server
+    asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.mark.slow
+def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_attempt_end(start: Start, cli, receiver):
+    server = start("serve")
+    server.wait_for("ready")
+    for told in ("works on sqlite:///gesta.db", "flows: notification.webhook", "made a master key in gesta.key"):
+        assert told in server.heard
+
+    sent = start("send", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10").end()
+    assert sent.code == 0, sent.err
+    assert "Done(" in sent.err
+    assert "start `gesta serve`" not in sent.err
+    shown = cli("show", sent.out.strip(), "--json").json
+    assert shown["status"] == "sent"
+    assert [event["type"] for event in shown["history"]] == [
+        "notification.webhook.RequestCreated.v1",
+        "notification.webhook.Sent.v1",
+    ]
+    assert [effect.data for effect in receiver.sandbox.webhook.effects] == [{"n": 1}]
+    refused = cli("rebuild")
+    assert refused.code == 1
+    assert "another process works on this store" in refused.err
+
+    receiver.sandbox.webhook.next(slow_seconds=0.7)
+    slow = cli("send", "notification.webhook", MESSAGE, "--key", "order-2").out.strip()
+    eventually(lambda: len(receiver.sandbox.webhook.effects) == 2)
+    ended = server.end(signal.SIGTERM)
+    assert ended.code == 0
+    assert ended.out == ""
+    assert "attempts that may end first: 1" in ended.err
+    assert "stopped" in ended.err
+    assert cli("show", slow, "--json").json["status"] == "sent"
+    # The roles were given up, so nobody has to wait for their leases.
+    assert cli("rebuild", "--json").code == 0
+
+
+@pytest.mark.slow
+def test_tail_follows_what_other_processes_append(start: Start, cli):
+    cli("send", "shop.note", '{"comes_to": "before"}', "--app", APP)
+    counted, endless = start("tail", "--count", "1", "--json"), start("tail")
+    counted.wait_for("following")
+    endless.wait_for("following")
+    sent = cli("send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--key", "k").out.strip()
+    answer = counted.end()
+    assert answer.code == 0
+    (line,) = answer.lines
+    assert (line["requestId"], line["type"], line["data"]["key"]) == (sent, "shop.note.RequestCreated.v1", "k")
+    assert "ada@" not in answer.out
+    assert endless.process.stdout is not None
+    assert sent in endless.process.stdout.readline()
+    assert endless.end(signal.SIGINT).code == 0
+
+
+def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
+    waiting = start("send", "shop.note", "{}", "--app", APP, "--wait", "60")
+    waiting.wait_for("start `gesta serve`")
+    answer = waiting.end(signal.SIGINT)
+    assert answer.code == 130
+    assert "Traceback" not in answer.err
+
+
+def test_a_fault_in_a_process_of_its_own_is_one_line_and_an_exit_code(start: Start):
+    answer = start("list").end()
+    assert answer.code == 6
+    assert answer.err.count("\n") == 1
+    assert answer.err.startswith("error: gesta.db")

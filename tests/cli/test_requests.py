@@ -1,0 +1,202 @@
+"""send, show, list, and what a person decides, one process after another on one file."""
+
+import apsw
+import pytest
+
+from tests.cli.running import events_in, work
+from tests.cli.shop import APP
+
+
+def test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store(cli):
+    answer = cli("send", "shop.note", "{}", "--app", APP)
+    assert answer.code == 0
+    assert len(answer.out.split()) == 1
+    assert "start `gesta serve`" in answer.err
+    assert "made a master key in gesta.key" in answer.err
+
+
+@pytest.mark.parametrize(("given", "stdin"), [("@note.json", ""), ("-", '{"count": 7}')])
+def test_a_payload_may_come_from_a_file_or_from_stdin(cli, folder, given, stdin):
+    (folder / "note.json").write_text('{"count": 7}')
+    request_id = cli("send", "shop.note", given, "--app", APP, stdin=stdin).out.strip()
+    assert cli("show", request_id, "--app", APP, "--json").json["payload"]["count"] == 7
+
+
+def test_the_same_key_is_a_duplicate_and_with_other_content_a_conflict(cli):
+    first = cli("send", "shop.note", '{"count": 1}', "--key", "k", "--app", APP, "--json").json
+    second = cli("send", "shop.note", '{"count": 1}', "--key", "k", "--app", APP, "--json").json
+    assert (first["verdict"], second["verdict"]) == ("created", "duplicate")
+    assert first["id"] == second["id"]
+    conflict = cli("send", "shop.note", '{"count": 2}', "--key", "k", "--app", APP)
+    assert conflict.code == 4
+    assert first["id"] in conflict.err
+    assert events_in() == 1
+
+
+def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
+    answer = cli("send", "shop.note", "{}", "--app", APP, "--wait", "0.05")
+    assert answer.code == 5
+    assert "is still queued after 0.05 s" in answer.err
+    assert "start `gesta serve`" in answer.err
+    assert answer.out.strip() in answer.err
+
+
+def test_a_duplicate_of_something_done_answers_its_outcome_at_once(cli, shop):
+    request_id = shop("done", key="k")
+    payload = '{"comes_to": "done", "email": "ada@example.com"}'
+    again = cli("send", "shop.note", payload, "--key", "k", "--app", APP, "--wait", "5", "--json")
+    assert again.code == 0
+    assert list(again.json) == ["id", "flow", "tenant", "verdict", "outcome"]
+    assert (again.json["id"], again.json["verdict"]) == (request_id, "duplicate")
+    assert (again.json["outcome"]["type"], again.json["outcome"]["id"]) == ("done", "note-1")
+
+
+def test_show_tells_status_history_and_attempts_and_masks_what_is_personal(cli, shop):
+    answer = cli("show", shop("retry"), "--app", APP)
+    assert answer.code == 0
+    for text in (
+        "queued",
+        "RequestCreated",
+        "AttemptFailed",
+        "attempt 1, busy, come back later, next in 1 h",
+        "retry",
+        "(personal)",
+    ):
+        assert text in answer.out
+    assert "ada@" not in answer.out
+    assert "gesta retry" in answer.err
+
+
+def test_the_json_of_a_request_has_stable_keys(cli, shop):
+    shown = cli("show", shop("rejected"), "--app", APP, "--json").json
+    assert list(shown) == [
+        "id", "flow", "tenant", "status", "key", "attemptCount", "reason", "detail", "providerId", "inDoubt", "cancelRequested",
+        "operation", "intent", "priority", "createdAt", "updatedAt", "dueAt", "expiresAt", "correlationId", "version",
+        "payload", "attempts", "history",
+    ]  # fmt: skip
+    assert shown["attempts"][0] | {"endedAt": ""} == {
+        "number": 1, "startedAt": None, "endedAt": "", "outcome": "rejected", "reason": "bad_address", "detail": "nobody lives there",
+        "nextAt": None,
+    }  # fmt: skip
+    assert list(shown["history"][0]) == ["version", "type", "at", "actor", "data"]
+    assert "payload" not in shown["history"][0]["data"]
+    assert "ada@example.com" not in str(shown)
+
+
+def test_a_request_of_a_flow_that_is_not_declared_here_can_be_seen_but_not_decided_about(cli, shop):
+    request_id = shop("unknown")
+    seen = cli("show", request_id)
+    assert seen.code == 0
+    assert "name its program with --app" in seen.out
+    refused = cli("redrive", request_id)
+    assert refused.code == 2
+    assert "'shop.note'" in refused.err
+
+
+def test_list_filters_and_says_why(cli, shop):
+    done, rejected = shop("done"), shop("rejected", key="my-key")
+    assert [one["id"] for one in cli("list", "--json").lines] == [rejected, done]
+    assert [one["id"] for one in cli("list", "--status", "sent", "--json").lines] == [done]
+    assert cli("list", "--flow", "notification.webhook").err == "no such requests\n"
+    table = cli("list").out
+    assert "bad_address" in table
+    assert "my-key" in table
+    assert "--limit" in cli("list", "--limit", "1").err
+
+
+def test_a_list_that_lags_behind_the_events_says_so(cli):
+    cli("send", "shop.note", "{}", "--app", APP)
+    answer = cli("list")
+    assert "does not show yet: 1; nothing works on this store" in answer.err
+
+
+def test_tenants_are_apart(cli, shop):
+    request_id = shop("done")
+    assert cli("list", "--tenant", "other", "--json").out == ""
+    assert cli("show", request_id, "--tenant", "other").code == 3
+
+
+def test_a_waiting_request_is_retried_now(cli, shop):
+    request_id = shop("retry")
+    answer = cli("retry", request_id, "--app", APP, "--by", "ada")
+    assert (answer.code, answer.out) == (0, "queued\n")
+    last = cli("show", request_id, "--json", "--app", APP).json["history"][-1]
+    assert (last["data"]["change"], last["actor"]) == ("retry", "ada")
+
+
+def test_a_request_is_cancelled_once_and_what_is_done_is_not(cli, shop):
+    waiting, done = shop("retry"), shop("done")
+    assert cli("cancel", waiting, "--app", APP).out == "cancelled\n"
+    refused = cli("cancel", done, "--app", APP)
+    assert refused.code == 1
+    assert "the request is sent; it can no longer be cancelled" in refused.err
+
+
+def test_a_failure_is_redriven_under_a_new_intent(cli, shop):
+    request_id = shop("rejected")
+    assert cli("redrive", request_id, "--app", APP, "--json").json == {"id": request_id, "status": "queued"}
+    assert cli("show", request_id, "--app", APP, "--json").json["intent"] == 2
+
+
+def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
+    request_id = shop("unknown")
+    assert "gesta resolve" in cli("show", request_id, "--app", APP).err
+    refused = cli("redrive", request_id, "--app", APP)
+    assert refused.code == 1
+    assert "--again" in refused.err
+    answer = cli("resolve", request_id, "--executed", "--evidence", "it is in their log", "--by", "ada", "--app", APP)
+    assert (answer.code, answer.out) == (0, "sent\n")
+    last = cli("show", request_id, "--app", APP, "--json").json["history"][-1]
+    assert (last["actor"], last["data"]["evidence"]) == ("ada", "it is in their log")
+
+
+@pytest.mark.parametrize("given", [(), ("--executed", "--rejected")])
+def test_a_resolution_says_exactly_one_thing(cli, given):
+    answer = cli("resolve", "1", "--evidence", "e", *given)
+    assert answer.code == 2
+    assert "exactly one of" in answer.err
+
+
+def test_a_forced_redrive_is_a_new_intent_and_says_who_decided(cli, shop):
+    request_id = shop("unknown")
+    assert cli("redrive", request_id, "--again", "--by", "ada", "--app", APP).out == "queued\n"
+    shown = cli("show", request_id, "--app", APP, "--json").json
+    assert (shown["intent"], shown["history"][-1]["actor"]) == (2, "ada")
+
+
+@pytest.mark.parametrize("command", ["show", "retry", "cancel", "redrive"])
+def test_what_is_not_there_is_not_found(cli, shop, command):
+    shop("done")
+    for request_id in ("nonsense", "01999999-9999-7999-8999-999999999999"):
+        answer = cli(command, request_id, "--app", APP)
+        assert answer.code == 3
+        assert f"no request '{request_id}'" in answer.err
+
+
+def test_a_rebuild_gives_the_same_views_and_sends_nothing(cli, shop):
+    for ending in ("done", "rejected", "unknown"):
+        shop(ending)
+    before, events = cli("list", "--json").out, events_in()
+    assert cli("rebuild", "--json").json == {"events": events}
+    assert cli("list", "--json").out == before
+    work()
+    assert events_in() == events
+
+
+def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
+    request_id = shop("done")
+    db = apsw.Connection("gesta.db")
+    db.execute(
+        "insert into events (stream, version, id, type, data, meta) "
+        "select stream, 3, zeroblob(16), 'shop.note.Failed.v1', cast('nonsense' as blob), meta from events where version = 2"
+    )
+    db.close()
+    work()
+    (parked,) = cli("list", "--parked", "--json").lines
+    assert (parked["what"], parked["version"]) == ("event", 3)
+    assert request_id in parked["name"]
+    assert "DecodeError" in cli("list", "--parked").out
+    assert cli("list", "--json").lines[0]["status"] == "sent"
+    shown = cli("show", request_id, "--app", APP)
+    assert shown.code == 6
+    assert "has an event that cannot be read" in shown.err

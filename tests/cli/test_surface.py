@@ -1,0 +1,80 @@
+"""What scripts build on: names of commands and settings, exit codes, a fast start."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gesta import errors
+from gesta.cli.exit_codes import exit_code
+from gesta.cli.main import COMMANDS, GROUPS
+from gesta.domain.commands import Refused as DomainRefused
+from gesta.settings import NAMES
+
+
+def test_the_commands_are_exactly_these():
+    plain = [name for commands in COMMANDS.values() for name in commands]
+    grouped = [f"{group} {name}" for group, (_, commands) in GROUPS.items() for name in commands]
+    assert plain + grouped == [
+        "demo", "serve", "bench",
+        "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
+        "rebuild", "settings",
+        "dlq list", "dlq show", "dlq redrive", "dlq purge",
+        "config list", "config get", "config put", "config delete", "config apply",
+    ]  # fmt: skip
+
+
+def test_the_settings_are_exactly_these():
+    assert NAMES == ("url", "master_key", "tenant", "log_level", "app", "allow_private", "flows")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Refused("1", DomainRefused("active", "busy")), 1),
+        (errors.GestaError("anything else"), 1),
+        (errors.InvalidRequest("shop.note", {"count": "missing"}), 2),
+        (errors.UnknownFlow("x", []), 2),
+        (errors.BadSettings("x"), 2),
+        (errors.BadConfig("kind", "code", {}), 2),
+        (errors.NotFound("request", "1"), 3),
+        (errors.Conflict("key", "1"), 4),
+        (errors.NotYet("1", "queued", 1), 5),
+        (errors.StoreError("x"), 6),
+        (errors.WrongMasterKey("x"), 6),
+        (errors.NotOurs("x", "y"), 6),
+        (errors.TooNew("x", 2, 1), 6),
+        (errors.StoreFull("x", "y"), 6),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_kind_of_error_has_its_exit_code(error, code):
+    assert exit_code(error) == code
+
+
+def test_the_help_names_every_command_and_exit_code(cli):
+    answer = cli("--help")
+    assert answer.code == 0
+    for word in ("serve", "send", "dlq", "config", "rebuild", "0 done", "6 the store cannot be used"):
+        assert word in " ".join(answer.out.split())
+
+
+def test_the_help_does_not_load_the_engine():
+    script = "import sys, gesta.cli.main; sys.exit('gesta.engine' in sys.modules or 'aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_the_version_is_that_of_the_package(cli):
+    from importlib.metadata import version
+
+    assert cli("--version").out.strip() == version("gesta")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("send",), ("send", "a.b", "{}", "--nonsense"), ("list", "--limit", "many")]
+)
+def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
+    answer = cli(*arguments)
+    assert answer.code == 2
+    assert "--help" in answer.err
+    assert answer.out == ""

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gesta.settings import Settings
+from gesta.testing import Harness
+from gesta.wiring import Outside, Wiring
+from tests.stations.world import Faulty, Ports
+
+
+@pytest.fixture
+def ports(gesta: Harness) -> Iterator[Ports]:
+    """The ports of every engine opened from here on can be made to fail."""
+    faulty, before = Ports(), Wiring.wire
+
+    async def wire(settings: Settings) -> Outside:
+        outside = await gesta.wire(settings)
+        stores = outside.stores
+        faulty.events, faulty.views, faulty.queue = Faulty(stores.events), Faulty(stores.views), Faulty(stores.queue)
+        faulty.vault, faulty.commits = Faulty(stores.vault), Faulty(stores.commits)
+        wired = replace(
+            stores, events=faulty.events, views=faulty.views, queue=faulty.queue, vault=faulty.vault, commits=faulty.commits
+        )
+        return replace(outside, stores=wired)
+
+    Wiring.wire = staticmethod(wire)
+    yield faulty
+    Wiring.wire = staticmethod(before)
+
+
+@pytest.fixture(autouse=True)
+def no_test_waits_for_ever() -> Iterator[None]:
+    """On a clock of its own a test that waits for what never comes would hang, not fail."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("the test waited for something that did not come")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 30)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

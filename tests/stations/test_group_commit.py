@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gesta.group_commit import GroupCommit
+
+
+class Writer:
+    """Answers each item with its text; waits at the gate when there is one."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate: asyncio.Event | None = None
+        self.errors: list[BaseException] = []
+
+    async def write(self, items: list[int]) -> list[str]:
+        self.batches.append(items)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        return [str(item) for item in items]
+
+
+@pytest.fixture
+def writer():
+    return Writer()
+
+
+async def test_everybody_gets_the_answer_to_their_own_item(writer):
+    group = GroupCommit(writer.write, "test")
+    assert await asyncio.gather(*(group.add(n) for n in range(5))) == ["0", "1", "2", "3", "4"]
+
+
+async def test_whoever_is_ready_in_the_same_turn_goes_into_one_batch(writer):
+    group = GroupCommit(writer.write, "test")
+    await asyncio.gather(*(group.add(n) for n in range(5)))
+    assert writer.batches == [[0, 1, 2, 3, 4]]
+
+
+async def test_the_next_batch_forms_while_the_last_one_is_written(writer):
+    writer.gate = asyncio.Event()
+    group = GroupCommit(writer.write, "test")
+    first = group.add(0)
+    await asyncio.sleep(0)
+    later = [group.add(n) for n in (1, 2, 3)]
+    await asyncio.sleep(0)
+    assert writer.batches == [[0]]
+    writer.gate.set()
+    assert await asyncio.gather(first, *later) == ["0", "1", "2", "3"]
+    assert writer.batches == [[0], [1, 2, 3]]
+
+
+async def test_a_batch_has_at_most_the_limit(writer):
+    group = GroupCommit(writer.write, "test", limit=2)
+    assert await asyncio.gather(*(group.add(n) for n in range(5))) == ["0", "1", "2", "3", "4"]
+    assert writer.batches == [[0, 1], [2, 3], [4]]
+
+
+async def test_an_error_is_told_to_its_batch_only(writer):
+    writer.errors = [OSError("full")]
+    group = GroupCommit(writer.write, "test", limit=2)
+    answers = await asyncio.gather(*(group.add(n) for n in range(4)), return_exceptions=True)
+    assert [repr(answer) for answer in answers] == ["OSError('full')", "OSError('full')", "'2'", "'3'"]
+    assert await group.add(9) == "9"
+
+
+async def test_whoever_gave_up_waiting_disturbs_nobody_else(writer):
+    writer.gate = asyncio.Event()
+    group = GroupCommit(writer.write, "test")
+    first, second = group.add(1), group.add(2)
+    await asyncio.sleep(0)
+    first.cancel()
+    writer.gate.set()
+    assert await second == "2"
+    assert writer.batches == [[1, 2]]
+
+
+async def test_a_writer_that_answers_too_few_leaves_nobody_waiting():
+    async def forgetful(items: list[int]) -> list[str]:
+        return [str(item) for item in items[:-1]]
+
+    group = GroupCommit(forgetful, "test")
+    first, second = group.add(1), group.add(2)
+    assert await first == "1"
+    with pytest.raises(ValueError, match="shorter"):
+        await second
+
+
+async def test_a_cancelled_writer_leaves_nobody_waiting(writer):
+    writer.gate = asyncio.Event()
+    group = GroupCommit(writer.write, "test", limit=1)
+    waiting = [group.add(n) for n in range(3)]
+    await asyncio.sleep(0)
+    (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "test"]
+    task.cancel()
+    await asyncio.wait(waiting)
+    assert all(future.cancelled() for future in waiting)
+    writer.gate.set()
+    assert await group.add(9) == "9"
