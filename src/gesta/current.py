@@ -11,6 +11,7 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Created
 from gesta.domain.fold import evolve
 from gesta.domain.operation import State
+from gesta.errors import PoisonEvent
 from gesta.event_store import EventStore, Recorded
 from gesta.views import View, Views
 
@@ -20,8 +21,13 @@ Key = tuple[str, str, str]
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
     """A view after one more event of its stream."""
-    event = event_types(flow).decode(recorded.type, recorded.data)
-    state = evolve(None if view is None else view.state, event, decode_meta(recorded.meta))
+    try:
+        known = recorded.known
+        event = event_types(flow).decode(recorded.type, recorded.data) if known is None else known.event
+        meta = decode_meta(recorded.meta) if known is None else known.meta
+        state = evolve(None if view is None else view.state, event, meta)
+    except ValueError as error:
+        raise PoisonEvent(recorded.stream, recorded.version, str(error)) from error
     if isinstance(event, Created):
         return View(state, bytes(event.payload))
     assert view is not None

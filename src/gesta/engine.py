@@ -123,7 +123,7 @@ class Engine:
 
     async def submit_many(self, requests: Sequence[Payload | tuple[Payload, Options]]) -> list[Request | Conflict]:
         """Accept many at once, a verdict each; an invalid one refuses the whole call before anything is written."""
-        pairs = [one if isinstance(one, tuple) else (one, Options()) for one in requests]
+        pairs = [one if isinstance(one, tuple) else (one, NO_OPTIONS) for one in requests]
         answers = await self.road.intake.submit_many(pairs)
         return [Request(self.road, answer) if isinstance(answer, Accepted) else answer for answer in answers]
 

@@ -11,6 +11,7 @@ GestaError
 ├── NotFound               no such request, entity or dead letter
 ├── Refused                the request's state does not allow it
 ├── NotYet                 no outcome within the time given
+├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
     ├── WrongMasterKey
     ├── LostMasterKey      the key file is gone
@@ -94,6 +95,16 @@ class NotYet(GestaError):
     def __init__(self, request_id: str, status: str, timeout_seconds: float) -> None:
         super().__init__(f"request {request_id} is still {status} after {timeout_seconds:g} s; it goes on, ask again later")
         self.request_id, self.status = request_id, status
+
+
+class PoisonEvent(GestaError):
+    """A stored event cannot be read. No StoreError: asking again would not help."""
+
+    def __init__(self, stream: str, version: int, fault: str) -> None:
+        super().__init__(
+            f"{stream} version {version} cannot be read ({fault}); it was written by other code, or changed in the store; see `gesta list --parked`"
+        )
+        self.stream, self.version = stream, version
 
 
 class StoreError(GestaError):

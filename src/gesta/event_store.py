@@ -11,6 +11,15 @@ from typing import Protocol
 
 import msgspec
 
+from gesta.domain.events import Event, Meta
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """An event and its metadata, decoded."""
+
+    event: Event
+    meta: Meta
+
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event to append. Ids are made by the caller, so that an append repeated after a lost answer is recognised."""
@@ -19,6 +28,8 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     type: str
     data: bytes
     meta: bytes
+    #: What the bytes say, handed on to a follower in the same process so that it need not read them. Never stored.
+    known: Known | None = None
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -31,6 +42,7 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     type: str
     data: bytes
     meta: bytes
+    known: Known | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ O = TypeVar("O")  # noqa: E741 -- what comes out
 class GroupCommit(Generic[I, O]):
     """`await add(item)` returns that item's own answer once the batch it went into is written."""
 
-    def __init__(self, write: Callable[[list[I]], Awaitable[list[O]]], name: str, limit: int = 1_000) -> None:
+    def __init__(self, write: Callable[[list[I]], Awaitable[list[O]]], name: str, limit: int = 2_000) -> None:
         self._write, self._name, self._limit = write, name, limit
         self._waiting: list[tuple[I, asyncio.Future[O]]] = []
         self._writer: asyncio.Task[None] | None = None

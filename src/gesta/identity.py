@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 
 import msgspec
 
-_canonical = msgspec.json.Encoder(order="deterministic")
+#: Enough to tell two contents under one key apart; the index of keys is random, so every byte of it is paid for.
+CONTENT_BYTES = 8
+NAME_BYTES = 16
+
+#: A payload as JSON, the same bytes for the same content whatever the order of its keys.
+canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Identity:
     """Digests under a secret of this installation, so that neither keys nor contents can be guessed from the store."""
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_content", "_name")
 
     def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+        # Keyed once and copied: setting up a key costs as much as the digest itself.
+        self._name = hashlib.blake2b(key=secret, digest_size=NAME_BYTES, person=b"gesta key")
+        self._content = hmac.new(secret, digestmod="sha256")
 
     def name(self, tenant: str, flow: str, key: str) -> bytes:
         """The digest of a caller's key, scoped by tenant and flow."""
         # Neither tenant nor flow can contain a zero byte, so no two triples give the same text.
-        return hmac.digest(self._secret, f"key\0{tenant}\0{flow}\0{key}".encode(), "sha256")[:16]
+        keyed = self._name.copy()
+        keyed.update(f"{tenant}\0{flow}\0{key}".encode())
+        return keyed.digest()
 
-    def content(self, payload: msgspec.Struct) -> bytes:
-        """The digest of what is asked, whatever the order of its keys."""
-        return hmac.digest(self._secret, b"content\0" + _canonical.encode(payload), "sha256")[:16]
+    def content(self, canonical: bytes) -> bytes:
+        """The digest of what is asked, as `canonical` wrote it."""
+        keyed = self._content.copy()
+        keyed.update(canonical)
+        return keyed.digest()[:CONTENT_BYTES]

@@ -18,10 +18,10 @@ from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, event_id, id_text
 from gesta.domain.notification import decide
 from gesta.errors import Conflict, InvalidRequest, UnknownFlow
-from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, NewEvent, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
-from gesta.identity import Identity
+from gesta.identity import Identity, canonical
 from gesta.runtime import Ids, Runtime
 from gesta.validation import holds_times, naive_times, value_errors
 
@@ -105,31 +105,23 @@ class Intake:
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
             None if ttl_ms is None else round(ttl_ms), options.priority,
         )  # fmt: skip
-        meta = encode(
-            Meta(
-                tenant,
-                flow.name,
-                request_id,
-                at,
-                options.correlation_id or request_id,
-                options.causation_id or request_id,
-                actor=options.actor,
-            )
-        )
-        name_of = event_types(flow.name).name_of
-        created = decide(None, command, flow.rules)
+        meta = Meta(
+            tenant, flow.name, request_id, at, options.correlation_id or request_id, options.causation_id or request_id, actor=options.actor
+        )  # fmt: skip
+        stored_meta, name_of = encode(meta), event_types(flow.name).name_of
         events = tuple(
-            NewEvent(event_id(raw_id, n), name_of[type(event)], encode(event), meta) for n, event in enumerate(created)
+            NewEvent(event_id(raw_id, n), name_of[type(event)], encode(event), stored_meta, Known(event, meta))
+            for n, event in enumerate(decide(None, command, flow.rules))
         )
         claim = None
         if key is not None:
-            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(payload))
+            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(body))
         return Append(request_stream(flow.name, tenant, request_id), 0, events, claim), request_id
 
     def _validated(self, flow: Flow, payload: Payload, options: Options) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
-            body = encode(payload)
+            body = canonical(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
             self._decoders[flow.name].decode(body)
             faults = naive_times(payload) if flow.name in self._with_times else {}
@@ -139,7 +131,8 @@ class Intake:
             faults = {
                 "payload": f"{len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are taken. Store it elsewhere and send a reference"
             }
-        if faults or options is not NO_OPTIONS:
+        # 5.0 equals 5 and is none.
+        if faults or options != NO_OPTIONS or type(options.priority) is not int:
             faults |= option_errors(options)
         if faults:
             raise InvalidRequest(flow.name, faults)
@@ -164,9 +157,13 @@ def option_errors(options: Options) -> dict[str, str]:
         faults["ttl"] = "a positive timedelta"
     if type(options.priority) is not int or not 1 <= options.priority <= 10:
         faults["priority"] = "a whole number from 1 (most urgent) to 10"
-    if options.actor is not None and (not isinstance(options.actor, Actor) or value_errors(options.actor)):
-        faults["actor"] = "an Actor(user_id, roles) of strings"
-    return faults
+    return faults | actor_errors(options.actor)
+
+
+def actor_errors(actor: object) -> dict[str, str]:
+    if actor is None or (isinstance(actor, Actor) and not value_errors(actor)):
+        return {}
+    return {"actor": "an Actor(user_id, roles) of strings"}
 
 
 def _is_text(value: object) -> bool:

@@ -21,7 +21,7 @@ from gesta.domain.ids import event_id, job_id
 from gesta.domain.notification import decide
 from gesta.domain.operation import State
 from gesta.errors import StoreError
-from gesta.event_store import Append, Appended, NewEvent, Stale
+from gesta.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.group_commit import GroupCommit
 from gesta.job_queue import Drop, Settled, Settlement
 from gesta.runtime import Runtime, sleep
@@ -71,7 +71,11 @@ class Recorder:
         for tries in count(1):
             events = decide(view.state, command, rules)
             after, append = self._append(view.state, events, cause, causation_id, actor)
-            recording = await self._record(Entry(append, settle(view.state, after)), insist=insist)
+            settlement = settle(view.state, after)
+            if append is None and isinstance(settlement, Drop):
+                # Nothing is recorded, so nothing may be taken away.
+                settlement = None
+            recording = await self._record(Entry(append, settlement), insist=insist)
             if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
                 return Applied(
                     View(after if recording.settled != "active" else view.state, view.payload), events, recording.settled
@@ -120,7 +124,7 @@ class Recorder:
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
             after = evolve(after, event, meta)
-            new.append(NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta))
+            new.append(NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta, Known(event, meta)))
         return after, Append(request_stream(state.flow, state.tenant, state.id), expected, tuple(new))
 
 

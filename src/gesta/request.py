@@ -10,10 +10,11 @@ from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.operation import State, Status
 from gesta.domain.outcome import Outcome
-from gesta.errors import NotFound, NotYet, Refused
-from gesta.intake import Accepted
+from gesta.errors import InvalidRequest, NotFound, NotYet, Refused, UnknownFlow
+from gesta.intake import Accepted, actor_errors
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
+from gesta.validation import value_errors
 from gesta.views import View
 from gesta.waiters import outcome_of
 
@@ -96,6 +97,8 @@ class Request:
 
     async def redrive(self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None) -> Status:
         """Again after a final failure, with a fresh budget. `again` forces a new intent although an attempt is in doubt."""
+        if ttl is not None and (not isinstance(ttl, timedelta) or ttl <= timedelta(0)):
+            raise InvalidRequest(self.flow, {"ttl": "a positive timedelta"})
         ttl_ms = None if ttl is None else round(ttl.total_seconds() * 1000)
         return await self._reopen(commands.Redrive(self._road.runtime.now_ms(), ttl_ms, again), actor)
 
@@ -123,11 +126,16 @@ class Request:
 
     async def _apply(self, command: commands.Command, settle: Settle, actor: Actor | None) -> tuple[View, bool]:
         """The request after the command, and whether a running attempt kept it from being recorded."""
+        # What a program passes goes into events for ever, whatever the annotations say.
+        faults = value_errors(command) | actor_errors(actor)
+        if faults:
+            raise InvalidRequest(self.flow, faults)
+        flow = self._road.flows.get(self.flow)
+        if flow is None:
+            raise UnknownFlow(self.flow, list(self._road.flows))
         view = await self.view()
         try:
-            applied = await self._road.recorder.apply(
-                view, command, self._road.flows[self.flow].rules, settle, causation_id=self.id, actor=actor
-            )  # fmt: skip
+            applied = await self._road.recorder.apply(view, command, flow.rules, settle, causation_id=self.id, actor=actor)
         except commands.Refused as refused:
             raise Refused(self.id, refused) from None
         return applied.view, applied.settled == "active"

@@ -70,6 +70,10 @@ class Runtime(Protocol):
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread: ...
 
 
+#: The first byte of an id's random half: any byte with the two bits on top that mark the variant.
+_VARIANT = [bytes([0x80 | byte & 0x3F]) for byte in range(256)]
+
+
 class Ids:
     """UUIDv7: time-ordered, increasing within a process even inside one millisecond."""
 
@@ -81,10 +85,11 @@ class Ids:
 
     def new_bytes(self) -> bytes:
         # 48 bits of time and 12 bits of sequence move as one number, so an id never sorts before an earlier one.
-        self._last = max(self._runtime.now_ms() << 12, self._last + 1)
-        tail = int.from_bytes(self._runtime.random_bytes(8), "big") & 0x3FFFFFFFFFFFFFFF
-        stamp, sequence = self._last >> 12, self._last & 0xFFF
-        return (stamp << 80 | 0x7 << 76 | sequence << 64 | 0b10 << 62 | tail).to_bytes(16, "big")
+        now = self._runtime.now_ms() << 12
+        self._last = last = now if now > self._last else self._last + 1
+        head = (last >> 12) << 16 | 0x7000 | last & 0xFFF
+        tail = self._runtime.random_bytes(8)
+        return head.to_bytes(8, "big") + _VARIANT[tail[0]] + tail[1:]
 
     def new(self) -> str:
         return id_text(self.new_bytes())
@@ -107,7 +112,7 @@ def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
 
 #: Objects made before the youngest are searched for cycles. An engine makes many that live for a moment and hardly any cycle;
 #: with Python's own 700 a quarter of the time goes into searching.
-GC_THRESHOLD = 50_000
+GC_THRESHOLD = 100_000
 #: How long the event loop may keep Python's lock while the SQLite thread waits for it between two statements.
 SWITCH_SECONDS = 0.0005
 

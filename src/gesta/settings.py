@@ -44,7 +44,8 @@ SECRET = frozenset({"master_key"})
 
 def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:
     """Read all sources. Raises BadSettings naming the setting and its source."""
-    path = Path(file or os.environ.get(f"{PREFIX}FILE", FILE))
+    file = file or os.environ.get(f"{PREFIX}FILE")
+    path = Path(file or FILE)
     values: dict[str, Any] = {}
     sources = dict.fromkeys(NAMES, "default")
     if file is not None and not path.is_file():

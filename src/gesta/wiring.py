@@ -71,14 +71,14 @@ async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tu
         raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
     path = Path(stores.name).with_suffix(".key")
     if path.exists():
-        return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
+        return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path)), ()
     if await stores.vault.get([IDENTITY]):
         # A new key would open nothing of what is there.
         raise LostMasterKey(stores.name, str(path))
     fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
     if not _write_once(path, fresh + "\n", runtime):
         # Another process was faster: its key is the one.
-        return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
+        return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path)), ()
     note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
     return MasterKey(fresh, str(path)), (note,)
 

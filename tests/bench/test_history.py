@@ -27,7 +27,7 @@ async def stored(tmp_path):
             assert await sample.outcome() == Done(sample.id)
     told = []
     write_history(str(path), sample, COUNT, lambda done, total: told.append((done, total)))
-    assert told == [(0, COUNT), (2_000, COUNT), (COUNT, COUNT)]
+    assert told == [(0, COUNT), (1_000, COUNT), (2_000, COUNT), (COUNT, COUNT)]
     return path, sample
 
 

@@ -199,4 +199,4 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     assert cli("list", "--json").lines[0]["status"] == "sent"
     shown = cli("show", request_id, "--app", APP)
     assert shown.code == 6
-    assert "has an event that cannot be read" in shown.err
+    assert "cannot be read" in shown.err

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import pytest
 
-from gesta import Actor, Attempt, Conflict, Done, Engine, InvalidRequest, Options, Outcome, Payload, flow
+from gesta import Actor, Attempt, Conflict, Done, Engine, Flow, InvalidRequest, Options, Outcome, Payload, flow
 from gesta.errors import StoreFull, UnknownFlow
 from tests.stations.world import FLOW, URL, Note, Provider, all_events, engine_of, events_of, fields, types_of
 
@@ -234,6 +234,22 @@ async def test_a_time_without_a_zone_is_refused_in_a_payload_too(engine):
 
 async def test_a_number_that_json_cannot_hold_is_refused(engine):
     assert set(await faults(engine, Order(7, total=float("nan")))) == {"total"}
+
+
+class Moody(Payload, frozen=True):
+    refuses: ClassVar[bool] = False
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if self.refuses:
+            raise ValueError("not today")
+
+
+async def test_a_payload_that_cannot_be_read_back_is_refused_whatever_the_cause(gesta, monkeypatch):
+    async with Engine(URL, flows=[Flow("test.moody", Moody, order_flow.execute)], work=False) as engine:
+        payload = Moody("hi")
+        monkeypatch.setattr(Moody, "refuses", True)
+        assert await faults(engine, payload) == {"payload": "cannot be stored: not today"}
 
 
 async def test_text_that_is_no_text_is_refused(engine):

@@ -72,7 +72,7 @@ async def test_who_decided_stands_in_the_event(gesta):
         resolved = (await events_of(engine, request.id))[-1]
         assert await result(request) == Done("p-9", detail="seen in the log")
     assert fields(resolved.meta)["actor"] == {"userId": "u-7", "roles": ["ops", "night"]}  # R1-7
-    assert fields(resolved.data) == {"result": "executed", "by": "ann", "evidence": "seen in the log", "providerId": "p-9"}
+    assert fields(resolved.data) == {"result": "executed", "by": "ann", "evidence": "seen in the log", "providerMessageId": "p-9"}
 
 
 async def test_an_actor_without_roles_is_told_without_them(gesta):

@@ -319,6 +319,21 @@ async def test_nothing_is_sent_again_when_the_provider_has_forgotten_our_key(ges
     assert len(provider.calls) == 1
 
 
+@pytest.mark.parametrize(("policy", "durable"), [("same_key", False), ("park", True)])
+async def test_a_take_is_on_disk_before_the_call_where_it_serves_as_the_journal(gesta, ports, policy, durable):
+    asked = []
+
+    async def look(original, *args, **kwargs):
+        asked.append(kwargs["durable"])
+        return await original(*args, **kwargs)
+
+    async with engine_of(Provider(), on_unknown=policy) as engine:
+        ports.queue.replace("take", look)
+        await engine.submit(Note())
+        await let_run(gesta)
+    assert set(asked) == {durable}
+
+
 async def test_a_flow_declared_by_decorator_runs_like_any_other(gesta):
     @flow("test.decorated", on_unknown="same_key", attempts=2)
     async def decorated(payload: Note, attempt: Attempt) -> Outcome:

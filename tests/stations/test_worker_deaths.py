@@ -159,6 +159,27 @@ async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(gesta, por
         ports.queue.heal()
 
 
+async def test_a_late_failure_of_an_intent_that_was_given_up_does_not_count_against_the_new_one(gesta):
+    late, current = Gate(Rejected("late")), Gate(Done(id="new"))
+    provider = Provider(TimeoutError(), late, current)
+    async with engine_of(provider) as engine:
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert len(provider.calls) == 2
+        # The queue was lost, the resend is still under way, and a person forces a new intent: both are second attempts.
+        engine.road.outside.stores.queue._rows.clear()  # type: ignore[attr-defined]
+        engine.road.outside.stores.queue._leases.clear()  # type: ignore[attr-defined]
+        await request.redrive(again=True)
+        await let_run(gesta)
+        assert [attempt.number for attempt in provider.calls] == [1, 2, 2]
+        late.opened.set()
+        await pass_time(gesta, 1)
+        assert "Failed" not in await types_of(engine, request.id)
+        current.opened.set()
+        await pass_time(gesta, 1)
+        assert await result(request) == Done("new")
+
+
 async def test_a_call_is_cut_before_the_lease_ends_when_it_cannot_be_renewed(gesta, ports):
     provider = Provider(Gate())
     async with engine_of(provider, on_unknown="park") as engine:

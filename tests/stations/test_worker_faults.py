@@ -233,14 +233,16 @@ async def test_an_outcome_is_recorded_however_often_the_stream_moves_meanwhile(g
     moves = iter(range(9))
 
     async def moving(original, entries):
-        if next(moves, None) is not None:
+        if (move := next(moves, None)) is not None:
+            if move == 3:
+                # And what stands there cannot be read for a while.
+                ports.events.fail("read", times=2)
             return [Recording(Stale(7), None) for _ in entries]
         return await original(entries)
 
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
         ports.commits.replace("record", moving)
-        ports.events.fail("read", times=1)
         request = await engine.submit(Note())
         await pass_time(gesta, 5, 0.01)
         assert await result(request) == Done("p-1")

@@ -19,9 +19,9 @@ from gesta.request import Request
 from gesta.runtime import Ids, SystemRuntime
 
 #: Requests per commit.
-BATCH = 2_000
+BATCH = 1_000
 #: Everything is appended, so a small cache is as fast as a large one, and the bench's memory stays the engine's own.
-CACHE_KIB = 4_000
+CACHE_KIB = 500
 
 #: Told how many of how many are written.
 Progress = Callable[[int, int], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.errors import BadInput, Conflict, GestaError, NotFound, NotYet, StoreError
+from gesta.errors import BadInput, Conflict, GestaError, NotFound, NotYet, PoisonEvent, StoreError
 
 FAILED = 1
 BAD_INPUT = 2
@@ -27,6 +27,7 @@ _CODES: dict[type[GestaError], int] = {
     NotFound: NOT_FOUND,
     Conflict: CONFLICT,
     NotYet: NOT_YET,
+    PoisonEvent: STORE_UNUSABLE,
     StoreError: STORE_UNUSABLE,
 }
 

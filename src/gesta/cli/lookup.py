@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from gesta.errors import BadInput, NotFound, StoreError
+from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from gesta.engine import Engine
@@ -21,8 +20,6 @@ async def find_view(engine: Engine, request_id: str, tenant: str) -> View:
     """A request of any flow that the tenant has ever used; raises NotFound."""
     try:
         return await engine.get(request_id, tenant=tenant)
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"request {request_id} has an event that cannot be read ({error}); see `gesta list --parked`") from error
     except NotFound:
         used = {flow for flow, _ in await engine.operating.counts(tenant)}
         for flow in sorted(used - engine.flows.keys()):

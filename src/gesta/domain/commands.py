@@ -25,8 +25,10 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     on_unknown: UnknownPolicy = "park"
     #: How long the provider remembers our key, counted from the first attempt; None: for as long as the request lives.
     key_protects_seconds: float | None = None
-    #: How long after an unknown outcome the provider is asked for the first time.
+    #: How long after an unknown outcome the provider is asked for the first time, and the least pause between two questions.
     ask_after_seconds: float = 5.0
+    #: How often and how long a provider that cannot tell yet is asked again; about four hours, then a person has to decide.
+    asking: RetryPolicy = RetryPolicy(attempts=30, base_seconds=10.0, cap_seconds=900.0)
 
 
 class Create(msgspec.Struct, frozen=True, gc=False):

@@ -120,7 +120,7 @@ class OutcomeResolved(Event, frozen=True, gc=False):
     result: Literal["executed", "not_executed", "rejected"]
     by: str
     evidence: str
-    provider_id: str = ""
+    provider_message_id: str = ""
     #: After `not_executed`: when it is tried again; absent: at once, or an ending follows.
     next_attempt_at: int | None = None
 

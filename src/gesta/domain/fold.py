@@ -92,7 +92,7 @@ def _resolved(state: State, event: e.OutcomeResolved, version: int, at: int) -> 
     )  # fmt: skip
     match event.result:
         case "executed":
-            return replace(common, status="sent", provider_id=event.provider_id)
+            return replace(common, status="sent", provider_id=event.provider_message_id)
         case "rejected":
             return replace(common, status="failed", reason="rejected", purged=False)
         case _:

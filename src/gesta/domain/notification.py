@@ -210,7 +210,7 @@ def _asked_in_vain(state: State, outcome: Unknown, command: Reconciled, rules: R
     if rules.on_unknown != "ask":
         # Asked by hand: nothing new is known, and what was planned stays planned.
         return []
-    delay = rules.retry.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
+    delay = rules.asking.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
     next_at = None if delay is None else command.at + ceil(max(delay, rules.ask_after_seconds) * 1000)
     return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail, next_at)]
 

@@ -89,5 +89,6 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             return None
         if self.status == "unknown":
             return self.due_at if self.wants == "reconcile" or self.is_far else None
-        moments = [moment for moment in (self.expires_at, self.due_at if self.is_far else None) if moment is not None]
-        return min(moments, default=None)
+        if self.due_at is None or not self.is_far:
+            return self.expires_at
+        return self.due_at if self.expires_at is None else min(self.due_at, self.expires_at)

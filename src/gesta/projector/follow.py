@@ -23,7 +23,8 @@ from gesta.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
 
 CHECKPOINT = "projector"
-BATCH = 1_000
+#: Larger batches cost less per event: each commit writes the edges of the same trees anew.
+BATCH = 2_000
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
@@ -104,7 +105,7 @@ class Projector:
             if recorded.stream.startswith(CONFIG_PREFIX):
                 continue
             try:
-                metas[recorded.position] = decode_meta(recorded.meta)
+                metas[recorded.position] = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
             except ValueError as error:
                 parked.append(self._park(recorded, "", error))
         known = await self._known(batch, metas)
@@ -156,4 +157,6 @@ class Projector:
 
     def _park(self, recorded: Recorded, tenant: str, error: Exception) -> Parked:
         self._telemetry.parked("event", recorded.stream, recorded.version, error)
-        return Parked("event", tenant, recorded.stream, recorded.version, type(error).__name__, self._runtime.now_ms())
+        return Parked(
+            "event", tenant, recorded.stream, recorded.version, type(error.__cause__ or error).__name__, self._runtime.now_ms()
+        )

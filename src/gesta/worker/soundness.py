@@ -17,9 +17,10 @@ REASON_LENGTH_MAX = 100
 
 def sound(answer: object) -> Outcome:
     """The outcome with texts that are texts; Unknown when it is none, because then nobody knows what happened."""
+    # By far the most frequent answer, tested without the cost of a pattern.
+    if type(answer) is Done and not answer.target and not answer.detail and type(answer.id) is str and answer.id.isascii():
+        return answer if len(answer.id) <= NAME_LENGTH_MAX else Done(answer.id[:NAME_LENGTH_MAX])
     match answer:
-        case Done(id=str(name), target="", detail="") if name.isascii() and len(name) <= NAME_LENGTH_MAX:
-            return answer
         case Done():
             # It says that the effect happened: no form of saying so is refused.
             return Done(_text(answer.id)[:NAME_LENGTH_MAX], _text(answer.target)[:NAME_LENGTH_MAX], _text(answer.detail))

@@ -65,7 +65,9 @@ class SqliteEventStore:
                 version = append.expected
                 for event in append.events:
                     version += 1
-                    tail.append(Recorded(position, append.stream, version, event.id, event.type, event.data, event.meta))
+                    tail.append(
+                        Recorded(position, append.stream, version, event.id, event.type, event.data, event.meta, event.known)
+                    )
                     position += 1
             if len(tail) > TAIL_LENGTH:
                 del tail[: len(tail) - TAIL_LENGTH // 2]
@@ -73,25 +75,50 @@ class SqliteEventStore:
 
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All appends in a few statements; if any of them is refused, each by itself to learn which and why."""
-    db.execute("savepoint appending")
-    if _append_all(db, appends):
-        db.execute("release appending")
+    """All appends in a few statements; those whose key is taken are told apart first when that fails, the others one by one at last."""
+    if _attempt_all(db, appends):
         count = sum(len(append.events) for append in appends)
         first = db.last_insert_rowid() - count + 1
         return Written([Appended(append.expected + len(append.events)) for append in appends], first)
-    db.execute("rollback to appending")
-    db.execute("release appending")
+    claimed = _claimed(db, appends)
+    rest = [append for index, append in enumerate(appends) if index not in claimed]
+    if claimed and _attempt_all(db, rest):
+        fitting = (Appended(append.expected + len(append.events)) for append in rest)
+        return Written([claimed[index] if index in claimed else next(fitting) for index in range(len(appends))], None)
     return Written([append_one(db, append) for append in appends], None)
 
 
+def _attempt_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
+    """Whether all of them fitted; otherwise nothing is written."""
+    db.execute("savepoint appending")
+    fits = _append_all(db, appends)
+    if not fits:
+        db.execute("rollback to appending")
+    db.execute("release appending")
+    return fits
+
+
+def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Verdict]:
+    """Where the appends stand whose key leads to an earlier request, of this batch or before; a caller's own repeat is not one of them."""
+    names: list[Any] = [append.claim.name for append in appends if append.claim is not None]
+    held = {row[0]: Claimed(id_text(row[1]), row[2]) for row in ask_many(db, "find_claims", 1, names)}  # type: ignore[arg-type]
+    refused: dict[int, Verdict] = {}
+    for index, append in enumerate(appends):
+        if append.claim is None:
+            continue
+        holder = held.setdefault(append.claim.name, Claimed(append.claim.request_id, append.claim.content))
+        if holder.request_id != append.claim.request_id:
+            refused[index] = holder
+    return refused
+
+
 def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
-    claims: list[Any] = []
+    claims: list[tuple[bytes, bytes, bytes]] = []
     opening: list[Any] = []
     continuing: list[Any] = []
     for append in appends:
         if append.claim is not None:
-            claims += (append.claim.name, id_bytes(append.claim.request_id), append.claim.content)
+            claims.append((append.claim.name, id_bytes(append.claim.request_id), append.claim.content))
         version = expected = append.expected
         for event in append.events:
             version += 1
@@ -103,8 +130,10 @@ def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
     if opening and continuing:
         # Positions must follow the order of the appends, which two statements would break.
         return False
+    # Keys are random; in order, neighbours share a page.
+    claims.sort()
     return (
-        run_many(db, "claim_keys", 3, claims) * 3 == len(claims)
+        run_many(db, "claim_keys", 3, [value for claim in claims for value in claim]) == len(claims)
         and run_many(db, "open_streams", 6, opening) * 6 == len(opening)
         and run_many(db, "continue_streams", 7, continuing) * 7 == len(continuing)
     )
@@ -113,11 +142,9 @@ def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
 def append_one(db: apsw.Connection, append: Append) -> Verdict:
     """One append by itself, with the reason when it is refused."""
     if append.claim is not None:
-        held = db.execute(sql("find_claim"), (append.claim.name,)).fetchone()
-        if held is not None:
-            request_id, content = id_text(held[0]), held[1]
-            if request_id != append.claim.request_id:
-                return Claimed(request_id, content)
+        for _, request_id, content in ask_many(db, "find_claims", 1, [append.claim.name]):
+            if request_id != id_bytes(append.claim.request_id):
+                return Claimed(id_text(request_id), content)  # type: ignore[arg-type]
     actual = db.execute(sql("stream_version"), (append.stream,)).get
     if actual != append.expected:
         if _stands_already(db, append):

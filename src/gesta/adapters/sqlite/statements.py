@@ -11,8 +11,9 @@ from importlib.resources import files
 
 import apsw
 
-#: Rows per statement, largest first: a batch of any length takes a handful of them. Each is prepared once per connection.
-SIZES = tuple(2**power for power in range(10, -1, -1))
+#: Rows per statement, largest first: a batch of any length takes a handful of them. Each is prepared once per connection, as long
+#: as its text stays below the 16 KB above which apsw does not keep a statement.
+SIZES = tuple(2**power for power in range(9, -1, -1))
 
 
 @cache

@@ -171,7 +171,7 @@ def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> li
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
-    if chosen.status is not None:
+    if chosen.status not in (None, "sent"):
         return [_view(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]
@@ -180,7 +180,7 @@ def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     )
     found: list[View] = []
     for flow in flows:
-        rows = db.execute(sql("list_views"), (chosen.tenant, flow, None, chosen.before_id, chosen.limit)).fetchall()
+        rows = db.execute(sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)).fetchall()
         found += map(_view, rows)
     found.sort(key=lambda view: view.state.id, reverse=True)
     return found[: chosen.limit]

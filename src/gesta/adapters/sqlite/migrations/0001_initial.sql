@@ -33,8 +33,9 @@ create table requests (
     state      blob    not null,
     payload    blob    not null,
     primary key (tenant, flow, id)
-) without rowid, strict;
-create index requests_by_status on requests (status, tenant, updated_at);
+) strict;
+-- Sent requests are most of all and looked for by id or time only, which the primary key gives.
+create index requests_by_status on requests (status, tenant, updated_at) where status <> 'sent';
 create index requests_to_sweep on requests (sweep_at) where sweep_at is not null;
 
 create table checkpoints (

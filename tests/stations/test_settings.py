@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import base64
+import os
+import stat
+
+import pytest
+
+from gesta import Engine
+from gesta.errors import BadSettings, LostMasterKey, WrongMasterKey
+from gesta.settings import Settings, load, resolve_reference
+from tests.stations.world import Note, Provider, note_flow
+
+
+@pytest.fixture(autouse=True)
+def an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("GESTA_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def test_without_any_source_the_defaults_count():
+    settings = load()
+    assert settings == Settings()
+    assert settings.url == "sqlite:///gesta.db"
+    assert set(settings.sources.values()) == {"default"}
+
+
+def test_an_argument_goes_before_the_environment_and_that_before_the_file(an_empty_folder, monkeypatch):
+    (an_empty_folder / "gesta.toml").write_text('url = "sqlite:///file.db"\ntenant = "file"\nlog_level = "info"\n')
+    monkeypatch.setenv("GESTA_URL", "sqlite:///environment.db")
+    monkeypatch.setenv("GESTA_TENANT", "environment")
+    settings = load({"url": "sqlite:///argument.db", "app": None})
+    assert (settings.url, settings.tenant, settings.log_level) == ("sqlite:///argument.db", "environment", "info")
+    assert {name: settings.sources[name] for name in ("url", "tenant", "log_level", "app")} == {
+        "url": "argument", "tenant": "GESTA_TENANT", "log_level": "gesta.toml", "app": "default",
+    }  # fmt: skip
+
+
+def test_tables_of_flows_come_from_the_file(an_empty_folder):
+    (an_empty_folder / "gesta.toml").write_text('[flows.webhook]\nurl = "https://example.com"\n')
+    assert load().flows == {"webhook": {"url": "https://example.com"}}
+
+
+def test_private_networks_may_be_a_list_or_a_text_with_commas(monkeypatch):
+    monkeypatch.setenv("GESTA_ALLOW_PRIVATE", "10.1.0.0/16, 127.0.0.1/32")
+    assert load().allow_private == ("10.1.0.0/16", "127.0.0.1/32")
+    assert load({"allow_private": ["10.0.0.0/8"]}).allow_private == ("10.0.0.0/8",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("url = 5", ["url", "gesta.toml", "a text is needed, not int"]),
+        ('ulr = "x"', ["ulr", "unknown setting in gesta.toml", "known: url"]),
+        ("url = ", ["gesta.toml", "not valid TOML"]),
+        ('log_level = "loud"', ["log_level", "'loud' is not one of debug, info"]),
+        ("flows = 5", ["flows", "one table per flow"]),
+        ('allow_private = ["10.1.0.0/99"]', ["allow_private", "gesta.toml"]),
+        ("allow_private = 5", ["allow_private", "a list of networks is needed"]),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_source(an_empty_folder, text, words):
+    (an_empty_folder / "gesta.toml").write_text(text)
+    with pytest.raises(BadSettings) as refusal:
+        load()
+    assert [word for word in words if word not in str(refusal.value)] == []
+
+
+def test_a_file_that_was_named_must_be_there(monkeypatch):
+    with pytest.raises(BadSettings, match=r"other\.toml: there is no such file"):
+        load(file="other.toml")
+    monkeypatch.setenv("GESTA_FILE", "another.toml")
+    with pytest.raises(BadSettings, match=r"another\.toml: there is no such file"):
+        load()
+
+
+def test_an_unknown_argument_is_refused():
+    with pytest.raises(BadSettings, match="unknown setting in argument"):
+        load({"colour": "green"})
+
+
+def test_the_master_key_is_not_shown():
+    assert "c2VjcmV0" not in repr(load({"master_key": "c2VjcmV0"}))
+
+
+def test_a_reference_names_a_variable_of_the_environment(monkeypatch):
+    monkeypatch.setenv("TOKEN", "t-1")
+    assert resolve_reference("env:TOKEN") == "t-1"
+    assert resolve_reference("plain") == "plain"
+    with pytest.raises(KeyError):
+        resolve_reference("env:NOT_SET")
+
+
+def engine(**options: str) -> Engine:
+    return Engine(flows=[note_flow(Provider())], settings=load(options), work=False)
+
+
+async def test_a_master_key_is_made_beside_the_store_for_its_owner_only_and_told(an_empty_folder):
+    async with engine() as first:
+        assert "made a master key in gesta.key (mode 0600)" in first.notes[0]
+        await first.submit(Note(), key="k")
+    path = an_empty_folder / "gesta.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(base64.b64decode(path.read_text())) == 32
+    async with engine() as second:
+        assert second.notes == ()
+        # The digests of keys hang on it: the same key is recognised by another process.
+        assert (await second.submit(Note(), key="k")).verdict == "duplicate"
+
+
+async def test_a_wrong_master_key_is_refused_and_changes_nothing(an_empty_folder):
+    async with engine() as first:
+        await first.submit(Note())
+    before = {path.name: path.read_bytes() for path in an_empty_folder.iterdir()}
+    with pytest.raises(WrongMasterKey, match="the master key from argument does not open"):
+        await engine(master_key=base64.b64encode(bytes(32)).decode()).start()
+    assert {path.name: path.read_bytes() for path in an_empty_folder.iterdir()} == before
+
+
+async def test_a_lost_key_file_is_told_and_no_new_one_is_made(an_empty_folder):
+    async with engine():
+        pass
+    (an_empty_folder / "gesta.key").unlink()
+    with pytest.raises(LostMasterKey):
+        await engine().start()
+    assert not (an_empty_folder / "gesta.key").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"short\n", b"\xff\xfe" * 22])
+async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
+    (an_empty_folder / "gesta.key").write_bytes(content)
+    with pytest.raises(BadSettings, match=r"master key from gesta\.key: 32 bytes in base64 are needed"):
+        await engine().start()
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("gesta.db", "is not a store URL; write for instance 'sqlite:///gesta.db'"),
+        ("sqlite:gesta.db", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("oracle://host", "no store is called 'oracle'"),
+        ("memory:", "this store has no place for a key file"),
+    ],
+)
+async def test_a_url_that_names_no_store_is_told(url, text):
+    with pytest.raises(BadSettings, match=text):
+        await engine(url=url).start()

@@ -1,0 +1,82 @@
+"""The program that test_kill.py kills: submits without end, or (`--rest`) only works off what is there.
+
+Prints `n flow id` for each request once it is acknowledged. Orders go to a receiver that remembers keys; parcels to one that
+remembers nothing, so after a doubt they are left to a person.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+
+import gesta.role
+import gesta.worker.lease
+import gesta.worker.pool
+from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, RetryPolicy
+from gesta.domain.commands import Rules
+from gesta.settings import load
+
+RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
+
+
+class Order(Payload, frozen=True):
+    n: int
+
+
+class Parcel(Payload, frozen=True):
+    n: int
+
+
+def flows(url: str) -> list[Flow]:
+    async def order(payload: Order, attempt: Attempt) -> Outcome:
+        answer = await attempt.http.post(f"{url}/orders", json={"n": payload.n}, headers={"Idempotency-Key": attempt.key})
+        return Done(id=answer["id"])
+
+    async def parcel(payload: Parcel, attempt: Attempt) -> Outcome:
+        answer = await attempt.http.post(f"{url}/parcels", json={"n": payload.n})
+        return Done(id=answer["id"])
+
+    return [
+        Flow("walk.order", Order, order, Rules(RETRY, "same_key"), timeout_seconds=5),
+        Flow("walk.parcel", Parcel, parcel, Rules(RETRY, "park"), timeout_seconds=5),
+    ]
+
+
+def open_engine(path: str, url: str, *, work: bool = True) -> Engine:
+    settings = load({"url": f"sqlite:///{path}", "allow_private": ["127.0.0.1/32"], "log_level": "critical"})
+    return Engine(flows=flows(url), settings=settings, work=work)
+
+
+def hurry() -> None:
+    """Leases of a second instead of four, so that a successor does not wait long: the same code, and more of its edges."""
+    gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = 1.0
+    gesta.worker.pool.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
+    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.25
+
+
+async def main(path: str, url: str, first: int, *, rest: bool) -> None:
+    hurry()
+    async with open_engine(path, url) as engine:
+        if rest:
+            await asyncio.Event().wait()
+        numbers = itertools.count(first)
+
+        async def submitter() -> None:
+            for n in numbers:
+                payload = Order(n) if n % 2 else Parcel(n)
+                request = await engine.submit(payload, key=str(n))
+                print(n, request.flow, request.id, flush=True)
+                await asyncio.sleep(0.002)
+
+        await asyncio.gather(*(submitter() for _ in range(8)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path")
+    parser.add_argument("url")
+    parser.add_argument("first", type=int)
+    parser.add_argument("--rest", action="store_true")
+    options = parser.parse_args()
+    asyncio.run(main(options.path, options.url, options.first, rest=options.rest))

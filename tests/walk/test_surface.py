@@ -1,0 +1,106 @@
+"""The programs of the public surface, line for line, run as programs in an empty folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gesta.sandbox.server import SandboxServer
+
+SECRET = "whsec_" + "QUJD" * 8
+
+IMPORTS = """
+import asyncio
+from gesta import Attempt, Done, Engine, Outcome, Payload, Personal, flow
+from gesta.flows import webhook
+"""
+
+#: As users find it in the documentation; a change here is a change of the public API.
+OWN_FLOW = """
+class Receipt(Payload):
+    order: str
+    email: Personal[str]
+
+@flow("billing.receipt", on_unknown="same_key", attempts=5)          # same_key | ask (needs reconcile=) | park (default)
+async def receipt(payload: Receipt, attempt: Attempt) -> Outcome:
+    answer = await attempt.http.post(URL, json={"order": payload.order}, headers={"Idempotency-Key": attempt.key})
+    return Done(id=answer["id"])
+"""
+
+OWN_FLOW_MAIN = """
+async def main():
+    async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine:
+        request = await engine.submit(Receipt(order="7", email="ann@example.com"), key="order-7")
+        print(request.verdict, await request.outcome(timeout=10))
+        again = await engine.submit(Receipt(order="7", email="ann@example.com"), key="order-7")
+        print(again.verdict, again.id == request.id)
+
+asyncio.run(main())
+"""
+
+SMALLEST = """
+async def main():
+    async with Engine("sqlite:///gesta.db", flows=[webhook.flow(url=URL, secret="env:HOOK_SECRET")]) as engine:
+        request = await engine.submit(webhook.Message(type="hello", data={"text": "hello"}), key="hello-1")
+        print(request.verdict, await request.outcome(timeout=10))       # created Done(id='1731…')
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def run_program(tmp_path):
+    async def run(source: str) -> list[str]:
+        (tmp_path / "program.py").write_text(source)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "program.py", cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
+        return out.decode().splitlines()
+
+    return run
+
+
+def environment() -> dict[str, str]:
+    """What a shell would give, and the sandbox in place of the world outside."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GESTA_")}
+    return {**kept, "GESTA_ALLOW_PRIVATE": "127.0.0.1/32", "HOOK_SECRET": SECRET}
+
+
+async def test_ones_own_flow_sends_once_and_answers_duplicate_to_the_same_key(run_program, tmp_path: Path):
+    async with SandboxServer() as server:
+        url = f"URL = '{server.url}/http/receipts'\n"
+        lines = await run_program(IMPORTS + url + OWN_FLOW + OWN_FLOW_MAIN)
+        assert lines == ["created Done(id='sandbox_1')", "duplicate True"]
+        (effect,) = server.sandbox.http.effects
+        assert effect.data == {"order": "7"}
+        # A second run of the program is the same request.
+        lines = await run_program(IMPORTS + url + OWN_FLOW + OWN_FLOW_MAIN)
+        assert lines == ["duplicate Done(id='sandbox_1')", "duplicate True"]
+        assert server.sandbox.http.calls == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"gesta.db", "gesta.key", "program.py"}
+
+
+async def test_ones_own_flow_survives_a_receiver_that_loses_its_answers(run_program):
+    async with SandboxServer() as server:
+        server.sandbox.http.next(drop=True)
+        url = f"URL = '{server.url}/http/receipts'\n"
+        lines = await run_program(IMPORTS + url + OWN_FLOW + OWN_FLOW_MAIN)
+        assert lines == ["created Done(id='sandbox_1')", "duplicate True"]
+        (effect,) = server.sandbox.http.effects
+        assert effect.receipts == 2
+
+
+async def test_the_smallest_program_sends_one_signed_webhook(run_program):
+    async with SandboxServer() as server:
+        server.sandbox.webhook.secrets = [SECRET]
+        lines = await run_program(IMPORTS + f"URL = '{server.url}/webhook/hello'\n" + SMALLEST)
+        (effect,) = server.sandbox.webhook.effects
+        assert (effect.type, effect.data, server.sandbox.webhook.refusals) == ("hello", {"text": "hello"}, [])
+        assert lines == [f"created Done(id='{effect.id}')"]
