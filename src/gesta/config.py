@@ -191,9 +191,14 @@ class ConfigWriter:
             faults["code"] = f"1 to {CODE_LENGTH_MAX} printable characters"
         if not faults:
             await self.refresh(cache, tenant)
-        if not faults and cache.of(tenant).find(kind, code) is not None and isinstance(given, dict):
-            # A secret left out keeps the stored one.
-            given = {**dict.fromkeys(secret_fields(body_type), ""), **given}
+        if not faults and isinstance(given, dict):
+            secrets = dict.fromkeys(secret_fields(body_type), "")
+            if cache.of(tenant).find(kind, code) is not None:
+                # A secret left out keeps the stored one.
+                given = {**secrets, **given}
+            else:
+                # There is none to keep, so a blank one is none.
+                given = {name: value for name, value in given.items() if name not in secrets or value != ""}
         body, field_faults = decode_fields(body_type, given)
         if body is None or faults:
             raise BadConfig(kind, code, faults | field_faults)

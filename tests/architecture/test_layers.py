@@ -31,6 +31,7 @@ def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
 
 
 def test_flows_know_no_adapter_and_no_other_flow():
+    # R1-55: only the executor differs per channel; ports, rules and stores know nothing of it.
     assert check_flows(ROOT) == []
 
 

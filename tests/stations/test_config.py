@@ -117,6 +117,13 @@ async def test_a_rotated_secret_is_used_beside_the_one_before_it_for_a_day(gesta
     assert [secrets for _, secrets in post.used] == [("t-2", "t-1"), ("t-2",)]
 
 
+async def test_a_new_entity_with_a_blank_secret_is_refused(gesta):
+    async with Engine(flows=[webhook.flow()]) as engine:
+        with pytest.raises(BadConfig) as refused:
+            await engine.operating.put_config(webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": ""})
+    assert refused.value.fields == {"secret": "missing"}
+
+
 async def test_a_secret_left_out_keeps_the_stored_one_and_the_same_one_is_no_new_version(gesta):
     async with Post().engine(work=False) as engine:
         await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})

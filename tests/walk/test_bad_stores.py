@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import apsw
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
-from gesta.errors import NotOurs, StoreError, TooNew
+from gesta.errors import LostMasterKey, NotOurs, StoreError, TooNew
 
 PROGRAM = """
 import asyncio, sys
@@ -92,6 +94,21 @@ async def test_a_file_of_a_newer_gesta_is_refused_and_left_as_it_was(tmp_path):
     assert everything_in(tmp_path) == before
 
 
+async def test_a_lost_key_file_is_told_and_no_new_one_is_made_that_would_open_nothing(tmp_path):
+    path, key = tmp_path / "gesta.db", tmp_path / "gesta.key"
+    async with Engine(f"sqlite:///{path}"):
+        pass
+    kept = key.read_text()
+    key.unlink()
+    with pytest.raises(LostMasterKey, match=r"gesta\.key"):
+        async with Engine(f"sqlite:///{path}"):
+            pass
+    assert not key.exists()
+    key.write_text(kept)
+    async with Engine(f"sqlite:///{path}"):
+        pass
+
+
 async def test_a_folder_that_does_not_exist_is_told(tmp_path):
     with pytest.raises(StoreError, match=r"the folder .* does not exist; make it first"):
         await engine_of(tmp_path / "no" / "gesta.db").start()
@@ -124,3 +141,42 @@ async def test_everything_acknowledged_before_the_disk_was_full_is_there_afterwa
         # The one that was refused is not there, and it can be submitted again.
         assert [event.stream.removeprefix("walk.note.request-default-") for event in events] == acknowledged
         await engine.submit(Note("x" * 3_000))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(database, "BUSY_MS", 300)
+
+
+async def test_a_file_held_by_a_stuck_process_is_told_to_everybody_at_once_and_work_goes_on_when_it_is_free(tmp_path, impatient):
+    path = tmp_path / "gesta.db"
+    async with engine_of(path) as engine:
+        stuck = apsw.Connection(str(path))
+        stuck.execute("begin immediate")
+        before = time.monotonic()
+        answers = await asyncio.gather(*(engine.submit(Note(str(n)), key=str(n)) for n in range(20)), return_exceptions=True)
+        # All of them waited for the same lock, not one after the other.
+        assert time.monotonic() - before < 3
+        assert {type(answer).__name__ for answer in answers} == {"StoreError"}
+        assert "was held by another process" in str(answers[0])
+        stuck.execute("rollback")
+        assert (await engine.submit(Note("0"), key="0")).verdict == "created"
+        stuck.close()
+
+
+async def test_a_file_that_cannot_be_watched_for_a_moment_is_watched_again(tmp_path, monkeypatch):
+    path = tmp_path / "gesta.db"
+    async with engine_of(path) as looking, engine_of(path) as other:
+        told = asyncio.Event()
+        watched = looking.road.outside.stores.close.__self__  # type: ignore[attr-defined]
+
+        def busy() -> int:
+            monkeypatch.undo()
+            raise apsw.BusyError("held")
+
+        monkeypatch.setattr(watched, "_data_version", busy)
+        while watched._data_version is busy:
+            await asyncio.sleep(0.01)
+        watched.on_commit(told.set)
+        await other.submit(Note())
+        await asyncio.wait_for(told.wait(), 5)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, RetryPolicy
+from gesta import Actor, Attempt, Conflict, Done, Engine, Flow, Options, Outcome, Payload, Rejected, Retry, RetryPolicy, Unknown
 from gesta.domain.commands import Rules
 from gesta.errors import StoreFull
 from gesta.flows import webhook
@@ -107,6 +108,29 @@ async def test_nothing_is_lost_when_an_engine_is_stopped_and_started_under_load(
             assert isinstance(await handle.outcome(timeout=20), Done)
         # Stopped in order, so nothing was ever in doubt.
         assert {(await engine.get(request.id)).state.attempts for request in requests} == {1}
+
+
+async def test_views_folded_live_are_the_views_folded_from_the_file(tmp_path):
+    """The live fold is handed decoded events; the rebuild reads what was stored."""
+    endings = [Done(id="p", target="t", detail="d"), Rejected("no", "detail"), Retry("busy", after_seconds=0.01), Unknown("lost")]
+
+    async def execute(payload: Note, attempt: Attempt) -> Outcome:
+        return endings[int(payload.text) % 4] if attempt.number == 1 else Done()
+
+    async with engine_at(tmp_path, note_flow(execute)) as engine:
+        options = Options(ttl=timedelta(hours=1), priority=2, correlation_id="c", actor=Actor("u", ("r",)))
+        requests = [
+            one for one in await engine.submit_many([(Note(str(n)), options) for n in range(20)]) if not isinstance(one, Conflict)
+        ]
+        for request in requests:
+            await request.outcome(timeout=10)
+        await requests[1].redrive(actor=Actor("u"))
+        await requests[1].outcome(timeout=10)
+    async with engine_at(tmp_path, note_flow(execute), work=False) as engine:
+        before = await engine.find(limit=100)
+        assert {view.state.status for view in before} == {"sent", "failed"}
+        await engine.operating.rebuild()
+        assert await engine.find(limit=100) == before  # G5
 
 
 def database_of(engine: Engine) -> Any:

@@ -64,9 +64,9 @@ class Projector:
         """After `run` was cancelled: project what is left, so that whoever looks at the store meanwhile sees how it ended."""
         with suppress(StoreError):
             if await self._role.is_ours():
-                # A step that was cut off may have been committed.
+                # A step that was cut off may have been committed, or may be about to be: then the checkpoint moves under us.
                 self._position = None
-                while await self.step():
+                while await self.step() or self._position is None:
                     pass
 
     async def step(self) -> int:

@@ -69,6 +69,8 @@ class Database:
         self._closed = False
         self._runtime = runtime
         self._watcher = open_connection(path, migrate=False)
+        # The event loop does not wait for a lock.
+        self._watcher.set_busy_timeout(0)
         self._seen_version = self._data_version()
         self._listeners: list[Callable[[], None]] = []
         self._watching = runtime.call_later(WATCH_SECONDS, self._watch)
@@ -79,11 +81,16 @@ class Database:
 
     def _watch(self) -> None:
         """In the event loop's thread: the answer comes from shared memory, quicker than a thread could be asked."""
-        if self._seen_version != (version := self._data_version()):
+        self._watching = self._runtime.call_later(WATCH_SECONDS, self._watch)
+        try:
+            version = self._data_version()
+        except apsw.Error:
+            # Held for a moment by somebody who repairs it after a crash: something has happened.
+            version = -1
+        if self._seen_version != version:
             self._seen_version = version
             for listener in self._listeners:
                 listener()
-        self._watching = self._runtime.call_later(WATCH_SECONDS, self._watch)
 
     def _data_version(self) -> int:
         return _pragma(self._watcher, "data_version")
@@ -116,6 +123,10 @@ class Database:
     def _write_batch(self, calls: list[_Call]) -> None:
         try:
             self._commit(calls)
+        except apsw.BusyError as busy:
+            # Nobody's step is to blame, and each by itself would wait as long again.
+            for call in calls:
+                call.error = self._told(busy)
         except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
             if len(calls) == 1:
                 calls[0].error = self._told(error)
