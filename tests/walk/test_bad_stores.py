@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -15,10 +14,12 @@ import apsw
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
+from gesta.adapters.sqlite import database
 from gesta.errors import LostMasterKey, NotOurs, StoreError, TooNew
 
+#: Submits until no file may grow any further.
 PROGRAM = """
-import asyncio, sys
+import asyncio, resource
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
 from gesta.errors import StoreError
 
@@ -38,6 +39,7 @@ async def main():
         except StoreError as error:
             print(type(error).__name__, error, flush=True)
 
+resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
 asyncio.run(main())
 """
 
@@ -119,16 +121,11 @@ async def test_a_folder_in_place_of_a_file_is_told(tmp_path):
         await engine_of(tmp_path).start()
 
 
-def limit_file_size() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
-
-
 async def test_everything_acknowledged_before_the_disk_was_full_is_there_afterwards(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
         env={**os.environ, "GESTA_LOG_LEVEL": "critical"},
-        preexec_fn=limit_file_size,
         capture_output=True,
         text=True,
         timeout=60,

@@ -112,7 +112,12 @@ async def test_nothing_is_lost_when_an_engine_is_stopped_and_started_under_load(
 
 async def test_views_folded_live_are_the_views_folded_from_the_file(tmp_path):
     """The live fold is handed decoded events; the rebuild reads what was stored."""
-    endings = [Done(id="p", target="t", detail="d"), Rejected("no", "detail"), Retry("busy", after_seconds=0.01), Unknown("lost")]
+    endings: list[Outcome] = [
+        Done(id="p", target="t", detail="d"),
+        Rejected("no", "detail"),
+        Retry("busy", after_seconds=0.01),
+        Unknown("lost"),
+    ]
 
     async def execute(payload: Note, attempt: Attempt) -> Outcome:
         return endings[int(payload.text) % 4] if attempt.number == 1 else Done()

@@ -125,8 +125,7 @@ class Pool:
                 self._start(self._not_found(one))
             else:
                 running = Running(one)
-                attempt = self._attempts.run(view, self._config.of(one.job.tenant), self.lease, running)
-                self._start(self._run(running, attempt), running)
+                self._start(self._run(running, view), running)
 
     async def _load(self, taken: list[Taken]) -> dict[str, View]:
         keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
@@ -143,9 +142,9 @@ class Pool:
                     await self._set_aside(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
                 return found
 
-    async def _run(self, running: Running, attempt: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, running: Running, view: View) -> None:
         try:
-            await attempt
+            await self._attempts.run(view, self._config.of(running.taken.job.tenant), self.lease, running)
         except Exception as error:  # noqa: BLE001 -- a poison job is parked and reported, and the rest goes on
             if not running.is_abandoned:
                 await self._park(running.taken, error)
