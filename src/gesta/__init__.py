@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
     from gesta.intake import Options
     from gesta.request import Request
+    from gesta.settings import Settings
 
 __all__ = [
     "Actor",
@@ -35,6 +36,7 @@ __all__ = [
     "Request",
     "Retry",
     "RetryPolicy",
+    "Settings",
     "Unknown",
     "flow",
 ]
@@ -49,6 +51,7 @@ _HOMES = {
     "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),
     "gesta.intake": ("Options",),
     "gesta.request": ("Request",),
+    "gesta.settings": ("Settings",),
 }
 
 if not TYPE_CHECKING:

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Self
 
+from prometheus_client import generate_latest
+
 from gesta import settings as process_settings
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
@@ -69,6 +71,10 @@ class Engine:
     def notes(self) -> tuple[str, ...]:
         """What the person who starts the process should know, e.g. that a master key was made."""
         return self.road.outside.notes
+
+    def metrics(self) -> bytes:
+        """This process's metrics in Prometheus' text format."""
+        return generate_latest(self.road.telemetry.registry)
 
     async def start(self) -> None:
         if self._road is not None:

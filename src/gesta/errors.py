@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gesta.domain.commands import Refused as DomainRefused
+from gesta.domain.operation import State
 
 
 class GestaError(Exception):
@@ -92,9 +93,12 @@ class Refused(GestaError):
 class NotYet(GestaError):
     """No outcome yet; the request goes on."""
 
-    def __init__(self, request_id: str, status: str, timeout_seconds: float) -> None:
-        super().__init__(f"request {request_id} is still {status} after {timeout_seconds:g} s; it goes on, ask again later")
-        self.request_id, self.status = request_id, status
+    def __init__(self, request_id: str, state: State, timeout_seconds: float) -> None:
+        last = f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})" if state.reason else ""
+        super().__init__(
+            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; it goes on, ask again later"
+        )
+        self.request_id, self.status, self.reason = request_id, state.status, state.reason
 
 
 class PoisonEvent(GestaError):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: How often a view is looked at when another process does the projecting.
 POLL_SECONDS = 0.1
+#: The same where this process projects and tells at once: a net that should never be needed.
+PROJECTED_HERE_SECONDS = 5.0
 
 
 class Request:
@@ -54,12 +56,16 @@ class Request:
         until = runtime.monotonic() + timeout
         future = waiters.wait(self.id)
         waking = spawn(self._poll(future, until), "gesta-outcome")
+        pass_time = self._road.outside.pass_time
+        passing = None if pass_time is None else spawn(pass_time(timeout), "gesta-clock")
         try:
             state = await future
         except TimeoutError:
-            raise NotYet(self.id, (await self.view()).state.status, timeout) from None
+            raise NotYet(self.id, (await self.view()).state, timeout) from None
         finally:
             waking.cancel()
+            if passing is not None:
+                passing.cancel()
             waiters.forget(self.id, future)
         outcome = outcome_of(state)
         assert outcome is not None
@@ -82,7 +88,8 @@ class Request:
             if left <= 0 and not future.done():
                 future.set_exception(TimeoutError())
                 return
-            await sleep(runtime, min(POLL_SECONDS, left))
+            pause = PROJECTED_HERE_SECONDS if self._road.projector.is_here else POLL_SECONDS
+            await sleep(runtime, min(pause, left))
 
     async def cancel(self, *, actor: Actor | None = None) -> Status:
         """Call it back. While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.current import Loader
@@ -44,7 +45,7 @@ class Road:
         self._owner = owner = ids.new()
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         deadlines = Deadlines(runtime)
-        attempts = Attempts(flows, self.recorder, Http(outside.transport, runtime), deadlines, runtime, telemetry)
+        attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
         self.pool = Pool(
             flows, stores.queue, stores.views, self.loader, self.config, attempts, deadlines, runtime, ids, telemetry
         )
@@ -54,6 +55,7 @@ class Road:
         self._stations: dict[str, Callable[[], Awaitable[None]]] = {
             "projector": self.projector.run,
             "worker": self.pool.run,
+            "queue": self.pool.listen,
             "lease": self.pool.lease.keep,
             "deadlines": deadlines.run,
             "sweep": self.sweep.run,

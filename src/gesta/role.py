@@ -15,9 +15,14 @@ class Role:
         self._name, self._owner, self._views, self._runtime = name, owner, views, runtime
         self._renewed_at = float("-inf")
 
+    @property
+    def was_ours(self) -> bool:
+        """Whether it was ours when it was last taken or renewed."""
+        return self._renewed_at > float("-inf")
+
     async def is_ours(self) -> bool:
         """Take or renew the role, at most once a second."""
         now = self._runtime.monotonic()
         if now - self._renewed_at >= RENEWAL_SECONDS:
             self._renewed_at = now if await self._views.claim(self._name, self._owner, LEASE_SECONDS) else float("-inf")
-        return self._renewed_at > float("-inf")
+        return self.was_ours

@@ -27,6 +27,7 @@ BATCH = 200
 LOOK_AGAIN_MS = 60_000
 #: How often, and how long untouched, before a request that wants a job is checked for having one.
 LOST_PERIOD_SECONDS = 60.0
+LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
 
 
@@ -99,7 +100,7 @@ class Sweep:
         """Requests that want a job and have none: the queue was lost, or a hand-over between two stores broke."""
         after_id = ""
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
-        while views := await self._views.stale(before_ms, after_id, BATCH):
+        while views := await self._views.stale(before_ms, after_id, LOST_BATCH):
             after_id = views[-1].state.id
             ids = {job_id(view.state.id, view.state.dispatch_version): view for view in views}
             live = await self._queue.find(list(ids))

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome
 from gesta.flows.flow import Flow
 from gesta.job_queue import Taken
@@ -51,7 +52,13 @@ def logger() -> Any:
     """JSON lines through the standard logger `gesta`, each value scrubbed; the application decides where they go."""
     return structlog.wrap_logger(
         logging.getLogger("gesta"),
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.add_log_level, _scrub_values, _render],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _scrub_values,
+            _render,
+        ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
 
@@ -108,6 +115,19 @@ class Telemetry:
             attempts=attempts, latencyMs=round(latency_ms, 1), outcome=type(outcome).__name__, reason=reason, detail=outcome.detail,
             correlationId=correlation_id,
         )  # fmt: skip
+
+    def given_up(self, state: State) -> None:
+        """A line for every request that nothing more happens to by itself, unless it was sent."""
+        if state.status == "sent" or state.wants is not None:
+            return
+        what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
+        self.log.warning(
+            what, tenant=state.tenant, requestId=state.id, namespace=state.flow, attempts=state.attempts, reason=state.reason,
+            detail=state.detail, correlationId=state.correlation_id,
+        )  # fmt: skip
+
+    def executor_raised(self, flow: str, request_id: str, detail: str) -> None:
+        self.log.error("executor raised", namespace=flow, requestId=request_id, error=detail)
 
     def late_outcome(self, flow: str, request_id: str) -> None:
         self.metrics.of(flow).late += 1

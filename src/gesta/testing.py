@@ -29,10 +29,11 @@ class Harness:
     """What a test holds in its hands. `sandbox` has the doubles: `gesta.sandbox.webhook.next(status=429, retry_after=30)`."""
 
     def __init__(self) -> None:
-        from gesta.runtime import ManualRuntime
+        from gesta.runtime import ManualRuntime, SystemRuntime
         from gesta.sandbox import Sandbox
 
-        self.runtime = ManualRuntime()
+        # It starts now, so that `deliver_at=datetime.now(UTC) + …` means in a test what it says.
+        self.runtime = ManualRuntime(SystemRuntime().now_ms())
         self.sandbox = Sandbox()
         self._databases: dict[str, MemoryDatabase] = {}
         self._roads: list[Road] = []
@@ -49,7 +50,16 @@ class Harness:
             database = self._databases[settings.url] = MemoryDatabase(self.runtime)
         transport = SandboxTransport(self.runtime, self.sandbox)
         master = MasterKey(base64.b64encode(bytes(32)).decode(), "the test")
-        return Outside(self.runtime, database.stores(), transport, master, _reference, drain_seconds=0, built=self._roads.append)
+        return Outside(
+            self.runtime,
+            database.stores(),
+            transport,
+            master,
+            _reference,
+            pass_time=self.pass_time,
+            drain_seconds=0,
+            built=self._roads.append,
+        )
 
     def advance(self, seconds: float) -> None:
         """Move the clock; what falls due runs at the next await."""
@@ -64,6 +74,12 @@ class Harness:
             if next_ms is None or next_ms > end_ms:
                 return
             self.runtime.advance_to(max(next_ms, self.runtime.now_ms() + 1))
+
+    async def pass_time(self, seconds: float) -> None:
+        """What waiting for an outcome means on this clock: everything that falls due meanwhile happens, and then the wait is over."""
+        end_ms = self.runtime.now_ms() + seconds * 1000
+        await self.settle(days=seconds / 86_400)
+        self.runtime.advance_to(end_ms)
 
     async def _quiet(self) -> None:
         from gesta.runtime import turn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,10 +55,12 @@ def value_errors(value: msgspec.Struct) -> dict[str, str]:
 
 
 def naive_times(value: object, path: str = "") -> dict[str, str]:
-    """Path → fault for every time without a zone: nobody can say later when it was."""
+    """Path → fault for every time without a zone, which nobody can place later, and every float that JSON would turn into null."""
     parts: list[tuple[str, object]] = []
     if isinstance(value, datetime):
         return {} if value.tzinfo is not None else {path: "a time needs a time zone, for instance datetime.now(UTC)"}
+    if isinstance(value, float) and not isfinite(value):
+        return {path: "not a number that JSON can hold"}
     if isinstance(value, msgspec.Struct):
         dot = path and f"{path}."
         parts = [(f"{dot}{field.encode_name}", getattr(value, field.name)) for field in msgspec.structs.fields(value)]
@@ -73,7 +76,7 @@ def holds_times(kind: type[msgspec.Struct]) -> bool:
     seen: set[object] = set()
 
     def look(part: object) -> bool:
-        if isinstance(part, msgspec.inspect.DateTimeType):
+        if isinstance(part, msgspec.inspect.DateTimeType | msgspec.inspect.AnyType):
             return True
         if isinstance(part, tuple):
             return any(map(look, part))

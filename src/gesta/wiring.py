@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gesta.adapters import Stores, open_stores
 from gesta.errors import BadSettings, LostMasterKey
@@ -31,6 +31,8 @@ class Outside:
     master: MasterKey
     #: The value behind `env:NAME` in a flow's settings.
     reference: Callable[[str], str] = resolve_reference
+    #: Moves the clock while somebody waits for an outcome, where the clock does not move by itself (tests).
+    pass_time: Callable[[float], Coroutine[Any, Any, None]] | None = None
     #: How long attempts may go on when the engine stops, before they are cut and recorded as Unknown.
     drain_seconds: float = 25.0
     #: Told the road once it is built; the harness of tests listens here.
@@ -72,9 +74,12 @@ async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tu
     path = Path(stores.name).with_suffix(".key")
     if path.exists():
         return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path)), ()
-    if await stores.vault.get([IDENTITY]):
+    if await stores.vault.get([IDENTITY]) and not path.exists():
         # A new key would open nothing of what is there.
         raise LostMasterKey(stores.name, str(path))
+    if path.exists():
+        # Made by another process since we looked.
+        return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
     fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
     if not _write_once(path, fresh + "\n", runtime):
         # Another process was faster: its key is the one.

@@ -28,6 +28,7 @@ PUBLIC = [
     "Request",
     "Retry",
     "RetryPolicy",
+    "Settings",
     "Unknown",
     "flow",
 ]

@@ -9,6 +9,7 @@ from gesta import errors
 from gesta.cli.exit_codes import exit_code
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.domain.commands import Refused as DomainRefused
+from gesta.domain.operation import State
 from gesta.settings import NAMES
 
 
@@ -39,7 +40,7 @@ def test_the_settings_are_exactly_these():
         (errors.BadConfig("kind", "code", {}), 2),
         (errors.NotFound("request", "1"), 3),
         (errors.Conflict("key", "1"), 4),
-        (errors.NotYet("1", "queued", 1), 5),
+        (errors.NotYet("1", State("1", "default", "shop.note", "queued", 1, 0, 0), 1), 5),
         (errors.StoreError("x"), 6),
         (errors.WrongMasterKey("x"), 6),
         (errors.NotOurs("x", "y"), 6),

@@ -12,16 +12,17 @@ URL = "https://api.example/charges?key=k3y"
 
 
 class Scripted:
-    """A double of the transport: gives one answer and keeps what it was asked."""
+    """A double of the transport: gives its answers in turn, the last one for ever, and keeps what it was asked."""
 
-    def __init__(self, result: HttpResponse | TransportFault) -> None:
-        self.result, self.asked = result, list[HttpRequest]()
+    def __init__(self, *results: HttpResponse | TransportFault) -> None:
+        self.results, self.asked = results, list[HttpRequest]()
 
     async def send(self, request: HttpRequest) -> HttpResponse:
+        result = self.results[min(len(self.asked), len(self.results) - 1)]
         self.asked.append(request)
-        if isinstance(self.result, TransportFault):
-            raise self.result
-        return self.result
+        if isinstance(result, TransportFault):
+            raise result
+        return result
 
     async def close(self) -> None: ...
 
@@ -87,7 +88,28 @@ async def test_a_call_that_may_have_arrived_is_unknown(reason):
 
 @pytest.mark.parametrize("reason", ["private_address", "plain_http", "unsendable"])
 async def test_an_address_that_may_not_be_called_is_a_rejection(reason):
-    assert await outcome_of(TransportFault(reason, sent=False)) == Rejected(reason, f"{reason}, nothing was sent")  # S1-27
+    outcome = await outcome_of(TransportFault(reason, sent=False))
+    assert isinstance(outcome, Rejected)
+    assert (outcome.reason, outcome.detail.startswith(f"{reason}, nothing was sent")) == (reason, True)  # S1-27
+    # A person can do something about an address, and is told what.
+    assert ("allow_private" in outcome.detail) is (reason in ("private_address", "plain_http"))
+
+
+async def test_a_failure_after_a_call_that_succeeded_cannot_say_that_nothing_happened():
+    http = Http(Scripted(response(200, b"{}"), response(429)), ManualRuntime())
+    await http.post(URL)
+    with pytest.raises(AttemptEnded) as caught:
+        await http.post(URL)
+    assert isinstance(caught.value.outcome, Unknown)
+    assert caught.value.outcome.reason == "http_429"
+
+
+async def test_a_failure_after_a_mere_question_is_what_it_is():
+    http = Http(Scripted(response(200, b"{}"), response(429)), ManualRuntime())
+    await http.get(URL)
+    with pytest.raises(AttemptEnded) as caught:
+        await http.post(URL)
+    assert isinstance(caught.value.outcome, Retry)
 
 
 @pytest.mark.parametrize("body", [b"<html>log in</html>", b"", b"[1]", b'{"other": 1}', b'"id"'])
@@ -139,5 +161,5 @@ async def test_no_outcome_and_no_repr_shows_url_body_or_credentials():
     transport = Scripted(response(400, b"card 4242 refused for k3y"))
     with pytest.raises(AttemptEnded) as caught:
         await Http(transport, ManualRuntime()).post(URL, json={"card": "4242"}, headers={"Authorization": "Bearer t0p"})
-    seen = f"{caught.value!r} {caught.value.outcome!r} {transport.asked[0]!r} {transport.result!r} {response(200, x_token='t0p').headers!r}"
+    seen = f"{caught.value!r} {caught.value.outcome!r} {transport.asked[0]!r} {transport.results[0]!r} {response(200, x_token='t0p').headers!r}"
     assert not [secret for secret in ("k3y", "4242", "t0p", "api.example") if secret in seen]  # S0-27

@@ -6,10 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from gesta.runtime import ManualRuntime
 from gesta.settings import Settings
 from gesta.testing import Harness
 from gesta.wiring import Outside, Wiring
 from tests.stations.world import Faulty, Ports
+
+
+@pytest.fixture
+def gesta(gesta: Harness) -> Harness:
+    """On a clock that begins at 2027-01-15T08:00:00Z, so that times can be written down."""
+    gesta.runtime = ManualRuntime()
+    return gesta
 
 
 @pytest.fixture

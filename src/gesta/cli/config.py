@@ -97,7 +97,7 @@ async def delete_entity(call: Invocation, kind: Kind, code: Code, by: By = None)
 
 async def apply_file(
     call: Invocation,
-    source: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Tables [KIND.CODE], e.g. [webhook.endpoint.shop].")],
+    source: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Tables \\[KIND.CODE], e.g. \\[webhook.endpoint.shop].")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it.")] = False,
     by: By = None,
     as_json: JsonLines = False,

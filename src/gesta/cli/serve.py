@@ -11,10 +11,10 @@ from gesta.cli.output import tell
 
 
 async def serve(call: Invocation) -> None:
-    """Run everything in one process: projector, worker and sweep. Ctrl-C or SIGTERM lets running attempts end first.
+    r"""Run everything in one process: projector, worker and sweep. Ctrl-C or SIGTERM lets running attempts end first.
 
     Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the built-in flows run with what
-    gesta.toml says in [flows.webhook] and so on.
+    gesta.toml says in \[flows.webhook] and so on.
     """
     from gesta.scrub import scrub
 

@@ -208,8 +208,11 @@ def _reconciled(state: State, command: Reconciled, rules: Rules) -> list[e.Event
 
 def _asked_in_vain(state: State, outcome: Unknown, command: Reconciled, rules: Rules) -> list[e.Event]:
     if rules.on_unknown != "ask":
-        # Asked by hand: nothing new is known, and what was planned stays planned.
-        return []
+        if state.wants != "reconcile":
+            # Asked by hand: nothing new is known, and what was planned stays planned.
+            return []
+        # The flow used to ask and does so no longer: a person has to decide.
+        return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail)]
     delay = rules.asking.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
     next_at = None if delay is None else command.at + ceil(max(delay, rules.ask_after_seconds) * 1000)
     return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail, next_at)]
@@ -235,7 +238,12 @@ def _cancel(state: State, command: Cancel) -> list[e.Event]:
     if state.is_terminal:
         raise Refused("already_ended", f"the request is {state.status}; it can no longer be cancelled")
     if state.status == "unknown" or state.in_doubt:
-        raise Refused("in_doubt", "the effect may have happened; resolve the outcome first")
+        told = (
+            "resolve the outcome first"
+            if state.status == "unknown"
+            else "it is sent again under the same key, and that end decides"
+        )
+        raise Refused("in_doubt", f"the effect may have happened; {told}")
     if command.active or state.started is not None:
         return [] if state.cancel_requested else [e.Updated("cancel_requested")]
     return [e.Cancelled(state.attempts)]
@@ -245,7 +253,12 @@ def _expire(state: State, command: Expire, rules: Rules) -> list[e.Event]:
     if state.wants != "execute":
         return []
     expired = state.expires_at is not None if command.at is None else _is_expired(state, command.at)
-    forgotten = state.in_doubt and command.at is not None and not _key_protects(state, command.at, rules)
+    # In doubt, and the key does not protect: the provider forgets it, or the flow no longer relies on it.
+    forgotten = (
+        state.in_doubt
+        and command.at is not None
+        and (rules.on_unknown != "same_key" or not _key_protects(state, command.at, rules))
+    )
     if not expired and not forgotten:
         return []
     if not state.in_doubt and state.started is None:

@@ -92,12 +92,14 @@ class Options(TypedDict, total=False):
 
 
 class Http:
-    """The client that a flow is given. Cheap to make: all state is the transport's."""
+    """The client that one attempt is given. Cheap to make: the connections are the transport's."""
 
-    __slots__ = ("_runtime", "_timeout_seconds", "_transport")
+    __slots__ = ("_has_acted", "_runtime", "_timeout_seconds", "_transport")
 
     def __init__(self, transport: Transport, runtime: Runtime, timeout_seconds: float = 30.0) -> None:
         self._transport, self._runtime, self._timeout_seconds = transport, runtime, timeout_seconds
+        #: A call of this attempt that changes something was answered with success.
+        self._has_acted = False
 
     async def get(self, url: str, **options: Unpack[Options]) -> Answer:
         return await self._ask("GET", url, options)
@@ -117,8 +119,15 @@ class Http:
     async def _ask(self, method: str, url: str, options: Options) -> Answer:
         response = await self.exchange(method, url, **options)
         if not 200 <= response.status < 300:
-            raise AttemptEnded(after_status(response.status, self.retry_after(response)))
+            raise AttemptEnded(self._in_all(after_status(response.status, self.retry_after(response))))
         return Answer(response)
+
+    def _in_all(self, outcome: Outcome) -> Outcome:
+        """What the attempt came to: after an earlier call that had its effect, no later failure can say that nothing happened."""
+        if self._has_acted and isinstance(outcome, Retry | Rejected):
+            after_seconds = outcome.after_seconds if isinstance(outcome, Retry) else 0.0
+            return Unknown(outcome.reason, f"{outcome.detail}, after an earlier call of the attempt had succeeded", after_seconds)
+        return outcome
 
     async def exchange(self, method: str, url: str, **options: Unpack[Options]) -> HttpResponse:
         """The answer whatever its status, for a provider with rules of its own. Only a missing answer ends the attempt."""
@@ -131,9 +140,11 @@ class Http:
                 headers["content-type"] = "application/json"
         timeout_seconds = options.get("timeout_seconds") or self._timeout_seconds
         try:
-            return await self._transport.send(HttpRequest(method, url, headers, body, timeout_seconds))
+            response = await self._transport.send(HttpRequest(method, url, headers, body, timeout_seconds))
         except TransportFault as fault:
-            raise AttemptEnded(after_fault(fault)) from None
+            raise AttemptEnded(self._in_all(after_fault(fault))) from None
+        self._has_acted = self._has_acted or (200 <= response.status < 300 and method != "GET")
+        return response
 
     def retry_after(self, response: HttpResponse) -> float | None:
         """Seconds from now until the provider wants to be asked again, if it said so."""

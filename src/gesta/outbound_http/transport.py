@@ -70,12 +70,20 @@ class HttpResponse:
     is_whole: bool = True
 
 
+#: What a person can do about it.
+REMEDIES: dict[str, str] = {
+    "private_address": ": the host is in a private network; to allow it, set allow_private, e.g. GESTA_ALLOW_PRIVATE=127.0.0.0/8",
+    "plain_http": ": without https, only hosts that allow_private names are reached",
+}
+
+
 class TransportFault(Exception):
     """There is no answer. `sent` tells whether the receiver may have got the request."""
 
     def __init__(self, reason: FaultReason, *, sent: bool) -> None:
         # The text names no URL: it goes into events and logs.
-        super().__init__(f"{reason}, {'the request may have arrived' if sent else 'nothing was sent'}")
+        remedy = REMEDIES.get(reason, "")
+        super().__init__(f"{reason}, {'the request may have arrived' if sent else 'nothing was sent'}{remedy}")
         self.reason: FaultReason = reason
         self.sent = sent
 

@@ -42,6 +42,11 @@ class Projector:
         self._position: int | None = None
         self._quiet_until = 0
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this process is the one that projects: then whoever listens hears of every outcome."""
+        return self._role.was_ours
+
     def listen(self, listener: Callable[[Sequence[View]], None]) -> None:
         """Call with every batch of views once it is saved."""
         self._listeners.append(listener)

@@ -6,7 +6,9 @@ Receives a taken job and its view from pool.py; calls a flow (station 7); hands 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from traceback import extract_tb
 
 import msgspec
 
@@ -37,7 +39,7 @@ class Attempts:
         self,
         flows: Mapping[str, Flow],
         recorder: Recorder,
-        http: Http,
+        http: Callable[[], Http],
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
@@ -99,17 +101,23 @@ class Attempts:
         else:
             running.view, running.asking = view, asking
             attempt = Attempt(
-                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http, config
+                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config
             )
-            executor = flow.reconcile if asking and flow.reconcile is not None else flow.execute
-            outcome = await self._call(executor, payload, attempt, flow, running)
+            executor = flow.reconcile if asking else flow.execute
+            if executor is None:
+                # Asked under an earlier declaration of the flow. Whatever follows, a question never becomes a call.
+                outcome = Unknown("cannot_ask", "the flow no longer says how to ask the provider")
+            else:
+                outcome = await self._call(executor, payload, attempt, flow, running)
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
         applied = await self._record(taken, view, flow, outcome, asking=asking)
         self._telemetry.attempt_ended(
             flow, taken, outcome, payload=payload, attempts=number, latency_ms=latency_ms, correlation_id=state.correlation_id
         )
-        if not applied.events:
+        if applied.events:
+            self._telemetry.given_up(applied.view.state)
+        else:
             self._telemetry.late_outcome(flow.name, state.id)
 
     async def abandon(self, running: Running) -> None:
@@ -149,7 +157,9 @@ class Attempts:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 -- a flow's bug must not look like a failure that had no effect
-            return Unknown("unexpected_error", scrub(f"{type(error).__name__}: {error}"))
+            detail = scrub(f"{type(error).__name__}: {error} (at {_place(error)})")
+            self._telemetry.executor_raised(flow.name, attempt.request_id, detail)
+            return Unknown("unexpected_error", detail)
         finally:
             self._deadlines.forget(running)
             if running.cut_reason is not None and running.task is not None:
@@ -166,6 +176,12 @@ class Attempts:
 
     async def _apply(self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle) -> Applied:
         return await self._recorder.apply(view, command, flow.rules, settle, causation_id=taken.job.id, insist=True)
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, for whoever wrote the executor."""
+    frames = extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
 
 
 def _settle(taken: Taken) -> Settle:

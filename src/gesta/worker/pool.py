@@ -48,7 +48,8 @@ class Pool:
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
-        self._freed = Signal(runtime)
+        #: A job may be ready, or a flow that was full has a free slot again.
+        self._news = Signal(runtime)
         self._ended = Signal(runtime)
         #: Jobs that this process holds, and under which token.
         self._holding: dict[str, str] = {}
@@ -67,13 +68,19 @@ class Pool:
         while True:
             free = {flow: slots for flow, slots in self._free.items() if slots > 0}
             if not free:
-                await self._freed.wait(POLL_SECONDS)
+                await self._news.wait(POLL_SECONDS)
                 continue
             try:
                 await self._take(free)
             except StoreError as error:
                 self._telemetry.store_failed("worker", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    async def listen(self) -> None:
+        """Pass on the queue's news for ever."""
+        while True:
+            await self._queue.ready(POLL_SECONDS)
+            self._news.set()
 
     async def _take(self, free: dict[str, int]) -> None:
         asked_at, token = self._runtime.monotonic(), self.lease.token
@@ -85,7 +92,7 @@ class Pool:
             wait = POLL_SECONDS
             if self.next_due_ms is not None:
                 wait = min(wait, max(0.001, (self.next_due_ms - self._runtime.now_ms()) / 1000))
-            await self._queue.ready(wait)
+            await self._news.wait(wait)
             return
         self.lease.renewed(token, asked_at)
         fresh = [one for one in taken if self._holding.get(one.job.id) != one.token]
@@ -170,7 +177,9 @@ class Pool:
         if self._holding.get(taken.job.id) == taken.token:
             del self._holding[taken.job.id]
         self._free[taken.job.flow] += 1
-        self._freed.set()
+        if self._free[taken.job.flow] == 1:
+            # It was full: its next job may have been ready for long.
+            self._news.set()
 
     async def _not_found(self, taken: Taken) -> None:
         tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1

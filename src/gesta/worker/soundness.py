@@ -23,7 +23,7 @@ def sound(answer: object) -> Outcome:
     match answer:
         case Done():
             # It says that the effect happened: no form of saying so is refused.
-            return Done(_text(answer.id)[:NAME_LENGTH_MAX], _text(answer.target)[:NAME_LENGTH_MAX], _text(answer.detail))
+            return Done(_text(answer.id)[:NAME_LENGTH_MAX], _text(answer.target)[:NAME_LENGTH_MAX], scrub(_text(answer.detail)))
         case Rejected():
             return replace(answer, reason=_reason(answer.reason), detail=scrub(_text(answer.detail)))
         case Retry() | Unknown():

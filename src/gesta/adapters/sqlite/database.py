@@ -27,6 +27,7 @@ Step = Callable[[apsw.Connection], T]
 APPLICATION_ID = 0x67657374
 #: Another process may hold the file for the length of its commit; longer than this is a fault worth telling.
 BUSY_MS = 10_000
+SETTINGS_TRIES = 50
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
 
@@ -192,7 +193,7 @@ def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
         db.set_busy_timeout(BUSY_MS)
         if migrate:
             _apply_migrations(db, path)
-        db.execute(sql("settings")).fetchall()
+        _apply_settings(db)
     except (apsw.NotADBError, apsw.CorruptError) as error:
         raise NotOurs(path, "it is not a SQLite database") from error
     except apsw.FullError as error:
@@ -204,18 +205,17 @@ def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
 
 def _apply_migrations(db: apsw.Connection, path: str) -> None:
     known = migrations_of(__package__)
-    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
-    if application != APPLICATION_ID and db.execute(sql("any_table")).get is not None:
-        raise NotOurs(path, "it is another program's SQLite database")
-    if version > len(known):
-        raise TooNew(path, version, len(known))
-    if version == len(known):
+    if _pragma(db, "application_id") == APPLICATION_ID and _pragma(db, "user_version") == len(known):
         return
-    db.execute("pragma journal_mode = wal").fetchall()
+    # Looked at once more under the lock: another process may be making the same file right now.
     db.execute("begin exclusive")
     try:
-        # Another process may have been faster while we waited for the lock.
-        for migration in known[_pragma(db, "user_version") :]:
+        version = _pragma(db, "user_version")
+        if _pragma(db, "application_id") != APPLICATION_ID and db.execute(sql("any_table")).get is not None:
+            raise NotOurs(path, "it is another program's SQLite database")
+        if version > len(known):
+            raise TooNew(path, version, len(known))
+        for migration in known[version:]:
             db.execute(migration.sql)
             db.execute(f"pragma user_version = {migration.number}")
         db.execute(f"pragma application_id = {APPLICATION_ID}")
@@ -223,6 +223,19 @@ def _apply_migrations(db: apsw.Connection, path: str) -> None:
     except BaseException:
         db.execute("rollback")
         raise
+
+
+def _apply_settings(db: apsw.Connection) -> None:
+    """Switching to the write-ahead log does not wait for a lock, so it is tried again after waiting for one."""
+    for _ in range(SETTINGS_TRIES):
+        try:
+            db.execute(sql("settings")).fetchall()
+        except apsw.BusyError:
+            db.execute("begin immediate")
+            db.execute("rollback")
+        else:
+            return
+    db.execute(sql("settings")).fetchall()
 
 
 def _pragma(db: apsw.Connection, name: str) -> int:

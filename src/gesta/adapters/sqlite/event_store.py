@@ -15,6 +15,7 @@ from gesta.runtime import Runtime, Signal
 
 #: Events of our own that the projector has most likely not seen yet; it reads them from here instead of from the file.
 TAIL_LENGTH = 16_384
+TAIL_BYTES = 32 * 1024 * 1024
 
 
 class Written:
@@ -32,6 +33,8 @@ class SqliteEventStore:
         self._appended = Signal(runtime)
         database.on_commit(self._appended.set)
         self._tail: list[Recorded] = []
+        self._tail_bytes = 0
+        self._is_followed = False
 
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
         written = await self._database.write(lambda db: append_step(db, appends), durable=True)
@@ -44,6 +47,7 @@ class SqliteEventStore:
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
+        self._is_followed = True
         tail = self._tail
         if tail and tail[0].position <= after + 1 <= tail[-1].position:
             start = after + 1 - tail[0].position
@@ -57,10 +61,11 @@ class SqliteEventStore:
     def committed(self, appends: Sequence[Append], written: Written) -> None:
         """Called in the event loop once the commit stands: remember the events for the projector and wake it."""
         tail, position = self._tail, written.first
-        if position is None or (tail and tail[-1].position + 1 != position):
-            # Positions of another process lie between, or the slow path wrote: the file knows better.
+        if position is None or (tail and tail[-1].position + 1 != position) or self._tail_bytes > TAIL_BYTES:
+            # Positions of another process lie between, the slow path wrote, or it is too much to keep: the file has it all.
             tail.clear()
-        if position is not None:
+            self._tail_bytes = 0
+        if position is not None and self._is_followed:
             for append in appends:
                 version = append.expected
                 for event in append.events:
@@ -68,8 +73,10 @@ class SqliteEventStore:
                     tail.append(
                         Recorded(position, append.stream, version, event.id, event.type, event.data, event.meta, event.known)
                     )
+                    self._tail_bytes += len(event.data)
                     position += 1
             if len(tail) > TAIL_LENGTH:
+                self._tail_bytes -= sum(len(event.data) for event in tail[: len(tail) - TAIL_LENGTH // 2])
                 del tail[: len(tail) - TAIL_LENGTH // 2]
         self._appended.set()
 
