@@ -134,10 +134,12 @@ class ConfigCache:
 class TenantConfig:
     """One tenant's config as an attempt sees it."""
 
-    __slots__ = ("_entities", "_tenant", "_writer")
+    __slots__ = ("_entities", "_tenant", "_writer", "opened")
 
     def __init__(self, tenant: str, entities: Entities, writer: ConfigWriter) -> None:
         self._tenant, self._entities, self._writer = tenant, entities, writer
+        #: Secrets that the attempt has in its hands; they are taken out of whatever it says.
+        self.opened: list[str] = []
 
     def get(self, kind: str, code: str) -> Entity | None:
         """The entity, None when there is none. Raises BadConfig when what is stored no longer fits its type."""
@@ -157,7 +159,9 @@ class TenantConfig:
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         """The secret in clear, newest first, with the one before it while their overlap lasts."""
         try:
-            return await self._writer.open(self._tenant, self._entities.get((kind, code)), field)
+            secrets = await self._writer.open(self._tenant, self._entities.get((kind, code)), field)
+            self.opened += secrets
+            return secrets
         except StoreError as error:
             # Nothing can have been sent without it.
             raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
@@ -171,7 +175,9 @@ class TenantConfig:
 
     def reference(self, text: str) -> str:
         """The value behind `env:NAME`; any other text is its own value. Raises KeyError when it is not set."""
-        return self._writer.reference(text)
+        secret = self._writer.reference(text)
+        self.opened.append(secret)
+        return secret
 
 
 class ConfigWriter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ from gesta.dead_letters import iso
 from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.operation import State
-from gesta.flows.flow import Flow, PersonalMark
+from gesta.flows.flow import Flow, personal_fields
 from gesta.views import Parked
 
 Record = dict[str, Any]
@@ -52,7 +52,7 @@ def payload_record(payload: bytes, flow: Flow | None) -> Record | None:
     if flow is None:
         return None
     fields: Record = msgspec.json.decode(payload)
-    return {name: MASK if name in _personal_fields(flow.payload) else value for name, value in fields.items()}
+    return {name: MASK if name in personal_fields(flow.payload) else value for name, value in fields.items()}
 
 
 def event_record(told: Told, version: int) -> Record:
@@ -135,17 +135,6 @@ def _event_fields(event: e.Event | None) -> Record:
     fields: Record = {} if event is None else msgspec.json.decode(encode(event))
     fields.pop("payload", None)
     return {name: iso(value) if name.endswith("At") and isinstance(value, int) else value for name, value in fields.items()}
-
-
-def _personal_fields(kind: type[msgspec.Struct]) -> set[str]:
-    return {name for name, hint in get_type_hints(kind, include_extras=True).items() if _is_personal(hint)}
-
-
-def _is_personal(hint: Any) -> bool:
-    """Whether a type is marked as personal, or anything inside it is."""
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return bool(_personal_fields(hint))
-    return isinstance(hint, PersonalMark) or any(_is_personal(part) for part in get_args(hint))
 
 
 def _iso(at_ms: int | None) -> str | None:

@@ -29,7 +29,7 @@ from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.guard import examine
 from gesta.worker.lease import Lease
-from gesta.worker.soundness import sound
+from gesta.worker.soundness import discreet, sound
 
 
 class Attempts:
@@ -109,12 +109,15 @@ class Attempts:
                 outcome = Unknown("cannot_ask", "the flow no longer says how to ask the provider")
             else:
                 outcome = await self._call(executor, payload, attempt, flow, running)
+        outcome = discreet(outcome, payload, config.opened)
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
         applied = await self._record(taken, view, flow, outcome, asking=asking)
         self._telemetry.attempt_ended(
             flow, taken, outcome, payload=payload, attempts=number, latency_ms=latency_ms, correlation_id=state.correlation_id
         )
+        if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
+            self._telemetry.executor_raised(flow.name, state.id, outcome.detail)
         if applied.events:
             self._telemetry.given_up(applied.view.state)
         else:
@@ -158,7 +161,6 @@ class Attempts:
             raise
         except BaseException as error:  # noqa: BLE001 -- a flow's bug must not look like a failure that had no effect
             detail = scrub(f"{type(error).__name__}: {error} (at {_place(error)})")
-            self._telemetry.executor_raised(flow.name, attempt.request_id, detail)
             return Unknown("unexpected_error", detail)
         finally:
             self._deadlines.forget(running)

@@ -5,14 +5,20 @@ Constructors are not checked, so an outcome can carry anything: a number for an 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import msgspec
 from msgspec.structs import replace
 
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.flows.flow import personal_fields
 from gesta.scrub import scrub
 
 #: An id or target is a name, a reason a label.
 NAME_LENGTH_MAX = 500
 REASON_LENGTH_MAX = 100
+#: Shorter texts are part of too many words.
+HIDDEN_LENGTH_MIN = 3
 
 
 def sound(answer: object) -> Outcome:
@@ -35,6 +41,31 @@ def sound(answer: object) -> Outcome:
             )
         case _:
             return Unknown("unexpected_error", f"the executor returned {type(answer).__name__}, not an Outcome")
+
+
+def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outcome:
+    """The outcome without the secrets that the attempt was given and without the payload's personal data: it will be stored and logged."""
+    if not outcome.detail:
+        return outcome
+    hidden = list(secrets)
+    if isinstance(payload, msgspec.Struct):
+        for name in personal_fields(type(payload)):
+            hidden += _strings(getattr(payload, name))
+    detail = outcome.detail
+    for text in sorted(hidden, key=len, reverse=True):
+        if len(text) >= HIDDEN_LENGTH_MIN:
+            detail = detail.replace(text, "[hidden]")
+    return outcome if detail == outcome.detail else replace(outcome, detail=detail)
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, msgspec.Struct):
+        return [text for field in msgspec.structs.fields(value) for text in _strings(getattr(value, field.name))]
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _strings(item)]
+    return [text for item in value for text in _strings(item)] if isinstance(value, list | tuple | set | frozenset) else []
 
 
 def _text(value: object) -> str:
