@@ -1,4 +1,7 @@
-"""Port: what has to be one transaction where ports share a database. The projector projects, worker and intake record."""
+"""Port: what has to be one transaction where ports share a database.
+
+The projector projects; worker, sweep and people's decisions record.
+"""
 
 from __future__ import annotations
 

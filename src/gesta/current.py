@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Created
 from gesta.domain.fold import evolve
-from gesta.domain.operation import State
 from gesta.errors import PoisonEvent
 from gesta.event_store import EventStore, Recorded
 from gesta.views import View, Views
@@ -62,7 +59,3 @@ class Loader:
     async def one(self, key: Key) -> View | None:
         found, _ = await self.load([key])
         return found.get(key[2])
-
-
-def with_state(view: View, state: State) -> View:
-    return msgspec.structs.replace(view, state=state)

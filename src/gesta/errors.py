@@ -13,6 +13,7 @@ GestaError
 ├── NotYet                 no outcome within the time given
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
+    ├── Busy               a request kept changing; try again
     ├── WrongMasterKey
     ├── LostMasterKey      the key file is gone
     ├── NotOurs            the file is not a gesta store
@@ -113,6 +114,11 @@ class PoisonEvent(GestaError):
 
 class StoreError(GestaError):
     """The store cannot be used."""
+
+
+class Busy(StoreError):
+    def __init__(self, request_id: str, tries: int) -> None:
+        super().__init__(f"request {request_id} changed {tries} times while it was being recorded; try again")
 
 
 class WrongMasterKey(StoreError):

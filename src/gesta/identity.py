@@ -16,7 +16,7 @@ canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Identity:
-    """Digests under a secret of this installation, so that neither keys nor contents can be guessed from the store."""
+    """Digests under a secret of this installation, so that the index of keys gives away neither keys nor contents."""
 
     __slots__ = ("_content", "_name")
 

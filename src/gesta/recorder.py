@@ -20,7 +20,7 @@ from gesta.domain.fold import evolve
 from gesta.domain.ids import event_id, job_id
 from gesta.domain.notification import decide
 from gesta.domain.operation import State
-from gesta.errors import StoreError
+from gesta.errors import Busy, StoreError
 from gesta.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.group_commit import GroupCommit
 from gesta.job_queue import Drop, Settled, Settlement
@@ -41,10 +41,6 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     view: View
     events: Sequence[e.Event]
     settled: Settled | None
-
-
-class Busy(StoreError):
-    """The stream kept moving."""
 
 
 class Recorder:
@@ -85,7 +81,7 @@ class Recorder:
                 break
             view = await self._fresh(view, insist=insist)
             await sleep(self._runtime, self._runtime.chance() * 0.02)
-        raise Busy(f"request {view.state.id} changed {TRIES} times while it was being recorded; try again")
+        raise Busy(view.state.id, TRIES)
 
     async def settle(self, settlement: Settlement | None, *, insist: bool = False) -> Settled | None:
         """What becomes of a job whose request does not change."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 #: Written with brackets so that this file does not find itself.
 REGISTRY = re.compile(
-    r"pypi[.]org|python[h]osted[.]org|registry[.]npm|npmjs[.]|crates[.]io|--(extra-)?index-url|--find[-]links|rubygems[.]"
+    r"p[y]pi[.]org|python[h]osted[.]org|registry[.]n[p]m|n[p]mjs[.]|crates[.]io|--(extra-)?index-url|--find[-]links|rubygems[.]"
 )
 MACHINE = re.compile(r"(?<![\w.}/:$])/(?:root|work|home/\w+|Users/\w+|opt/\w+)(?=/)|[.]pyenv\b")
 #: Made on the machine, never part of the project.

@@ -6,8 +6,8 @@ import pytest
 
 from gesta import Actor, Done, Engine, Refused, Rejected, Retry, RetryPolicy
 from gesta.commits import Recording
+from gesta.errors import Busy
 from gesta.event_store import Stale
-from gesta.recorder import Busy
 from tests.stations.world import (
     FLOW,
     URL,

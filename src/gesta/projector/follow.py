@@ -28,7 +28,8 @@ BATCH = 2_000
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
-CONFIG_PREFIX = "config-"
+#: What the events of config streams name as their flow; no flow of one part can be declared.
+CONFIG = "config"
 
 
 class Projector:
@@ -107,12 +108,13 @@ class Projector:
         metas = {}
         parked: list[Parked] = []
         for recorded in batch:
-            if recorded.stream.startswith(CONFIG_PREFIX):
-                continue
             try:
-                metas[recorded.position] = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
+                told = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
             except ValueError as error:
                 parked.append(self._park(recorded, "", error))
+                continue
+            if told.flow != CONFIG:
+                metas[recorded.position] = told
         known = await self._known(batch, metas)
         changed: dict[str, View] = {}
         jobs: dict[str, Job] = {}

@@ -1,3 +1,3 @@
--- Delete jobs that this token still holds. The state is tested by itself so that the partial index is not asked for it.
+-- Delete jobs that their token still holds: a job that is ready or waits has none.
 --   rows: id, token
 delete from jobs where (id, token) in (values {rows});
