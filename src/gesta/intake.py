@@ -131,12 +131,22 @@ class Intake:
             faults = {
                 "payload": f"{len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are taken. Store it elsewhere and send a reference"
             }
-        # 5.0 equals 5 and is none.
-        if faults or options != NO_OPTIONS or type(options.priority) is not int:
+        if faults or not _is_plain(options):
             faults |= option_errors(options)
         if faults:
             raise InvalidRequest(flow.name, faults)
         return body
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the others in passing."""
+    key = options.key
+    if key is None:
+        # 5.0 equals 5 and is none.
+        return options == NO_OPTIONS and type(options.priority) is int
+    if type(key) is not str or not key.isascii() or not 0 < len(key) <= KEY_LENGTH_MAX:
+        return False
+    return options == Options(key) and type(options.priority) is int
 
 
 def option_errors(options: Options) -> dict[str, str]:
