@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 
 import msgspec
 
 #: Enough to tell two contents under one key apart; the index of keys is random, so every byte of it is paid for.
 CONTENT_BYTES = 8
 NAME_BYTES = 16
+#: What HMAC mixes into its key for the inner and the outer digest, and how long a block of SHA-256 is (RFC 2104).
+INNER, OUTER, BLOCK_BYTES = 0x36, 0x5C, 64
 
 #: A payload as JSON, the same bytes for the same content whatever the order of its keys.
 canonical = msgspec.json.Encoder(order="deterministic").encode
@@ -18,12 +19,15 @@ canonical = msgspec.json.Encoder(order="deterministic").encode
 class Identity:
     """Digests under a secret of this installation, so that the index of keys gives away neither keys nor contents."""
 
-    __slots__ = ("_content", "_name")
+    __slots__ = ("_inner", "_name", "_outer")
 
     def __init__(self, secret: bytes) -> None:
         # Keyed once and copied: setting up a key costs as much as the digest itself.
         self._name = hashlib.blake2b(key=secret, digest_size=NAME_BYTES, person=b"gesta key")
-        self._content = hmac.new(secret, digestmod="sha256")
+        # HMAC-SHA-256, its two digests by hand: the module's own objects cost as much again for each call.
+        block = secret.ljust(BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ INNER for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ OUTER for byte in block))
 
     def name(self, tenant: str, flow: str, key: str) -> bytes:
         """The digest of a caller's key, scoped by tenant and flow."""
@@ -34,6 +38,8 @@ class Identity:
 
     def content(self, canonical: bytes) -> bytes:
         """The digest of what is asked, as `canonical` wrote it."""
-        keyed = self._content.copy()
-        keyed.update(canonical)
-        return keyed.digest()[:CONTENT_BYTES]
+        inner = self._inner.copy()
+        inner.update(canonical)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.digest()[:CONTENT_BYTES]
