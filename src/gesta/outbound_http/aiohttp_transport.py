@@ -22,6 +22,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from gesta.outbound_http.guard import PrivateAddressGuard
+from gesta.outbound_http.lookups import SharedLookups
 from gesta.outbound_http.transport import Headers, HttpRequest, HttpResponse, TransportFault
 
 #: Answers are read up to here; a longer one is cut.
@@ -44,7 +45,7 @@ class AioHttpTransport:
 
     def __init__(self, guard: PrivateAddressGuard | None = None, resolver: AbstractResolver | None = None) -> None:
         self._guard = guard or PrivateAddressGuard()
-        self._resolver = resolver or aiohttp.ThreadedResolver()
+        self._resolver = SharedLookups(resolver or aiohttp.ThreadedResolver())
         # A session per scheme: the guard is stricter with plain http, and aiohttp asks a resolver without telling the scheme.
         self._sessions = {scheme: self._session(scheme) for scheme in ("https", "http")}
 
