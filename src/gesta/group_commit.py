@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from gesta.runtime import spawn
@@ -12,11 +13,22 @@ I = TypeVar("I")  # noqa: E741 -- what goes in
 O = TypeVar("O")  # noqa: E741 -- what comes out
 
 
+#: A batch is cut here, so that a burst of large requests does not hold the store for longer than a lease lasts.
+WEIGHT_MAX = 8 * 1024 * 1024
+
+
 class GroupCommit(Generic[I, O]):
     """`await add(item)` returns that item's own answer once the batch it went into is written."""
 
-    def __init__(self, write: Callable[[list[I]], Awaitable[list[O]]], name: str, limit: int = 2_000) -> None:
-        self._write, self._name, self._limit = write, name, limit
+    def __init__(
+        self,
+        write: Callable[[list[I]], Awaitable[list[O]]],
+        name: str,
+        limit: int = 2_000,
+        weigh: Callable[[I], int] | None = None,
+    ) -> None:
+        """`weigh`: an item's bytes, where items can be large."""
+        self._write, self._name, self._limit, self._weigh = write, name, limit, weigh
         self._waiting: list[tuple[I, asyncio.Future[O]]] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -31,7 +43,8 @@ class GroupCommit(Generic[I, O]):
     async def _write_all(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+                count = self._fitting()
+                batch, self._waiting = self._waiting[:count], self._waiting[count:]
                 await self._write_batch(batch)
         finally:
             self._writer = None
@@ -39,6 +52,13 @@ class GroupCommit(Generic[I, O]):
             abandoned, self._waiting = self._waiting, []
             for _, future in abandoned:
                 future.cancel()
+
+    def _fitting(self) -> int:
+        """How many of those who wait go into the next batch; at least one, however large."""
+        if self._weigh is None:
+            return self._limit
+        weights = accumulate(self._weigh(item) for item, _ in self._waiting[: self._limit])
+        return max(1, sum(weight <= WEIGHT_MAX for weight in weights))
 
     async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O]]]) -> None:
         try:

@@ -60,7 +60,7 @@ class Intake:
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
         self._with_times = {flow.name for flow in flows.values() if holds_times(flow.payload)}
         self._events = events
-        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake")
+        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", weigh=_weight)
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
@@ -136,6 +136,10 @@ class Intake:
         if faults:
             raise InvalidRequest(flow.name, faults)
         return body
+
+
+def _weight(append: Append) -> int:
+    return len(append.events[0].data)
 
 
 def _is_plain(options: Options) -> bool:

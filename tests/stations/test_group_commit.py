@@ -53,6 +53,13 @@ async def test_the_next_batch_forms_while_the_last_one_is_written(writer):
     assert writer.batches == [[0], [1, 2, 3]]
 
 
+async def test_a_burst_of_large_items_is_cut_into_batches_that_a_store_can_write_within_a_lease(writer):
+    megabytes = 1024 * 1024
+    group = GroupCommit(writer.write, "test", weigh=lambda n: n * megabytes)
+    assert await asyncio.gather(*(group.add(n) for n in (3, 5, 1, 20, 2))) == ["3", "5", "1", "20", "2"]
+    assert writer.batches == [[3, 5], [1], [20], [2]]
+
+
 async def test_a_batch_has_at_most_the_limit(writer):
     group = GroupCommit(writer.write, "test", limit=2)
     assert await asyncio.gather(*(group.add(n) for n in range(5))) == ["0", "1", "2", "3", "4"]
