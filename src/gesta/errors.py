@@ -47,8 +47,9 @@ class InvalidRequest(BadInput):
 
 
 class UnknownFlow(BadInput):
-    def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"no flow {name!r} is registered with this engine; it has: {', '.join(sorted(known)) or 'none'}")
+    def __init__(self, name: str, known: list[str], what: str = "flow") -> None:
+        told = f"no flow {name!r}" if what == "flow" else f"no flow that takes a {name} as its payload"
+        super().__init__(f"{told} is registered with this engine; it has: {', '.join(sorted(known)) or 'none'}")
         self.name = name
 
 

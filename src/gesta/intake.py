@@ -90,7 +90,7 @@ class Intake:
     def flow_of(self, payload: Payload) -> Flow:
         flow = self._by_payload.get(type(payload))
         if flow is None:
-            raise UnknownFlow(type(payload).__name__, list(self._flows))
+            raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
         return flow
 
     def _append(self, flow: Flow, payload: Payload, options: Options) -> tuple[Append, str]:

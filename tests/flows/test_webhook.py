@@ -181,7 +181,7 @@ async def test_a_gateways_error_leaves_open_what_the_receiver_did(status):
 async def test_a_lost_answer_is_unknown_and_the_same_message_again_has_no_second_effect():
     road = Road()
     road.receiver.next(drop=True)
-    assert await road.attempt() == Unknown("reset", "reset, the request may have arrived")
+    assert await road.attempt() == Unknown("reset", "the request may have arrived")
     assert isinstance(await road.attempt(), Done)
     assert [effect.receipts for effect in road.effects] == [2]
 

@@ -78,19 +78,19 @@ async def test_a_status_nobody_heard_of_makes_no_new_reason():
 
 @pytest.mark.parametrize("reason", ["dns", "refused", "unreachable", "tls", "connect_timeout"])
 async def test_a_call_that_was_not_sent_is_a_retry(reason):
-    assert await outcome_of(TransportFault(reason, sent=False)) == Retry(reason, f"{reason}, nothing was sent")
+    assert await outcome_of(TransportFault(reason, sent=False)) == Retry(reason, "nothing was sent")
 
 
 @pytest.mark.parametrize("reason", ["timeout", "reset", "bad_answer"])
 async def test_a_call_that_may_have_arrived_is_unknown(reason):
-    assert await outcome_of(TransportFault(reason, sent=True)) == Unknown(reason, f"{reason}, the request may have arrived")
+    assert await outcome_of(TransportFault(reason, sent=True)) == Unknown(reason, "the request may have arrived")
 
 
 @pytest.mark.parametrize("reason", ["private_address", "plain_http", "unsendable"])
 async def test_an_address_that_may_not_be_called_is_a_rejection(reason):
     outcome = await outcome_of(TransportFault(reason, sent=False))
     assert isinstance(outcome, Rejected)
-    assert (outcome.reason, outcome.detail.startswith(f"{reason}, nothing was sent")) == (reason, True)  # S1-27
+    assert (outcome.reason, outcome.detail.startswith("nothing was sent")) == (reason, True)  # S1-27
     # A person can do something about an address, and is told what.
     assert ("allow_private" in outcome.detail) is (reason in ("private_address", "plain_http"))
 
@@ -163,3 +163,20 @@ async def test_no_outcome_and_no_repr_shows_url_body_or_credentials():
         await Http(transport, ManualRuntime()).post(URL, json={"card": "4242"}, headers={"Authorization": "Bearer t0p"})
     seen = f"{caught.value!r} {caught.value.outcome!r} {transport.asked[0]!r} {transport.results[0]!r} {response(200, x_token='t0p').headers!r}"
     assert not [secret for secret in ("k3y", "4242", "t0p", "api.example") if secret in seen]  # S0-27
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"error": {"code": "resource_missing", "type": "invalid_request_error"}}', ": resource_missing"),
+        (b'{"ok": false, "error": "channel_not_found"}', ": channel_not_found"),
+        (b'{"error": {"type": "card_error"}}', ": card_error"),
+        # Sentences, numbers and what is no JSON object may quote what was sent.
+        (b'{"error": "no such customer ada@example.com"}', ""),
+        (b'{"code": 4242, "error": "4242424242424242"}', ""),
+        (b'["resource_missing"]', ""),
+        (b"resource_missing", ""),
+    ],
+)
+async def test_a_refusal_keeps_the_provider_s_code_and_none_of_its_sentences(body, code):
+    assert await outcome_of(response(400, body)) == Rejected("http_400", f"answered 400{code}")

@@ -100,7 +100,9 @@ async def list_requests(
         if parked:
             await _list_parked(engine, call.tenant_name, limit, as_json=as_json)
             return
-        views = await engine.find(tenant=call.tenant_name, flow=flow, status=status, limit=limit)
+        # One more than is shown tells whether there are more.
+        views = await engine.find(tenant=call.tenant_name, flow=flow, status=status, limit=limit + 1)
+        has_more, views = len(views) > limit, views[:limit]
         if as_json:
             for view in views:
                 print_json_line(request_record(view.state))
@@ -114,7 +116,7 @@ async def list_requests(
             show(table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note")))
         else:
             tell("no such requests" if flow or status else "no requests")
-        if len(rows) == limit:
+        if has_more:
             tell(f"the newest {limit}; see more with --limit")
 
 

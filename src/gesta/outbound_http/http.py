@@ -15,6 +15,7 @@ provider's id has none, so neither Done nor Rejected would be true.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypedDict, Unpack
 
@@ -27,6 +28,9 @@ from gesta.runtime import Runtime
 
 #: Asking again cannot help: the address itself is refused.
 _HOPELESS: Final[frozenset[FaultReason]] = frozenset({"unsendable", "plain_http", "private_address"})
+#: Where providers put the code of a failure, the most telling first, and what a code looks like.
+_CODE_FIELDS: Final = ("code", "error_code", "errorCode", "error", "type", "reason")
+_CODE: Final = re.compile(r"[A-Za-z][A-Za-z_.-]{2,63}")
 #: Statuses with a reason of their own. Reasons are labels of a metric, so a provider must not be able to invent them.
 _NAMED: Final = frozenset(
     {400, 401, 402, 403, 404, 405, 406, 408, 409, 410, 411, 412, 413, 414, 415, 421, 422, 423, 424, 425, 426, 428, 429, 431, 451}
@@ -119,7 +123,8 @@ class Http:
     async def _ask(self, method: str, url: str, options: Options) -> Answer:
         response = await self.exchange(method, url, **options)
         if not 200 <= response.status < 300:
-            raise AttemptEnded(self._in_all(after_status(response.status, self.retry_after(response))))
+            outcome = after_status(response.status, self.retry_after(response), error_code(response))
+            raise AttemptEnded(self._in_all(outcome))
         return Answer(response)
 
     def _in_all(self, outcome: Outcome) -> Outcome:
@@ -158,9 +163,23 @@ def after_fault(fault: TransportFault) -> Outcome:
     return Unknown(fault.reason, str(fault)) if fault.sent else Retry(fault.reason, str(fault))
 
 
-def after_status(status: int, retry_after: float | None) -> Outcome:
+def error_code(response: HttpResponse) -> str:
+    """The provider's own code for a failure, e.g. `resource_missing`, for whoever has to put it right.
+
+    Codes only: a sentence may quote what was sent, and nobody could tell a person's name in it from any other word.
+    """
+    try:
+        body = msgspec.json.decode(response.body)
+    except msgspec.DecodeError:
+        return ""
+    inner = body.get("error") if isinstance(body, dict) else None
+    found = [part.get(name) for part in (inner, body) if isinstance(part, dict) for name in _CODE_FIELDS]
+    return next((code for code in found if isinstance(code, str) and _CODE.fullmatch(code)), "")
+
+
+def after_status(status: int, retry_after: float | None, code: str = "") -> Outcome:
     """What an attempt came to that was answered with anything but a 2xx."""
-    reason, detail = status_reason(status), f"answered {status}"
+    reason, detail = status_reason(status), f"answered {status}{code and ': '}{code}"
     if status == 429 or (status == 503 and retry_after is not None):
         return Retry(reason, detail, retry_after or 0.0)
     if 300 <= status < 400:

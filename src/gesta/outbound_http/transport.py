@@ -83,7 +83,7 @@ class TransportFault(Exception):
     def __init__(self, reason: FaultReason, *, sent: bool) -> None:
         # The text names no URL: it goes into events and logs.
         remedy = REMEDIES.get(reason, "")
-        super().__init__(f"{reason}, {'the request may have arrived' if sent else 'nothing was sent'}{remedy}")
+        super().__init__(f"{'the request may have arrived' if sent else 'nothing was sent'}{remedy}")
         self.reason: FaultReason = reason
         self.sent = sent
 
