@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.engine import Engine
-    from gesta.errors import Conflict, GestaError, InvalidRequest, NotFound, NotYet, Refused
+    from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused
     from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
     from gesta.intake import Options
     from gesta.request import Request
@@ -22,6 +22,7 @@ __all__ = [
     "Conflict",
     "Done",
     "Engine",
+    "Erased",
     "Flow",
     "GestaError",
     "InvalidRequest",
@@ -47,7 +48,7 @@ _HOMES = {
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.engine": ("Engine",),
-    "gesta.errors": ("Conflict", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused"),
+    "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused"),
     "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),
     "gesta.intake": ("Options",),
     "gesta.request": ("Request",),

@@ -13,7 +13,7 @@ import msgspec
 from gesta.addresses import config_stream
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import TENANT, event_id
+from gesta.domain.ids import TENANT, TENANT_RULE, event_id
 from gesta.domain.outcome import Retry
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
@@ -25,10 +25,11 @@ from gesta.sealing import Safe
 from gesta.validation import decode_fields
 
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
+#: In the same stream, because it is the one that a tenant has beside those of its requests.
+ERASED = "config.SubjectErased.v1"
 #: For this long after a change the previous secret is used beside the new one, so that receivers can follow.
 ROTATION_MS = 24 * 3600 * 1000
 CODE_LENGTH_MAX = 100
-TENANT_RULE = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
 TRIES = 5
 
 
@@ -50,6 +51,12 @@ class EntityPut(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
     kind: str
     code: str
+
+
+class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
+    """The keys of a subject were destroyed. `subject` is its digest; the metadata says when and who decided."""
+
+    subject: str
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -256,6 +263,15 @@ class ConfigWriter:
                 return
         raise _busy(tenant)
 
+    async def note_erasure(self, cache: ConfigCache, tenant: str, digest: str, actor: Actor | None) -> None:
+        """Put on record that a subject was erased."""
+        data = encode(SubjectErased(digest))
+        for _ in range(TRIES):
+            await self.refresh(cache, tenant)
+            if await self._append(tenant, cache.version(tenant), ERASED, data, actor):
+                return
+        raise _busy(tenant)
+
     async def open(self, tenant: str, entity: Entity | Unreadable | None, field: str) -> list[str]:
         now = self._runtime.now_ms()
         refs = () if entity is None else entity.secrets.get(field, ())
@@ -286,6 +302,8 @@ class ConfigWriter:
 
 def _names(recorded: Recorded, entity: Entity) -> bool:
     """Whether an event is about this entity; one that cannot be read may be."""
+    if recorded.type == ERASED:
+        return False
     try:
         named = msgspec.json.decode(recorded.data, type=EntityDeleted)
     except msgspec.DecodeError:

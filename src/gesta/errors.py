@@ -11,6 +11,7 @@ GestaError
 ├── NotFound               no such request, entity or dead letter
 ├── Refused                the request's state does not allow it
 ├── NotYet                 no outcome within the time given
+├── Erased                 the person it is about was erased
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
     ├── Busy               a request kept changing; try again
@@ -27,6 +28,7 @@ from collections.abc import Mapping
 
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.operation import State
+from gesta.scrub import scrubbed_name
 
 
 class GestaError(Exception):
@@ -74,7 +76,7 @@ class Conflict(GestaError):
 
     def __init__(self, key: str, request_id: str) -> None:
         super().__init__(
-            f"key {key!r} was used before for request {request_id} with other content; use a new key, or send the same content"
+            f"key {scrubbed_name(key)!r} was used before for request {request_id} with other content; use a new key, or send the same content"
         )
         self.key, self.request_id = key, request_id
 
@@ -101,6 +103,16 @@ class NotYet(GestaError):
             f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; it goes on, ask again later"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
+
+
+class Erased(GestaError):
+    """The payload cannot be read any more: the key of a person it is about was destroyed."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            f"request {request_id}: a person its payload is about was erased; what became of the request stays on record"
+        )
+        self.request_id = request_id
 
 
 class PoisonEvent(GestaError):

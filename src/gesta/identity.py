@@ -9,6 +9,7 @@ import msgspec
 #: Enough to tell two contents under one key apart; the index of keys is random, so every byte of it is paid for.
 CONTENT_BYTES = 8
 NAME_BYTES = 16
+SUBJECT_BYTES = 16
 #: What HMAC mixes into its key for the inner and the outer digest, and how long a block of SHA-256 is (RFC 2104).
 INNER, OUTER, BLOCK_BYTES = 0x36, 0x5C, 64
 
@@ -19,11 +20,12 @@ canonical = msgspec.json.Encoder(order="deterministic").encode
 class Identity:
     """Digests under a secret of this installation, so that the index of keys gives away neither keys nor contents."""
 
-    __slots__ = ("_inner", "_name", "_outer")
+    __slots__ = ("_inner", "_name", "_outer", "_subject")
 
     def __init__(self, secret: bytes) -> None:
         # Keyed once and copied: setting up a key costs as much as the digest itself.
         self._name = hashlib.blake2b(key=secret, digest_size=NAME_BYTES, person=b"gesta key")
+        self._subject = hashlib.blake2b(key=secret, digest_size=SUBJECT_BYTES, person=b"gesta subject")
         # HMAC-SHA-256, its two digests by hand: the module's own objects cost as much again for each call.
         block = secret.ljust(BLOCK_BYTES, b"\0")
         self._inner = hashlib.sha256(bytes(byte ^ INNER for byte in block))
@@ -34,6 +36,12 @@ class Identity:
         # Neither tenant nor flow can contain a zero byte, so no two triples give the same text.
         keyed = self._name.copy()
         keyed.update(f"{tenant}\0{flow}\0{key}".encode())
+        return keyed.digest()
+
+    def subject(self, tenant: str, text: str) -> bytes:
+        """The digest of whom personal data is about, scoped by tenant: the name of the key that seals it."""
+        keyed = self._subject.copy()
+        keyed.update(f"{tenant}\0{text}".encode())
         return keyed.digest()
 
     def content(self, canonical: bytes) -> bytes:

@@ -15,17 +15,23 @@ from gesta.addresses import request_stream
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, event_id, id_text
+from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE, event_id, id_text
 from gesta.domain.notification import decide
 from gesta.errors import Conflict, InvalidRequest, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
+from gesta.personal import DATA_SUBJECT, plan_of
 from gesta.runtime import Ids, Runtime
+from gesta.scrub import scrubbed_name
+from gesta.sealed_fields import MARK, forged
+from gesta.subjects import Clear, Subjects
 from gesta.validation import holds_times, naive_times, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
+#: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
+SEALED_MAX = 250
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +47,19 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     actor: Actor | None = None
 
 
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A request on its way into the store, checked; what is personal in it is still in clear."""
+
+    flow: Flow
+    body: bytes
+    options: Options
+    at: int
+    raw_id: bytes
+    request_id: str
+    #: Whom it is about, where the payload says so.
+    about: str | None
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """On disk: newly, or already before."""
 
@@ -54,35 +73,40 @@ NO_OPTIONS = Options()
 
 
 class Intake:
-    def __init__(self, flows: Mapping[str, Flow], events: EventStore, identity: Identity, runtime: Runtime, ids: Ids) -> None:
-        self._flows, self._identity, self._runtime, self._ids = flows, identity, runtime, ids
+    def __init__(
+        self, flows: Mapping[str, Flow], events: EventStore, identity: Identity, subjects: Subjects, runtime: Runtime, ids: Ids
+    ) -> None:
+        self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._by_payload = {flow.payload: flow for flow in flows.values()}
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
         self._with_times = {flow.name for flow in flows.values() if holds_times(flow.payload)}
         self._events = events
+        #: Of the flows that tell something about a person.
+        self._plans = {flow.name: plan for flow in flows.values() if (plan := plan_of(flow.payload)) is not None}
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", weigh=_weight)
+        self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
+            self._seal_and_append, "gesta-sealing", SEALED_MAX, weigh=_draft_weight
+        )
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
-        flow = self.flow_of(payload)
-        append, request_id = self._append(flow, payload, options)
-        return _answer(
-            await self._commit.add(append), append, Accepted(flow.name, options.tenant, request_id, "created"), options
-        )
+        draft = self._draft(payload, options)
+        if draft.flow.name in self._plans:
+            append, verdict = await self._sealed_commit.add(draft)
+        else:
+            append = self._append(draft, draft.body)
+            verdict = await self._commit.add(append)
+        return _answer(verdict, append, draft)
 
     async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
         """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written."""
-        prepared = []
-        for payload, options in requests:
-            flow = self.flow_of(payload)
-            append, request_id = self._append(flow, payload, options)
-            prepared.append((append, Accepted(flow.name, options.tenant, request_id, "created"), options))
+        drafts = [self._draft(payload, options) for payload, options in requests]
         # One append and not the group commit, which may cut a batch in two: a full disk takes all of them or none.
-        verdicts = await self._events.append([append for append, _, _ in prepared])
+        appended = await self._seal_and_append(drafts)
         answers: list[Accepted | Conflict] = []
-        for (append, created, options), verdict in zip(prepared, verdicts, strict=True):
+        for draft, (append, verdict) in zip(drafts, appended, strict=True):
             try:
-                answers.append(_answer(verdict, append, created, options))
+                answers.append(_answer(verdict, append, draft))
             except Conflict as conflict:
                 answers.append(conflict)
         return answers
@@ -93,20 +117,41 @@ class Intake:
             raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
         return flow
 
-    def _append(self, flow: Flow, payload: Payload, options: Options) -> tuple[Append, str]:
-        body = self._validated(flow, payload, options)
-        at, raw_id = self._runtime.now_ms(), self._ids.new_bytes()
-        request_id, tenant, key = id_text(raw_id), options.tenant, options.key
+    def _draft(self, payload: Payload, options: Options) -> Draft:
+        flow = self.flow_of(payload)
+        about, faults = about_of(payload) if flow.name in self._plans else (None, {})
+        body = self._validated(flow, payload, options, faults)
+        raw_id = self._ids.new_bytes()
+        return Draft(flow, body, options, self._runtime.now_ms(), raw_id, id_text(raw_id), about)
+
+    async def _seal_and_append(self, drafts: list[Draft]) -> list[tuple[Append, Verdict]]:
+        """Append drafts, what is personal in them sealed. A crash between the two leaves keys that seal nothing."""
+        personal = [
+            Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about)
+            for draft in drafts
+            if (plan := self._plans.get(draft.flow.name)) is not None
+        ]
+        sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
+        appends = [self._append(draft, sealed.get(draft.request_id, draft.body)) for draft in drafts]
+        return list(zip(appends, await self._events.append(appends), strict=True))
+
+    def _append(self, draft: Draft, stored: bytes) -> Append:
+        """The first event, with the payload as it is `stored`. Identity is told from the body in clear: no two sealings are alike."""
+        flow, options, at, raw_id, request_id = draft.flow, draft.options, draft.at, draft.raw_id, draft.request_id
+        tenant, key = options.tenant, options.key
         ttl_ms = flow.ttl_seconds * 1000 if options.ttl is None and flow.ttl_seconds is not None else None
         if options.ttl is not None:
             ttl_ms = options.ttl.total_seconds() * 1000
         command = Create(
-            request_id, flow.name, body, at, key,
+            request_id, flow.name, stored, at, None if key is None else scrubbed_name(key),
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
             None if ttl_ms is None else round(ttl_ms), options.priority,
         )  # fmt: skip
+        correlation_id, causation_id = options.correlation_id, options.causation_id
         meta = Meta(
-            tenant, flow.name, request_id, at, options.correlation_id or request_id, options.causation_id or request_id, actor=options.actor
+            tenant, flow.name, request_id, at,
+            request_id if correlation_id is None else scrubbed_name(correlation_id),
+            request_id if causation_id is None else scrubbed_name(causation_id), actor=options.actor,
         )  # fmt: skip
         stored_meta, name_of = encode(meta), event_types(flow.name).name_of
         events = tuple(
@@ -115,22 +160,26 @@ class Intake:
         )
         claim = None
         if key is not None:
-            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(body))
-        return Append(request_stream(flow.name, tenant, request_id), 0, events, claim), request_id
+            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(draft.body))
+        return Append(request_stream(flow.name, tenant, request_id), 0, events, claim)
 
-    def _validated(self, flow: Flow, payload: Payload, options: Options) -> bytes:
+    def _validated(self, flow: Flow, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
             body = canonical(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
             self._decoders[flow.name].decode(body)
-            faults = naive_times(payload) if flow.name in self._with_times else {}
+            if flow.name in self._with_times:
+                faults |= naive_times(payload)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
-            body, faults = b"", value_errors(payload) or {"payload": f"cannot be stored: {error}"}
+            body = b""
+            faults |= value_errors(payload) or {"payload": f"cannot be stored: {error}"}
         if len(body) > PAYLOAD_BYTES_MAX:
             faults = {
                 "payload": f"{len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are taken. Store it elsewhere and send a reference"
             }
+        if MARK in body:
+            faults |= forged(body)
         if faults or not _is_plain(options):
             faults |= option_errors(options)
         if faults:
@@ -140,6 +189,10 @@ class Intake:
 
 def _weight(append: Append) -> int:
     return len(append.events[0].data)
+
+
+def _draft_weight(draft: Draft) -> int:
+    return len(draft.body)
 
 
 def _is_plain(options: Options) -> bool:
@@ -160,7 +213,7 @@ def option_errors(options: Options) -> dict[str, str]:
     deliver_at: Any = options.deliver_at
     ttl: Any = options.ttl
     if not isinstance(options.tenant, str) or not TENANT.fullmatch(options.tenant):
-        faults["tenant"] = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
+        faults["tenant"] = TENANT_RULE
     for name in ("key", "correlation_id", "causation_id"):
         text = getattr(options, name)
         if text is not None and not _is_text(text):
@@ -172,6 +225,31 @@ def option_errors(options: Options) -> dict[str, str]:
     if type(options.priority) is not int or not 1 <= options.priority <= 10:
         faults["priority"] = "a whole number from 1 (most urgent) to 10"
     return faults | actor_errors(options.actor)
+
+
+def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
+    """Whom the payload says it is about, and what is wrong with that. A property is a program's own, and may do anything."""
+    try:
+        about = getattr(payload, DATA_SUBJECT, None)
+    except Exception as error:  # noqa: BLE001 -- see above
+        return None, {DATA_SUBJECT: f"the property raised {type(error).__name__}"}
+    if about is None or about == "":
+        return None, {}
+    return (about, {}) if _is_text(about) else (None, {DATA_SUBJECT: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
+
+
+def subject_errors(subject: object, tenant: object) -> dict[str, str]:
+    """What is wrong with the name of somebody to be erased."""
+    faults = {}
+    if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
+        faults["tenant"] = TENANT_RULE
+    try:
+        is_text = isinstance(subject, str) and bool(subject.encode())
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        faults["subject"] = "the text that tells who it is, and not an empty one"
+    return faults
 
 
 def actor_errors(actor: object) -> dict[str, str]:
@@ -190,13 +268,14 @@ def _is_text(value: object) -> bool:
         return False
 
 
-def _answer(verdict: Verdict, append: Append, created: Accepted, options: Options) -> Accepted:
+def _answer(verdict: Verdict, append: Append, draft: Draft) -> Accepted:
+    options = draft.options
     if isinstance(verdict, Claimed):
         assert append.claim is not None
         assert options.key is not None
         if verdict.content != append.claim.content:
             raise Conflict(options.key, verdict.request_id)
-        return Accepted(created.flow, created.tenant, verdict.request_id, "duplicate")
+        return Accepted(draft.flow.name, options.tenant, verdict.request_id, "duplicate")
     # A new id is expected at version 0 by construction, so the only other verdict is Appended.
     assert isinstance(verdict, Appended), verdict
-    return created
+    return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")

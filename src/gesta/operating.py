@@ -8,8 +8,8 @@ from typing import Any
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
-from gesta.errors import NotFound
-from gesta.intake import Accepted
+from gesta.errors import BadInput, NotFound
+from gesta.intake import Accepted, actor_errors, subject_errors
 from gesta.projector.follow import CHECKPOINT
 from gesta.request import Request
 from gesta.road import Road
@@ -71,6 +71,19 @@ class Operating:
     def request(self, letter: DeadLetter) -> Request:
         original = letter.original
         return Request(self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate"))
+
+    async def erase(self, subject: str, *, tenant: str = "default", actor: Actor | None = None) -> int:
+        """Destroy the keys of a person, and put that on record: how many there were. Safe to repeat, and to be repeated after a crash."""
+        faults = subject_errors(subject, tenant) | actor_errors(actor)
+        if faults:
+            raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+        # First the keys: a record that came first could be read, and the key fetched once more, before it is gone.
+        destroyed = await self._road.subjects.destroy(tenant, subject)
+        if destroyed is None:
+            return 0
+        digest, count = destroyed
+        await self._road.config_writer.note_erasure(self._road.config, tenant, digest, actor)
+        return count
 
     async def put_config(
         self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default", actor: Actor | None = None

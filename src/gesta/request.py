@@ -6,14 +6,18 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.operation import State, Status
 from gesta.domain.outcome import Outcome
-from gesta.errors import InvalidRequest, NotFound, NotYet, Refused, UnknownFlow
+from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
+from gesta.flows.flow import Payload
 from gesta.intake import Accepted, actor_errors
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
+from gesta.subjects import ERASED
 from gesta.validation import value_errors
 from gesta.views import View
 from gesta.waiters import outcome_of
@@ -49,6 +53,21 @@ class Request:
 
     async def status(self) -> Status:
         return (await self.view()).state.status
+
+    async def payload(self) -> Payload:
+        """What was asked for, in clear; raises Erased when a person it is about was erased."""
+        flow = self._road.flows.get(self.flow)
+        if flow is None:
+            raise UnknownFlow(self.flow, list(self._road.flows))
+        (opened,) = await self._road.subjects.open([await self.view()])
+        if opened is ERASED:
+            raise Erased(self.id)
+        if not isinstance(opened, bytes):
+            raise StoreError(f"request {self.id}: {opened.detail}")
+        try:
+            return msgspec.json.decode(opened, type=flow.payload)
+        except msgspec.ValidationError:
+            raise GestaError(f"request {self.id}: the stored payload no longer fits the type of flow {self.flow}") from None
 
     async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the name that callers expect
         """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the request goes on."""

@@ -18,6 +18,7 @@ from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.recorder import Recorder
 from gesta.runtime import Ids, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
+from gesta.subjects import Subjects
 from gesta.sweep import ROLE, Sweep
 from gesta.telemetry import Telemetry
 from gesta.waiters import Waiters
@@ -41,13 +42,25 @@ class Road:
         self.recorder = Recorder(stores.commits, self.loader, runtime)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference)
         self.config = ConfigCache(flows, self.config_writer)
-        self.intake = Intake(flows, stores.events, Identity(identity_secret), runtime, ids)
+        identity = Identity(identity_secret)
+        self.subjects = Subjects(stores.vault, safe, identity, runtime)
+        self.intake = Intake(flows, stores.events, identity, self.subjects, runtime, ids)
         self._owner = owner = ids.new()
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         deadlines = Deadlines(runtime)
         attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
         self.pool = Pool(
-            flows, stores.queue, stores.views, self.loader, self.config, attempts, deadlines, runtime, ids, telemetry
+            flows,
+            stores.queue,
+            stores.views,
+            self.loader,
+            self.config,
+            self.subjects,
+            attempts,
+            deadlines,
+            runtime,
+            ids,
+            telemetry,
         )
         self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, runtime, telemetry, owner)
         self.waiters = Waiters()

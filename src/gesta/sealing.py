@@ -72,9 +72,7 @@ class Safe:
 
     async def put(self, tenant: str, name: str, version: int, secret: str) -> bool:
         """Seal a version of a secret; False when that version exists already."""
-        key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
-        box = nonce + key.encrypt(nonce, secret.encode(), _context(tenant, name, version))
-        return (await self._vault.put([Sealed(tenant, name, version, box)]))[0]
+        return (await self._vault.put([await self.seal(tenant, name, version, secret.encode())]))[0]
 
     async def get(self, tenant: str, name: str, version: int) -> str | None:
         """A secret in clear; None when it was destroyed. A version never changes, so it is opened once."""
@@ -85,16 +83,29 @@ class Safe:
         held = await self._vault.get([ref])
         if ref not in held:
             return None
-        box, key = held[ref].box, await self._data_key(tenant)
-        try:
-            clear = key.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], _context(tenant, name, version)).decode()
-        except (InvalidTag, ValueError):
-            raise StoreError(f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the store") from None
+        secret = await self.unseal(held[ref])
+        if secret is None:
+            raise StoreError(f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the store")
+        clear = secret.decode()
         # A bound, so that a million endpoints do not fill the memory.
         if len(self._opened) > 1_000:
             self._opened.clear()
         self._opened[ref] = clear
         return clear
+
+    async def seal(self, tenant: str, name: str, version: int, secret: bytes) -> Sealed:
+        """A version of a secret as the vault may hold it."""
+        key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
+        return Sealed(tenant, name, version, nonce + key.encrypt(nonce, secret, _context(tenant, name, version)))
+
+    async def unseal(self, sealed: Sealed) -> bytes | None:
+        """What was sealed; None when it was changed in the store. Nothing of it is kept."""
+        key, box = await self._data_key(sealed.tenant), sealed.box
+        try:
+            context = _context(sealed.tenant, sealed.name, sealed.version)
+            return key.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], context)
+        except (InvalidTag, ValueError):
+            return None
 
     async def _data_key(self, tenant: str) -> AESGCM:
         key = self._data_keys.get(tenant)

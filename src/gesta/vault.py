@@ -25,13 +25,17 @@ class Sealed(msgspec.Struct, frozen=True):
 
 class Vault(Protocol):
     async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
-        """True: written. False: that version exists already and stays as it is."""
+        """True: written. False: that version exists already and stays as it is, or it was destroyed and stays so."""
         ...
 
     async def get(self, refs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
         """The sealed versions of (tenant, name, version) that exist."""
         ...
 
+    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
+        """The highest version ever written of each (tenant, name); its box is empty when that version was destroyed."""
+        ...
+
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
-        """Destroy versions for good."""
+        """Destroy versions for good: no trace of the box is left where the store can help it, and the version never comes back."""
         ...

@@ -14,6 +14,7 @@ PUBLIC = [
     "Conflict",
     "Done",
     "Engine",
+    "Erased",
     "Flow",
     "GestaError",
     "InvalidRequest",

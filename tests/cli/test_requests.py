@@ -60,7 +60,7 @@ def test_show_tells_status_history_and_attempts_and_masks_what_is_personal(cli, 
         "AttemptFailed",
         "attempt 1, busy, come back later, next in 1 h",
         "retry",
-        "(personal)",
+        "[sealed]",
     ):
         assert text in answer.out
     assert "ada@" not in answer.out

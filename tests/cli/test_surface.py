@@ -19,7 +19,7 @@ def test_the_commands_are_exactly_these():
     assert plain + grouped == [
         "demo", "serve", "bench",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
-        "rebuild", "settings",
+        "rebuild", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
     ]  # fmt: skip
@@ -38,6 +38,7 @@ def test_the_settings_are_exactly_these():
         (errors.UnknownFlow("x", []), 2),
         (errors.BadSettings("x"), 2),
         (errors.BadConfig("kind", "code", {}), 2),
+        (errors.Erased("1"), 1),
         (errors.NotFound("request", "1"), 3),
         (errors.Conflict("key", "1"), 4),
         (errors.NotYet("1", State("1", "default", "shop.note", "queued", 1, 0, 0), 1), 5),

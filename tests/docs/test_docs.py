@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gesta import Done, Engine
+from gesta import Done, Engine, Erased
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,6 +62,16 @@ async def test_the_channel_of_the_guide_sends_with_its_tenants_token(gesta):
     assert (effect.data, effect.headers["authorization"]) == ({"text": "hello"}, "Bearer t-1")
 
 
+async def test_the_person_of_the_guide_is_erased(gesta, capsys):
+    names = program(ROOT / "docs" / "personal-data.md", "engine.erase(")
+    await names["main"]()
+    assert capsys.readouterr().out.splitlines() == ["ana@example.com", "1"]
+    async with Engine("sqlite:///gesta.db", flows=[names["invoice"]]) as engine:
+        [view] = await engine.find()
+        with pytest.raises(Erased):
+            await (await engine.request(view.state.id)).payload()
+
+
 def test_the_commands_of_the_readme_work(tmp_path):
     lines = [line.partition("  #")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
     commands = [line for line in lines if line.startswith("gesta ") and line != "gesta serve"]
@@ -87,4 +97,4 @@ def test_every_link_inside_the_project_leads_somewhere(page):
 
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
-    assert len(programs) == 4
+    assert len(programs) == 5

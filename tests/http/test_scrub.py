@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.scrub import masked_host, scrub
+from gesta.scrub import masked_host, scrub, scrubbed_name
 
 #: (text, what of it must not come through). Joined at run time, so that no scanner takes this file for a leak.
 SECRETS = [
@@ -152,3 +152,35 @@ def test_what_must_go_is_found_between_any_other_texts(before, secret, person, a
 )
 def test_of_a_url_a_log_shows_the_end_of_its_host(url, shown):
     assert masked_host(url) == shown  # S1-20
+
+
+#: What the rules look for, and what stands between it in a caller's key.
+FRAGMENTS = [
+    "order", "task", "-", "_", ".", ":", "=", "/", " ", "@", "+", "00", "(", ")", "://", "a.example", "x@y.example", "12345678", "529.982.247-25",
+    "52998224725", "+49 30 901820", "00-49-30-901-820", "(11) 98765-4321", "12.ABC.345/01DE-35", "key", "Token", "secret", "senha", "sig", "Cookie",
+    "authorization", "Bearer", "basic", "xox" + "b-1234567", "XAPP-" + "1234567", "whsec_" + "abc", "sk-" + "abcdefgh", "rk_" + "abcdefgh", "sk-",
+    "AKIA" + "ABCDEFGH01234567", "ghp_" + "a" * 20, "eyJ" + "abcdefgh.x", "é", "\u0664" * 11,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [text for text, _ in SECRETS + PEOPLE] + HARMLESS + FRAGMENTS)
+def test_a_callers_key_is_scrubbed_like_any_text(text):
+    assert scrubbed_name(text) == scrub(text, 10_000)
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
+def test_the_glance_at_a_key_never_misses_what_the_rules_see(text):
+    assert scrubbed_name(text) == scrub(text, 10_000)
+
+
+def test_an_ordinary_key_stays_as_it_is():
+    for key in (
+        "order-7-paid",
+        "task-12",
+        "week-31-report",
+        "order:7:paid",
+        "orders/7",
+        "0192f3a4-7b1c-7def-8abc-0123456789ab",
+        "ORDER_7",
+    ):
+        assert scrubbed_name(key) == key

@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from gesta.runtime import ManualRuntime
 from gesta.settings import Settings
 from gesta.testing import Harness
 from gesta.wiring import Outside, Wiring
-from tests.stations.world import Faulty, Ports
+from tests.stations.world import Calls, Faulty, Ports, Slow
 
 
 @pytest.fixture
@@ -37,6 +38,22 @@ def ports(gesta: Harness) -> Iterator[Ports]:
 
     Wiring.wire = staticmethod(wire)
     yield faulty
+    Wiring.wire = staticmethod(before)
+
+
+@pytest.fixture
+def calls(gesta: Harness) -> Iterator[Calls]:
+    before, calls = Wiring.wire, Calls()
+
+    async def wire(settings: Settings) -> Outside:
+        outside = await gesta.wire(settings)
+        ports: dict[str, Any] = {
+            name: Slow(getattr(outside.stores, name), calls) for name in ("events", "views", "queue", "vault", "commits")
+        }
+        return replace(outside, stores=replace(outside.stores, **ports))
+
+    Wiring.wire = staticmethod(wire)
+    yield calls
     Wiring.wire = staticmethod(before)
 
 

@@ -7,75 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Retry, Unknown
 from gesta.domain.outcome import UnknownPolicy
 from gesta.errors import StoreError
-from gesta.settings import Settings
 from gesta.testing import Harness
-from gesta.wiring import Outside, Wiring
-from tests.stations.world import Faulty, Note, Provider, die, engine_of, pass_time, result
+from tests.stations.world import Note, Provider, die, engine_of, pass_time, result
 
 #: More turns than a whole life takes, retries included.
 MOMENTS_MAX = 400
-
-
-class Slow(Faulty):
-    """A port whose calls take a turn before and after their effect, and fail when their number has come up."""
-
-    def __init__(self, port: Any, calls: Calls) -> None:
-        super().__init__(port)
-        self._all = calls
-
-    def __getattr__(self, verb: str) -> Any:
-        call = super().__getattr__(verb)
-        if verb in {"ready", "changed"}:
-            return call
-
-        async def slow(*args: Any, **kwargs: Any) -> Any:
-            is_next = self._all.count()
-            await asyncio.sleep(0)
-            if is_next and not self._all.answer_lost:
-                raise StoreError(f"the store is out of reach for {verb}")
-            answer = await call(*args, **kwargs)
-            await asyncio.sleep(0)
-            if is_next:
-                raise StoreError(f"the answer to {verb} was lost")
-            return answer
-
-        return slow
-
-
-class Calls:
-    """All calls to all ports, counted; one of them fails."""
-
-    def __init__(self) -> None:
-        self.made, self.failing, self.answer_lost = 0, 0, False
-
-    def count(self) -> bool:
-        self.made += 1
-        return self.made == self.failing
-
-
-@pytest.fixture
-def calls(gesta: Harness) -> Iterator[Calls]:
-    before, calls = Wiring.wire, Calls()
-
-    async def wire(settings: Settings) -> Outside:
-        outside = await gesta.wire(settings)
-        ports: dict[str, Any] = {
-            name: Slow(getattr(outside.stores, name), calls) for name in ("events", "views", "queue", "vault", "commits")
-        }
-        return replace(outside, stores=replace(outside.stores, **ports))
-
-    Wiring.wire = staticmethod(wire)
-    yield calls
-    Wiring.wire = staticmethod(before)
 
 
 class World:

@@ -23,3 +23,15 @@ def test_a_key_is_scoped_by_tenant_and_flow() -> None:
 def test_another_installation_gives_other_digests() -> None:
     assert Identity(SECRET).name("a", "x.y", "k") != Identity(bytes(32)).name("a", "x.y", "k")
     assert Identity(SECRET).content(b"{}") != Identity(bytes(32)).content(b"{}")
+
+
+def test_a_subject_is_scoped_by_tenant_and_is_no_key() -> None:
+    identity = Identity(SECRET)
+    digests = {
+        identity.subject("a", "ana"),
+        identity.subject("b", "ana"),
+        identity.subject("a", "bo"),
+        identity.name("a", "ana", ""),
+    }
+    assert len(digests) == 4
+    assert identity.subject("a", "ana") == Identity(SECRET).subject("a", "ana") != Identity(bytes(32)).subject("a", "ana")

@@ -204,3 +204,40 @@ class Ports:
 
     def all(self) -> Sequence[Faulty]:
         return self.events, self.views, self.queue, self.vault, self.commits
+
+
+class Slow(Faulty):
+    """A port whose calls take a turn before and after their effect, and fail when their number has come up."""
+
+    def __init__(self, port: Any, calls: Calls) -> None:
+        super().__init__(port)
+        self._all = calls
+
+    def __getattr__(self, verb: str) -> Any:
+        call = super().__getattr__(verb)
+        if verb in {"ready", "changed"}:
+            return call
+
+        async def slow(*args: Any, **kwargs: Any) -> Any:
+            is_next = self._all.count()
+            await asyncio.sleep(0)
+            if is_next and not self._all.answer_lost:
+                raise StoreError(f"the store is out of reach for {verb}")
+            answer = await call(*args, **kwargs)
+            await asyncio.sleep(0)
+            if is_next:
+                raise StoreError(f"the answer to {verb} was lost")
+            return answer
+
+        return slow
+
+
+class Calls:
+    """All calls to all ports, counted; one of them fails."""
+
+    def __init__(self) -> None:
+        self.made, self.failing, self.answer_lost = 0, 0, False
+
+    def count(self) -> bool:
+        self.made += 1
+        return self.made == self.failing

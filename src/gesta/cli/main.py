@@ -34,6 +34,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
     },
     "Upkeep": {
         "rebuild": upkeep.rebuild,
+        "erase": upkeep.erase,
         "settings": upkeep.list_settings,
     },
 }

@@ -12,14 +12,17 @@ from gesta.dead_letters import iso
 from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.operation import State
-from gesta.flows.flow import Flow, personal_fields
+from gesta.flows.flow import Flow
+from gesta.personal import plan_of
+from gesta.sealed_fields import is_sealed, replace_sealed
 from gesta.views import Parked
 
 Record = dict[str, Any]
 #: What `Engine.history` gives for each event.
 Told = tuple[str, e.Event | None, e.Meta]
 
-MASK = "(personal)"
+#: In place of what is sealed, and of what is personal but was stored before its field was marked so.
+SEALED, PERSONAL = b'"[sealed]"', b'"(personal)"'
 
 
 def request_record(state: State) -> Record:
@@ -48,11 +51,14 @@ def request_record(state: State) -> Record:
 
 
 def payload_record(payload: bytes, flow: Flow | None) -> Record | None:
-    """The payload with its personal fields masked; None where the flow is not declared, so that nobody knows which those are."""
+    """The payload with its personal parts masked; None where the flow is not declared, so that nobody knows which those are."""
     if flow is None:
         return None
-    fields: Record = msgspec.json.decode(payload)
-    return {name: MASK if name in personal_fields(flow.payload) else value for name, value in fields.items()}
+    plan = plan_of(flow.payload)
+    if plan is not None:
+        payload = plan.replace(payload, "", lambda raw, _: raw if is_sealed(raw) else PERSONAL)
+    fields: Record = msgspec.json.decode(replace_sealed(payload, lambda _, __: SEALED))
+    return fields
 
 
 def event_record(told: Told, version: int) -> Record:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
-    """Show a request: what became of it, its history and its attempts. Personal fields of the payload are masked."""
+    """Show a request: what became of it, its history and its attempts. What is sealed in the payload is not shown."""
     from gesta.cli.records import attempt_records, event_record, payload_record, request_record
 
     tenant = call.tenant_name

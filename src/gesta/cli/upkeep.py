@@ -1,15 +1,16 @@
-"""rebuild and settings: what people who run gesta need now and then."""
+"""rebuild, erase and settings: what people who run gesta need now and then."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gesta.cli.arguments import field_value
 from gesta.cli.exit_codes import FAILED
-from gesta.cli.invocation import Invocation
+from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
@@ -38,6 +39,33 @@ async def rebuild(call: Invocation, as_json: Json = False) -> None:
     else:
         say(str(folded))
         tell("events folded into new views")
+
+
+async def erase(
+    call: Invocation,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBJECT", help="The text of a personal field, or the payloads' data_subject; - reads it from stdin."
+        ),
+    ],
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """Erase a person: destroy the key of what payloads tell about them. Their requests stay on record and are executed no more."""
+    name = field_value("subject", subject) if subject == "-" else subject
+    async with call.opened() as engine:
+        destroyed = await engine.erase(name, tenant=call.tenant_name, actor=call.actor(by))
+    if as_json:
+        print_json({"keys": destroyed})
+        return
+    say(str(destroyed))
+    if destroyed:
+        tell(
+            "destroyed; what was sealed with it can be read by nobody any more. Copies of the store hold it as long as they are kept"
+        )
+    else:
+        tell("no key of this subject is left, or ever was; write it letter by letter as it was submitted")
 
 
 def list_settings(call: Invocation, as_json: Json = False) -> None:

@@ -68,6 +68,29 @@ class VaultContract(Contract):
         await harness.vault.delete([_ref(destroyed), _ref(fresh_sealed())])
         assert await harness.vault.get([_ref(destroyed), _ref(kept)]) == {_ref(kept): kept}
 
+    async def test_a_destroyed_version_is_never_written_again(self, harness: VaultHarness) -> None:
+        destroyed = fresh_sealed()
+        await harness.vault.put([destroyed])
+        await harness.vault.delete([_ref(destroyed)])
+        assert await harness.vault.put([destroyed, fresh_sealed(name=destroyed.name, box=b"other")]) == [False, False]
+        assert await harness.vault.get([_ref(destroyed)]) == {}
+
+    async def test_the_newest_version_of_each_name_is_told(self, harness: VaultHarness) -> None:
+        first, other = fresh_sealed(), fresh_sealed()
+        second, tenth = (fresh_sealed(name=first.name, version=version, box=b"%d" % version) for version in (2, 10))
+        await harness.vault.put([first, tenth, second, other])
+        names = [_ref(other)[:2], _ref(first)[:2], _ref(fresh_sealed())[:2], ("other", first.name)]
+        assert await harness.vault.newest(names) == {_ref(first)[:2]: tenth, _ref(other)[:2]: other}
+        assert await harness.vault.newest([]) == {}
+
+    async def test_the_newest_version_is_told_without_its_box_when_it_was_destroyed(self, harness: VaultHarness) -> None:
+        first, never_written = fresh_sealed(), fresh_sealed()
+        second = fresh_sealed(name=first.name, version=2)
+        await harness.vault.put([first, second])
+        await harness.vault.delete([_ref(second), _ref(never_written)])
+        gone = fresh_sealed(name=first.name, version=2, box=b"")
+        assert await harness.vault.newest([_ref(first)[:2], _ref(never_written)[:2]]) == {_ref(first)[:2]: gone}
+
 
 class VaultAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"vault", "durable"})
@@ -78,6 +101,14 @@ class VaultAfterRestartContract(Contract):
         await harness.vault.delete([_ref(destroyed)])
         await reopen(harness)
         assert await harness.vault.get([_ref(kept), _ref(destroyed)]) == {_ref(kept): kept}
+
+    async def test_a_destroyed_version_is_remembered(self, harness: VaultHarness) -> None:
+        destroyed = fresh_sealed()
+        await harness.vault.put([destroyed])
+        await harness.vault.delete([_ref(destroyed)])
+        await reopen(harness)
+        assert await harness.vault.put([destroyed]) == [False]
+        assert (await harness.vault.newest([_ref(destroyed)[:2]]))[_ref(destroyed)[:2]].box == b""
 
 
 def _ref(sealed: Sealed) -> tuple[str, str, int]:

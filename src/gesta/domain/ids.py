@@ -6,6 +6,7 @@ import re
 
 #: No braces, colons or blanks: the tenant is part of Redis hash tags and stream names.
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+TENANT_RULE = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
 #: Two or more parts, `kind.name`; no dash, because an event store's category ends at the first dash.
 FLOW = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 KEY_LENGTH_MAX = 512

@@ -8,8 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -34,20 +33,9 @@ class PersonalMark:
     """Marks a field that tells something about a person."""
 
 
-#: `email: Personal[str]`: data about a person, kept out of logs, metrics, jobs and error texts.
+#: `email: Personal[str]`: data about a person. Stored sealed under that person's key, so that it can be erased; kept out of logs,
+#: metrics, jobs and error texts.
 Personal = Annotated[T, PersonalMark()]
-
-
-@cache
-def personal_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
-    """The fields of a type that are marked as personal, or have something inside that is."""
-    return frozenset(name for name, hint in get_type_hints(kind, include_extras=True).items() if _is_personal(hint))
-
-
-def _is_personal(hint: Any) -> bool:
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return bool(personal_fields(hint))
-    return isinstance(hint, PersonalMark) or any(_is_personal(part) for part in get_args(hint))
 
 
 class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

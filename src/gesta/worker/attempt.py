@@ -24,12 +24,17 @@ from gesta.outbound_http import AttemptEnded, Http
 from gesta.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
+from gesta.subjects import Readable
 from gesta.telemetry import Telemetry
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.guard import examine
 from gesta.worker.lease import Lease
 from gesta.worker.soundness import discreet, sound
+
+BAD_PAYLOAD = Rejected(
+    "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
+)
 
 
 class Attempts:
@@ -48,8 +53,8 @@ class Attempts:
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
-    async def run(self, view: View, config: TenantConfig, lease: Lease, running: Running) -> None:
-        """Bring one taken job to a recorded end."""
+    async def run(self, view: View, readable: Readable, config: TenantConfig, lease: Lease, running: Running) -> None:
+        """Bring one taken job to a recorded end. `readable` is the view's payload, its sealed fields opened, or why they cannot be."""
         taken = running.taken
         flow = self._flows[taken.job.flow]
         if not lease.covers(taken.token):
@@ -63,7 +68,7 @@ class Attempts:
             finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), flow.rules)
         match finding:
             case "execute" | "ask":
-                await self._execute(view, flow, config, lease, running, asking=finding == "ask")
+                await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
             case "expire":
                 await self._apply(taken, view, Expire(self._runtime.now_ms()), flow, _settle(taken))
             case "cancel":
@@ -77,13 +82,13 @@ class Attempts:
             await self._recorder.settle(Release(taken.job.id, taken.token, 0), insist=True)
 
     async def _execute(
-        self, view: View, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
+        self, view: View, readable: Readable, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
     ) -> None:
         taken, state = running.taken, view.state
-        payload = self._payload(flow, view)
+        payload, obstacle = self._payload(flow, readable)
         number = state.attempts if asking else state.attempts + 1
         key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
-        if payload is not None and flow.journal and not asking:
+        if obstacle is None and flow.journal and not asking:
             applied = await self._apply(taken, view, Start(key), flow, no_job)
             view = applied.view
             if not applied.events:
@@ -92,10 +97,9 @@ class Attempts:
                 return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
         outcome: Outcome
-        if payload is None:
-            outcome = Rejected(
-                "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
-            )
+        if obstacle is not None:
+            # Nobody can ask without it either, and a question that was not asked ends no doubt.
+            outcome = Unknown(obstacle.reason, obstacle.detail) if asking else obstacle
         elif not lease.covers(taken.token):
             outcome = Retry("lease_lost", "nothing was called")
         else:
@@ -167,11 +171,14 @@ class Attempts:
             if running.cut_reason is not None and running.task is not None:
                 running.task.uncancel()
 
-    def _payload(self, flow: Flow, view: View) -> object | None:
+    def _payload(self, flow: Flow, readable: Readable) -> tuple[object, Rejected | Retry | None]:
+        """The payload, or with what an attempt ends that has none."""
+        if not isinstance(readable, bytes):
+            return None, readable
         try:
-            return self._decoders[flow.name].decode(view.payload)
+            return self._decoders[flow.name].decode(readable), None
         except msgspec.ValidationError:
-            return None
+            return None, BAD_PAYLOAD
 
     def _lost(self) -> Lose:
         return Lose(self._runtime.now_ms(), chance=self._runtime.chance())

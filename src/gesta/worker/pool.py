@@ -15,10 +15,13 @@ import msgspec
 from gesta.addresses import config_stream
 from gesta.config import ConfigCache
 from gesta.current import Loader
+from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.job_queue import Ack, JobQueue, Release, Taken
 from gesta.runtime import Ids, Runtime, Signal, sleep, spawn
+from gesta.sealed_fields import MARK
+from gesta.subjects import Readable, Subjects
 from gesta.telemetry import Telemetry
 from gesta.views import Parked, View, Views
 from gesta.worker.attempt import Attempts
@@ -37,11 +40,11 @@ MISSING_PAUSE_MS = 500
 
 class Pool:
     def __init__(
-        self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, attempts: Attempts, deadlines: Deadlines,
-        runtime: Runtime, ids: Ids, telemetry: Telemetry,
+        self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, attempts: Attempts,
+        deadlines: Deadlines, runtime: Runtime, ids: Ids, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._flows, self._queue, self._views, self._loader, self._config = flows, queue, views, loader, config
-        self._attempts, self._runtime, self._telemetry = attempts, runtime, telemetry
+        self._subjects, self._attempts, self._runtime, self._telemetry = subjects, attempts, runtime, telemetry
         self._deadlines = deadlines
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
@@ -125,14 +128,44 @@ class Pool:
                 self._start(self._begin([one]) if len(taken) > 1 else self._poison(one, error))
             return
         now = self._runtime.now_ms()
+        sealed: list[tuple[Taken, View]] = []
         for one in taken:
             self._telemetry.taken(one, now)
             view = found.get(one.job.request_id)
             if view is None:
                 self._start(self._not_found(one))
+            elif MARK in view.payload:
+                sealed.append((one, view))
             else:
-                running = Running(one)
-                self._start(self._run(running, view), running)
+                self._begin_one(one, view, view.payload)
+        if sealed:
+            await self._begin_sealed(sealed)
+
+    async def _begin_sealed(self, sealed: list[tuple[Taken, View]]) -> None:
+        try:
+            opened = await self._open([view for _, view in sealed], sealed[0][0].token)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, no job may be held for ever without an attempt
+            for one, _ in sealed:
+                self._start(self._poison(one, error))
+            return
+        for (one, view), payload in zip(sealed, opened, strict=True):
+            self._begin_one(one, view, payload)
+
+    def _begin_one(self, taken: Taken, view: View, payload: Readable) -> None:
+        running = Running(taken)
+        self._start(self._run(running, view, payload), running)
+
+    async def _open(self, views: list[View], token: str) -> list[Readable]:
+        """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""
+        while True:
+            try:
+                return await self._subjects.open(views)
+            except StoreError as error:
+                self._telemetry.store_failed("vault", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+                if not self.lease.covers(token):
+                    # Not ours any more; nothing is called and nothing is recorded.
+                    return [Retry("vault_unavailable", "nothing was called")] * len(views)
 
     async def _load(self, taken: list[Taken]) -> dict[str, View]:
         keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
@@ -149,9 +182,9 @@ class Pool:
                     await self._set_aside(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
                 return found
 
-    async def _run(self, running: Running, view: View) -> None:
+    async def _run(self, running: Running, view: View, payload: Readable) -> None:
         try:
-            await self._attempts.run(view, self._config.of(running.taken.job.tenant), self.lease, running)
+            await self._attempts.run(view, payload, self._config.of(running.taken.job.tenant), self.lease, running)
         except Exception as error:  # noqa: BLE001 -- a poison job is parked and reported, and the rest goes on
             if not running.is_abandoned:
                 await self._park(running.taken, error)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
-from gesta.flows.flow import personal_fields
+from gesta.personal import personal_fields
 from gesta.scrub import scrub
 
 #: An id or target is a name, a reason a label.
@@ -45,7 +45,8 @@ def sound(answer: object) -> Outcome:
 
 def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outcome:
     """The outcome without the secrets that the attempt was given and without the payload's personal data: it will be stored and logged."""
-    if not outcome.detail:
+    target = outcome.target if isinstance(outcome, Done) else ""
+    if not outcome.detail and not target:
         return outcome
     hidden = list(secrets)
     if isinstance(payload, msgspec.Struct):
@@ -54,7 +55,9 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
     detail = outcome.detail
     for text in sorted(hidden, key=len, reverse=True):
         if len(text) >= HIDDEN_LENGTH_MIN:
-            detail = detail.replace(text, "[hidden]")
+            detail, target = detail.replace(text, "[hidden]"), target.replace(text, "[hidden]")
+    if isinstance(outcome, Done) and target != outcome.target:
+        return Done(outcome.id, target, detail)
     return outcome if detail == outcome.detail else replace(outcome, detail=detail)
 
 

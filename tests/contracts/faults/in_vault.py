@@ -3,7 +3,9 @@
 from msgspec.structs import replace
 
 from gesta.adapters.memory.vault import MemoryVault
+from gesta.contracts.vault import VaultAfterRestartContract as AfterRestart
 from gesta.contracts.vault import VaultContract as Vault
+from gesta.vault import Sealed
 from tests.contracts.faults.planting import breaks
 
 
@@ -48,3 +50,31 @@ class DestroysEveryVersion(MemoryVault):
     async def delete(self, refs):
         for _, name, _ in refs:
             self._boxes = {ref: box for ref, box in self._boxes.items() if ref[1] != name}
+
+
+@breaks(
+    Vault.test_a_destroyed_version_is_never_written_again,
+    Vault.test_the_newest_version_is_told_without_its_box_when_it_was_destroyed,
+    AfterRestart.test_a_destroyed_version_is_remembered,
+)
+class ForgetsWhatItDestroyed(MemoryVault):
+    async def delete(self, refs):
+        for ref in refs:
+            self._boxes.pop(ref, None)
+            if self._versions.get(ref[:2]) == ref[2]:
+                del self._versions[ref[:2]]
+
+
+@breaks(Vault.test_the_newest_version_of_each_name_is_told)
+class TellsTheVersionWrittenLast(MemoryVault):
+    def _put_one(self, box):
+        written = super()._put_one(box)
+        self._versions[box.tenant, box.name] = box.version
+        return written
+
+
+@breaks(Vault.test_the_newest_version_is_told_without_its_box_when_it_was_destroyed)
+class RemembersWhatNeverWas(MemoryVault):
+    async def delete(self, refs):
+        await self.put([Sealed(tenant, name, version, b"") for tenant, name, version in refs])
+        await super().delete(refs)

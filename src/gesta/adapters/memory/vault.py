@@ -15,17 +15,26 @@ class MemoryVault:
 
     def __init__(self) -> None:
         self._boxes: dict[Ref, Sealed] = {}
+        #: The highest version of each (tenant, name).
+        self._versions: dict[tuple[str, str], int] = {}
 
     async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
         return [self._put_one(box) for box in sealed]
 
     async def get(self, refs: Sequence[Ref]) -> dict[Ref, Sealed]:
-        return {ref: self._boxes[ref] for ref in refs if ref in self._boxes}
+        return {ref: held for ref in refs if (held := self._boxes.get(ref)) is not None and held.box}
+
+    async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
+        return {name: self._boxes[*name, self._versions[name]] for name in names if name in self._versions}
 
     async def delete(self, refs: Sequence[Ref]) -> None:
         for ref in refs:
-            self._boxes.pop(ref, None)
+            if ref in self._boxes:
+                self._boxes[ref] = Sealed(*ref, b"")
 
     def _put_one(self, box: Sealed) -> bool:
         ref = box.tenant, box.name, box.version
-        return self._boxes.setdefault(ref, box) is box
+        if self._boxes.setdefault(ref, box) is not box:
+            return False
+        self._versions[ref[:2]] = max(box.version, self._versions.get(ref[:2], 0))
+        return True

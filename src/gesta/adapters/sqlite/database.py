@@ -104,6 +104,22 @@ class Database:
         """Run a step that only reads, on what is committed now."""
         return await self._send(self._reads, step, durable=False)
 
+    async def empty_log(self, wait_ms: int) -> bool:
+        """Move the write-ahead log into the file and cut it to nothing; False when others who read held it for too long."""
+
+        def empty(db: apsw.Connection) -> bool:
+            db.set_busy_timeout(wait_ms)
+            try:
+                busy, _, _ = db.execute("pragma wal_checkpoint(truncate)").get
+                return not busy
+            except apsw.BusyError:
+                return False
+            finally:
+                db.set_busy_timeout(BUSY_MS)
+
+        # On the reader's thread, because the writer's steps stand in a transaction.
+        return await self.read(empty)
+
     async def close(self) -> None:
         if not self._closed:
             self._closed = True

@@ -1,2 +1,5 @@
--- Destroy a version for good. ?1 tenant, ?2 name, ?3 version
-delete from vault where tenant = ?1 and name = ?2 and version = ?3;
+-- Destroy versions for good. The row stays with an empty box, so that the version never comes back.
+--   rows: tenant, name, version
+with gone (tenant, name, version) as (values {rows})
+update vault set box = x'' from gone
+where vault.tenant = gone.tenant and vault.name = gone.name and vault.version = gone.version;

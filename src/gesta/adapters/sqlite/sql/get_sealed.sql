@@ -1,2 +1,6 @@
--- ?1 tenant, ?2 name, ?3 version → box
-select box from vault where tenant = ?1 and name = ?2 and version = ?3;
+-- Versions of secrets; a destroyed one has an empty box and is left out.
+--   rows: tenant, name, version → tenant, name, version, box
+with wanted (tenant, name, version) as (values {rows})
+select v.tenant, v.name, v.version, v.box
+from wanted cross join vault v on v.tenant = wanted.tenant and v.name = wanted.name and v.version = wanted.version
+where v.box <> x'';

@@ -1,2 +1,3 @@
--- Write a version of a secret; an existing one stays. ?1 tenant, ?2 name, ?3 version, ?4 box
-insert into vault (tenant, name, version, box) values (?1, ?2, ?3, ?4) on conflict do nothing;
+-- Write versions of secrets; an existing one stays, and so does a destroyed one.
+--   rows: tenant, name, version, box → tenant, name, version of those written
+insert into vault (tenant, name, version, box) values {rows} on conflict do nothing returning tenant, name, version;

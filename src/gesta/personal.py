@@ -1,0 +1,194 @@
+"""Which parts of a payload tell something about a person: a plan per payload type, made once, walked over the stored JSON.
+
+A part is sealed where it stands, also inside structs, lists and dicts. Where a type leaves open what a value is, the whole value is
+sealed: rather too much than a name in clear.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import msgspec
+
+from gesta.flows.flow import PersonalMark
+
+#: The JSON of a part and its path → the JSON that takes its place.
+Replace = Callable[[bytes, str], bytes]
+#: A field or property of this name says whom the personal data of a payload is about.
+DATA_SUBJECT = "data_subject"
+
+decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Plan(Protocol):
+    """What is personal in a value of some type."""
+
+    def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
+        """The value's JSON with every personal part replaced; everything else stays byte for byte."""
+        ...
+
+
+#: Nothing, in every form that JSON has for it: it says nothing about anybody.
+_EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
+
+
+class Whole:
+    """The value itself, unless it is empty."""
+
+    def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
+        return raw if raw in _EMPTY else by(raw, path)
+
+
+WHOLE = Whole()
+
+
+class Fields:
+    """Some fields of an object."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Plan] = {}
+
+    def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
+        if not raw.startswith(b"{"):
+            return WHOLE.replace(raw, path, by)
+        return over_object(raw, path, lambda name, part, where: self._part(name, part, where, by))
+
+    def _part(self, name: str, part: bytes, path: str, by: Replace) -> bytes:
+        plan = self.parts.get(name)
+        return part if plan is None else plan.replace(part, path, by)
+
+
+class Values:
+    """Every value of a dict."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
+        if not raw.startswith(b"{"):
+            return WHOLE.replace(raw, path, by)
+        return over_object(raw, path, lambda _, part, where: self._plan.replace(part, where, by))
+
+
+class Items:
+    """Every item of a list."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
+        if not raw.startswith(b"["):
+            return WHOLE.replace(raw, path, by)
+        return over_array(raw, path, lambda part, where: self._plan.replace(part, where, by))
+
+
+def over_object(raw: bytes, path: str, by: Callable[[str, bytes, str], bytes]) -> bytes:
+    """An object's JSON with `by(name, value, path)` in place of each value."""
+    parts = decode_object(raw)
+    return _encode({name: msgspec.Raw(by(name, bytes(part), f"{path}/{_step(name)}")) for name, part in parts.items()})
+
+
+def over_array(raw: bytes, path: str, by: Replace) -> bytes:
+    """An array's JSON with `by(item, path)` in place of each item."""
+    return _encode([msgspec.Raw(by(bytes(part), f"{path}/{number}")) for number, part in enumerate(decode_array(raw))])
+
+
+def _step(name: str) -> str:
+    """A name inside a path, as in a JSON pointer: no two places have the same path."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+@cache
+def plan_of(kind: type[msgspec.Struct]) -> Plan | None:
+    """What is personal in a payload of this type; None when nothing is."""
+    plan = _plan(kind, {})
+    subject = next((field for field in msgspec.structs.fields(kind) if field.name == DATA_SUBJECT), None)
+    if subject is None:
+        return plan
+    if kind.__struct_config__.array_like:
+        return WHOLE
+    # Who it is about is personal, too, whether or not it is marked.
+    whole = Fields() if plan is None else plan
+    assert isinstance(whole, Fields)
+    whole.parts[subject.encode_name] = WHOLE
+    return whole
+
+
+@cache
+def personal_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """The attributes of a type that are personal, or have something inside that is."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(field.name for field in fields if field.name == DATA_SUBJECT or _is_personal(field.type, set()))
+
+
+def _plan(hint: Any, structs: dict[type, Fields]) -> Plan | None:
+    hint = _resolved(hint)
+    if not _is_personal(hint, set()):
+        return None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return WHOLE if _is_marked(hint) else _plan(arguments[0], structs)
+    if origin in (Union, UnionType):
+        some = [one for one in arguments if one is not NoneType]
+        return _plan(some[0], structs) if len(some) == 1 else WHOLE
+    if _is_struct(hint) and not hint.__struct_config__.array_like:
+        return _fields(hint, structs)
+    inner: Plan | None = None
+    if isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 and not _is_personal(arguments[0], set()):
+        inner = _plan(arguments[1], structs)
+        return WHOLE if inner is None else Values(inner)
+    is_list = len(arguments) == 1 or (len(arguments) == 2 and arguments[1] is Ellipsis)
+    if isinstance(origin, type) and hasattr(origin, "__iter__") and not _is_struct(origin) and is_list:
+        inner = _plan(arguments[0], structs)
+    return WHOLE if inner is None else Items(inner)
+
+
+def _fields(kind: type[msgspec.Struct], structs: dict[type, Fields]) -> Fields:
+    """A type may hold itself, so its plan is known before it is complete."""
+    if kind not in structs:
+        fields = structs[kind] = Fields()
+        for field in msgspec.structs.fields(kind):
+            plan = _plan(field.type, structs)
+            if plan is not None:
+                fields.parts[field.encode_name] = plan
+    return structs[kind]
+
+
+def _is_personal(hint: Any, seen: set[object]) -> bool:
+    """Whether there is a mark anywhere inside a type."""
+    hint = _resolved(hint)
+    if get_origin(hint) is not None:
+        return _is_marked(hint) or any(_is_personal(part, seen) for part in (get_origin(hint), *get_args(hint)))
+    if not isinstance(hint, type) or hint in seen:
+        return False
+    seen.add(hint)
+    return any(_is_personal(part, seen) for part in _hints(hint))
+
+
+def _is_marked(hint: Any) -> bool:
+    return any(isinstance(mark, PersonalMark) for mark in getattr(hint, "__metadata__", ()))
+
+
+def _is_struct(hint: object) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def _resolved(hint: Any) -> Any:
+    """The type behind a name that was given to it (`type Email = …`, NewType)."""
+    while (named := getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)) is not None:
+        hint = named
+    return hint
+
+
+def _hints(kind: type) -> Iterator[Any]:
+    """The types of the fields of everything that a payload can be made of."""
+    if issubclass(kind, msgspec.Struct):
+        yield from (field.type for field in msgspec.structs.fields(kind))
+    elif dataclasses.is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields") or hasattr(kind, "__attrs_attrs__"):
+        yield from get_type_hints(kind, include_extras=True).values()

@@ -1,0 +1,86 @@
+"""A sealed field in stored JSON: `{"$sealed": "<base64>"}` of format, subject, key version, nonce and ciphertext.
+
+No payload may have that key in an object of its own, so whatever looks like a sealed field is one. It is found by what stands in the
+JSON and not by the payload's type, which may have changed since.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gesta.personal import Replace, decode_object, over_array, over_object
+from gesta.sealing import NONCE_BYTES
+
+#: In JSON as we write it, these bytes can only be a key of an object: inside a string the quotes would be escaped.
+MARK = b'"$sealed":'
+_HEAD, _TAIL = b'{"$sealed":"', b'"}'
+_FORMAT = b"\x01"
+_SUBJECT_BYTES, _VERSION_BYTES = 16, 4
+_NONCE_AT = 1 + _SUBJECT_BYTES + _VERSION_BYTES
+_TEXT_AT = _NONCE_AT + NONCE_BYTES
+
+
+class SealedField(msgspec.Struct, frozen=True, gc=False):
+    """What anybody may know of it: whose key seals it."""
+
+    subject: bytes
+    key_version: int
+    nonce: bytes
+    ciphertext: bytes
+
+
+def seal(clear: bytes, context: bytes, subject: bytes, key_version: int, key: AESGCM, nonce: bytes) -> bytes:
+    """The JSON that stands for a sealed value. It opens under this key and in this context only."""
+    box = _FORMAT + subject + key_version.to_bytes(_VERSION_BYTES) + nonce + key.encrypt(nonce, clear, context)
+    return _HEAD + base64.b64encode(box) + _TAIL
+
+
+def unseal(field: SealedField, context: bytes, key: AESGCM) -> bytes:
+    """The value's JSON. Raises ValueError when it was changed, or moved from another place."""
+    try:
+        return key.decrypt(field.nonce, field.ciphertext, context)
+    except InvalidTag:
+        raise ValueError("changed, or moved from another request or field") from None
+
+
+def is_sealed(raw: bytes) -> bool:
+    return raw.startswith(_HEAD)
+
+
+def sealed_field(raw: bytes) -> SealedField:
+    """The parts of a sealed field; raises ValueError when it is none that we know."""
+    box = base64.b64decode(raw[len(_HEAD) : -len(_TAIL)], validate=True)
+    if len(box) < _TEXT_AT or box[:1] != _FORMAT or not raw.endswith(_TAIL):
+        raise ValueError("written by a newer gesta, or changed")
+    version = int.from_bytes(box[1 + _SUBJECT_BYTES : _NONCE_AT])
+    return SealedField(box[1 : 1 + _SUBJECT_BYTES], version, box[_NONCE_AT:_TEXT_AT], box[_TEXT_AT:])
+
+
+def replace_sealed(raw: bytes, by: Replace, path: str = "") -> bytes:
+    """The JSON with every sealed field replaced; only the way to them is looked at."""
+    if MARK not in raw:
+        return raw
+    if is_sealed(raw):
+        return by(raw, path)
+    deeper: Callable[[bytes, str], bytes] = lambda part, where: replace_sealed(part, by, where)  # noqa: E731
+    if raw.startswith(b"["):
+        return over_array(raw, path, deeper)
+    return over_object(raw, path, lambda _, part, where: replace_sealed(part, by, where))
+
+
+def forged(body: bytes) -> dict[str, str]:
+    """Field → fault for every field of a payload in clear that looks as if something in it were sealed."""
+    parts = decode_object(body) if body.startswith(b"{") else {"payload": body}
+    fault = "an object in a payload may not have the key '$sealed': sealed fields are told by it"
+    found = {name: fault for name, part in parts.items() if MARK in bytes(part)}
+    return found or {"payload": fault}
+
+
+def context_of(tenant: str, flow: str, request_id: str, path: str) -> bytes:
+    """Where a sealed field belongs; it opens nowhere else."""
+    return f"{tenant}|{flow}|{request_id}|{path}".encode()

@@ -1,0 +1,177 @@
+"""Keys of the people that payloads tell about: one per subject, in the vault. Destroying it erases the person from an immutable log.
+
+A subject is known by a keyed digest only. Keys are asked for with every batch and kept by nobody, so a destroyed one is never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gesta.domain.outcome import Rejected, Retry
+from gesta.identity import Identity
+from gesta.personal import Plan
+from gesta.runtime import Runtime
+from gesta.sealed_fields import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
+from gesta.sealing import KEY_BYTES, NONCE_BYTES, Safe
+from gesta.vault import Sealed, Vault
+from gesta.views import View
+
+#: Tenant, digest.
+Subject = tuple[str, bytes]
+#: A key in the vault: tenant, name, version.
+Ref = tuple[str, str, int]
+#: A payload's JSON in clear, or how an attempt ends that cannot have it.
+Readable = bytes | Rejected | Retry
+
+ERASED = Rejected("subject_erased", "the person it is about was erased; nothing was called")
+KEY_MISSING = Retry("key_missing", "the vault does not have the key of a sealed field; was it restored from an older copy?")
+DAMAGED = Rejected(
+    "bad_payload", "a sealed field of the stored payload cannot be opened: it was changed, or moved from another place"
+)
+
+
+class Clear(msgspec.Struct, frozen=True, gc=False):
+    """A payload that is to be stored, with what is personal in it still in clear."""
+
+    tenant: str
+    flow: str
+    request_id: str
+    plan: Plan
+    body: bytes
+    #: Whom it is about; None: each personal part is its own subject.
+    about: str | None
+
+
+class _Key(msgspec.Struct, frozen=True, gc=False):
+    version: int
+    cipher: AESGCM
+
+
+class Subjects:
+    def __init__(self, vault: Vault, safe: Safe, identity: Identity, runtime: Runtime) -> None:
+        self._vault, self._safe, self._identity, self._runtime = vault, safe, identity, runtime
+
+    async def seal(self, payloads: Sequence[Clear]) -> list[bytes]:
+        """The payloads as they may be stored. The keys are durable when this returns; one that is never used harms nobody."""
+        parts = [(one, raw) for one in payloads for raw in _personal_parts(one)]
+        keys = await self._keys_to_seal({self._subject(one, raw) for one, raw in parts})
+        return [one.plan.replace(one.body, "", partial(self._sealed, keys, one)) for one in payloads]
+
+    def _subject(self, one: Clear, raw: bytes) -> Subject:
+        text = one.about
+        if text is None:
+            text = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+        return one.tenant, self._identity.subject(one.tenant, text)
+
+    def _sealed(self, keys: Mapping[Subject, _Key], one: Clear, raw: bytes, path: str) -> bytes:
+        subject = self._subject(one, raw)
+        key, context = keys[subject], context_of(one.tenant, one.flow, one.request_id, path)
+        return seal(raw, context, subject[1], key.version, key.cipher, self._runtime.random_bytes(NONCE_BYTES))
+
+    async def _keys_to_seal(self, wanted: set[Subject]) -> dict[Subject, _Key]:
+        """The newest key of each, made where there is none. A version that was destroyed is never made again."""
+        keys: dict[Subject, _Key] = {}
+        while wanted:
+            held = await self._vault.newest([(tenant, _name(digest)) for tenant, digest in wanted])
+            fresh: dict[Subject, tuple[Sealed, _Key]] = {}
+            for subject in wanted:
+                tenant, name = subject[0], _name(subject[1])
+                newest = held.get((tenant, name))
+                secret = await self._safe.unseal(newest) if newest is not None and newest.box else None
+                if newest is not None and secret is not None:
+                    keys[subject] = _Key(newest.version, AESGCM(secret))
+                else:
+                    version, secret = 1 if newest is None else newest.version + 1, self._runtime.random_bytes(KEY_BYTES)
+                    fresh[subject] = await self._safe.seal(tenant, name, version, secret), _Key(version, AESGCM(secret))
+            written = await self._vault.put([sealed for sealed, _ in fresh.values()]) if fresh else []
+            keys |= {subject: key for (subject, (_, key)), ours in zip(fresh.items(), written, strict=True) if ours}
+            # Somebody else was first with the others: theirs is the key.
+            wanted = wanted - keys.keys()
+        return keys
+
+    async def open(self, views: Sequence[View]) -> list[Readable]:
+        """Each payload in clear, with one question to the vault for all. Raises StoreError when the vault is out of reach."""
+        keys = await self._keys_to_open({ref for view in views for ref in _refs(view)})
+        return [self._opened(view, keys) for view in views]
+
+    def _opened(self, view: View, keys: Mapping[Ref, AESGCM | Rejected | Retry]) -> Readable:
+        missing: list[Rejected | Retry] = []
+        state = view.state
+
+        def clear(raw: bytes, path: str) -> bytes:
+            field = sealed_field(raw)
+            key = keys[_ref(view, field)]
+            if isinstance(key, AESGCM):
+                return unseal(field, context_of(state.tenant, state.flow, state.id, path), key)
+            missing.append(key)
+            return raw
+
+        try:
+            body = replace_sealed(view.payload, clear)
+        except ValueError:
+            return DAMAGED
+        # Erased is for ever, whatever else is amiss.
+        return min(missing, key=lambda end: end is not ERASED) if missing else body
+
+    async def _keys_to_open(self, refs: set[Ref]) -> dict[Ref, AESGCM | Rejected | Retry]:
+        keys: dict[Ref, AESGCM | Rejected | Retry] = {}
+        for ref, sealed in (await self._vault.get(list(refs))).items() if refs else ():
+            secret = await self._safe.unseal(sealed)
+            keys[ref] = KEY_MISSING if secret is None else AESGCM(secret)
+        missing = refs - keys.keys()
+        # A vault that has never heard of a key has lost it, which is no erasure.
+        newest = await self._vault.newest([ref[:2] for ref in missing]) if missing else {}
+        for ref in missing:
+            known = newest.get(ref[:2])
+            keys[ref] = ERASED if known is not None and known.version >= ref[2] else KEY_MISSING
+        return keys
+
+    async def destroy(self, tenant: str, text: str) -> tuple[str, int] | None:
+        """Destroy every key of a subject: its digest, and how many there were. None when nothing was ever sealed for it."""
+        digest = self._identity.subject(tenant, text)
+        name = _name(digest)
+        newest = (await self._vault.newest([(tenant, name)])).get((tenant, name))
+        if newest is None:
+            return None
+        refs = [(tenant, name, version) for version in range(1, newest.version + 1)]
+        held = await self._vault.get(refs)
+        # Also when none is left: the earlier erasure may have died before the store had let go of the last trace.
+        await self._vault.delete(refs)
+        return digest.hex(), len(held)
+
+
+def _name(digest: bytes) -> str:
+    return f"subject/{digest.hex()}"
+
+
+def _ref(view: View, field: SealedField) -> Ref:
+    return view.state.tenant, _name(field.subject), field.key_version
+
+
+def _refs(view: View) -> list[Ref]:
+    """The keys that a payload is sealed under; what cannot be read is told when it is opened."""
+    found: list[Ref] = []
+
+    def note(raw: bytes, _path: str) -> bytes:
+        found.append(_ref(view, sealed_field(raw)))
+        return raw
+
+    with suppress(ValueError):
+        replace_sealed(view.payload, note)
+    return found
+
+
+def _personal_parts(one: Clear) -> list[bytes]:
+    found: list[bytes] = []
+
+    def note(raw: bytes, _path: str) -> bytes:
+        found.append(raw)
+        return raw
+
+    one.plan.replace(one.body, "", note)
+    return found

@@ -1,0 +1,43 @@
+"""erase: a person is gone, by a command."""
+
+import pytest
+
+from tests.cli.running import events_in
+from tests.cli.shop import APP
+
+
+def test_erase_tells_how_many_keys_it_destroyed_and_a_repetition_that_none_is_left(cli, shop):
+    shop("retry")
+    first = cli("erase", "ada@example.com", "--by", "dpo")
+    assert (first.code, first.out) == (0, "1\n")
+    assert "can be read by nobody any more" in " ".join(first.err.split())
+    again = cli("erase", "ada@example.com")
+    assert (again.code, again.out) == (0, "0\n")
+    assert "letter by letter" in again.err
+
+
+def test_erase_speaks_json_and_reads_a_name_from_stdin_so_that_no_history_has_it(cli, shop):
+    shop("done")
+    assert cli("erase", "-", "--json", stdin="ada@example.com\n").json == {"keys": 1}
+
+
+def test_erase_of_another_tenant_or_of_nobody_writes_nothing(cli, shop):
+    shop("done")
+    before = events_in()
+    assert cli("erase", "ada@example.com", "--tenant", "acme").out == "0\n"
+    assert cli("erase", "grace@example.com").out == "0\n"
+    assert events_in() == before
+
+
+@pytest.mark.parametrize("arguments", [("erase",), ("erase", ""), ("erase", "ada", "--tenant", "_")])
+def test_a_bad_name_is_bad_input(cli, shop, arguments):
+    shop("done")
+    assert cli(*arguments).code == 2
+
+
+def test_show_tells_that_something_is_sealed_in_words_and_in_json(cli, shop):
+    request_id = shop("retry")
+    assert "ada@example.com" not in cli("show", request_id, "--app", APP).out
+    shown = cli("show", request_id, "--app", APP, "--json")
+    assert shown.json["payload"] == {"comes_to": "retry", "count": 1, "email": "[sealed]"}
+    assert "$sealed" not in shown.out
