@@ -153,7 +153,7 @@ class Engine:
         return Request(self.road, Accepted(view.state.flow, tenant, request_id, "duplicate"))
 
     async def get(self, request_id: str, *, flow: str | None = None, tenant: str = "default") -> View:
-        """A request as it is now, view lag or not; raises NotFound."""
+        """A request as it is now, view lag or not; raises NotFound. What is personal in its payload is sealed: see Request.payload."""
         return await self._view(request_id, flow, tenant)
 
     async def find(

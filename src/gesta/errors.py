@@ -28,7 +28,6 @@ from collections.abc import Mapping
 
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.operation import State
-from gesta.scrub import scrubbed_name
 
 
 class GestaError(Exception):
@@ -75,6 +74,9 @@ class Conflict(GestaError):
     """The key belongs to an earlier request with other content."""
 
     def __init__(self, key: str, request_id: str) -> None:
+        # Here, because the patterns take longer to compile than `gesta --help` takes to print.
+        from gesta.scrub import scrubbed_name
+
         super().__init__(
             f"key {scrubbed_name(key)!r} was used before for request {request_id} with other content; use a new key, or send the same content"
         )

@@ -7,7 +7,6 @@ JSON and not by the payload's type, which may have changed since.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -67,9 +66,8 @@ def replace_sealed(raw: bytes, by: Replace, path: str = "") -> bytes:
         return raw
     if is_sealed(raw):
         return by(raw, path)
-    deeper: Callable[[bytes, str], bytes] = lambda part, where: replace_sealed(part, by, where)  # noqa: E731
     if raw.startswith(b"["):
-        return over_array(raw, path, deeper)
+        return over_array(raw, path, lambda part, where: replace_sealed(part, by, where))
     return over_object(raw, path, lambda _, part, where: replace_sealed(part, by, where))
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from gesta.cli.records import payload_record
 from tests.cli.running import events_in
-from tests.cli.shop import APP
+from tests.cli.shop import APP, note
 
 
 def test_erase_tells_how_many_keys_it_destroyed_and_a_repetition_that_none_is_left(cli, shop):
@@ -41,3 +42,8 @@ def test_show_tells_that_something_is_sealed_in_words_and_in_json(cli, shop):
     shown = cli("show", request_id, "--app", APP, "--json")
     assert shown.json["payload"] == {"comes_to": "retry", "count": 1, "email": "[sealed]"}
     assert "$sealed" not in shown.out
+
+
+def test_what_was_stored_before_its_field_was_marked_is_masked_and_not_called_sealed():
+    shown = payload_record(b'{"comes_to":"done","email":"ada@example.com"}', note)
+    assert shown == {"comes_to": "done", "email": "(personal)"}

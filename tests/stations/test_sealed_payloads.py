@@ -23,7 +23,7 @@ from gesta import (
     Retry,
 )
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.errors import StoreError
+from gesta.errors import GestaError, StoreError, UnknownFlow
 from gesta.sealed_fields import MARK
 from gesta.vault import Sealed
 from tests.stations.people import ANA, URL, Bill, Letter, engine_of, flow_of, stored, vaults
@@ -300,3 +300,19 @@ async def test_a_callers_names_are_stored_without_addresses_and_numbers(gesta):
         # Who decided stays: that is what the record is for.
         assert b"ana@x" not in kept
         assert b"ops@x.example" in kept
+
+
+async def test_a_payload_that_no_longer_fits_its_type_is_told(gesta):
+    class Longer(Payload, frozen=True):
+        to: Personal[str]
+        street: str
+
+    async with engine_of(Provider()) as engine:
+        request = await engine.submit(ANA)
+        await request.outcome()
+    async with Engine(URL, flows=[flow_of(Provider(), Longer)]) as engine:
+        with pytest.raises(GestaError, match="no longer fits the type of flow"):
+            await (await engine.request(request.id)).payload()
+    async with Engine(URL, flows=[flow_of(Provider(), Longer, "test.other")]) as engine:
+        with pytest.raises(UnknownFlow):
+            await (await engine.request(request.id, flow="test.letter")).payload()
