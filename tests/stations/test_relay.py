@@ -144,10 +144,8 @@ async def test_a_death_between_drop_and_append_loses_no_request(gesta):
 
 
 async def test_an_outcome_is_on_record_though_the_queue_went_down_during_the_call(gesta):
-    inner = None
-
     async def call(_payload, _attempt):
-        inner.settle = _down
+        databases(gesta)[1].queue.settle = _down
         return Done("p")
 
     provider = Provider(call)
