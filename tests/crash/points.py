@@ -1,7 +1,7 @@
 """Where a process is killed or frozen, and what must hold for the requests that this met. The list is the matrix of the hazards.
 
 A point lies before or after a call of a port (`commits.record`), or of the provider's executor (`executor.call`). The program stops there
-when the call concerns a request, and writes down which ones: the victims. Nothing in the product knows of points.
+when the call concerns a request (at the provider: when one of each kind has arrived) and writes down which ones: the victims. Nothing in the product knows of points.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Point:
     #: Port and verb.
     at: str
     when: Literal["before", "after"]
-    victims: Victims
+    #: Which requests a call concerns; None at a call of the provider, which concerns its own.
+    victims: Victims | None
     ends: Mapping[str, End]
     #: None: in turn, by the seed.
     layout: Layout | None = None
@@ -67,8 +68,11 @@ def of_taken(_: Sequence[Any], answer: Any) -> list[str]:
     return [one.job.request_id for one in answer[0]]
 
 
-def of_call(args: Sequence[Any], _: Any) -> list[str]:
-    return [args[0].request_id]
+def of_loaded(args: Sequence[Any], _: Any) -> list[str]:
+    """Requests that a worker has just loaded: it reads their tenant's config in the same call."""
+    streams = [stream for stream, _ in args[0]]
+    config = [stream for stream in streams if stream.startswith("config-")]
+    return [stream[-36:] for stream in streams if stream not in config] if config else []
 
 
 def of_records(args: Sequence[Any], _: Any) -> list[str]:
@@ -96,14 +100,15 @@ POINTS = [
     Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
     Point("put, still pending", "K-3", "queue.put", "after", of_jobs, UNHARMED, "apart", takes_none=True),
     Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED),
-    Point("taken, not called", "K-5", "executor.call", "before", of_call, NOT_CALLED),
-    Point("journalled, not called", "K-6", "executor.call", "before", of_call, NOT_CALLED, journal=True),
-    Point("called, not recorded", "K-7", "executor.call", "after", of_call, CALLED),
+    Point("taken, not called", "K-5", "executor.call", "before", None, NOT_CALLED),
+    Point("journalled, not called", "K-6", "executor.call", "before", None, NOT_CALLED, journal=True),
+    Point("called, not recorded", "K-7", "executor.call", "after", None, CALLED),
     Point("journalled, answered, not recorded", "K-8", "commits.record", "before", of_records, CALLED, journal=True),
     Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "apart"),
     Point("recorded, not answered", "K-9", "commits.record", "after", of_records, UNHARMED),
     Point("frozen with a job, not called", "K-12", "queue.take", "after", of_taken, NOT_CALLED, frozen=True),
-    Point("frozen with an answer", "K-12", "executor.call", "after", of_call, CALLED_AND_TOLD, frozen=True),
+    Point("frozen with a request, not called", "K-12", "events.read", "after", of_loaded, NOT_CALLED, frozen=True),
+    Point("frozen with an answer", "K-12", "executor.call", "after", None, CALLED_AND_TOLD, frozen=True),
     Point("failed, not released", "K-17", "queue.settle", "before", of_releases, THROTTLED, "apart", throttled=True),
 ]
 

@@ -25,7 +25,7 @@ import gesta.role
 import gesta.sweep
 import gesta.worker.lease
 import gesta.worker.pool
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Retry, RetryPolicy
+from gesta import Attempt, Done, Engine, Flow, Options, Outcome, Payload, Request, Retry, RetryPolicy
 from gesta.adapters import Stores, open_stores
 from gesta.adapters.sqlite.database import Database
 from gesta.apart import with_queue_apart
@@ -41,6 +41,7 @@ from tests.crash.points import POINTS, Layout, Point
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 ASKING = RetryPolicy(attempts=100, base_seconds=0.05, cap_seconds=0.1)
 LEASE_SECONDS = 0.8
+TTL = timedelta(minutes=10)
 POLICIES: dict[str, UnknownPolicy] = {"order": "same_key", "letter": "ask", "parcel": "park"}
 
 
@@ -53,6 +54,8 @@ class Plan:
     layout: Layout
     seed: int = 0
     numbers: tuple[int, ...] = ()
+    #: So many of them are submitted at once.
+    burst: int = 0
     point: str | None = None
     nth: int = 1
     journal: bool = False
@@ -97,24 +100,53 @@ class Watch:
 
     def __init__(self, point: Point | None, nth: int, folder: str) -> None:
         self._point, self._left, self._folder = point, nth, Path(folder)
-        self.was_frozen = False
+        self._gathered: list[str] = []
+        self._kinds: set[str] = set()
+        self._resumed = asyncio.Event()
+
+    @property
+    def was_frozen(self) -> bool:
+        return self._resumed.is_set()
 
     def __call__(self, when: str, at: str, args: Sequence[Any], answer: Any) -> None:
-        point = self._point
-        if point is None or point.when != when or point.at != at or not (victims := point.victims(args, answer)):
+        if self._is_at(when, at) and (victims := self._victims(args, answer)):
+            self._left -= 1
+            if self._left == 0:
+                self._stop(victims)
+
+    async def gather(self, when: str, attempt: Attempt) -> None:
+        """At a call of the provider: those that arrive wait for each other, until there is one of each kind."""
+        if not self._is_at(when, "executor.call") or self.was_frozen:
             return
         self._left -= 1
-        if self._left == 0:
-            # Whole or not there: the parent looks for this name.
-            draft = self._folder / "victims.draft"
-            draft.write_bytes(msgspec.json.encode(list(victims)))
-            draft.rename(self._folder / "victims")
-            if not point.frozen:
-                os.kill(os.getpid(), signal.SIGKILL)
-            with COMMITTING:
-                # Frozen in the middle of a commit it would hold the file, and nobody could do anything: SQLite has no lease on its lock.
-                os.kill(os.getpid(), signal.SIGSTOP)
-            self.was_frozen = True
+        if self._left > 0:
+            return
+        self._gathered.append(attempt.request_id)
+        self._kinds.add(attempt.flow)
+        if len(self._kinds) == len(POLICIES):
+            self._stop(self._gathered)
+        await self._resumed.wait()
+
+    def _is_at(self, when: str, at: str) -> bool:
+        return self._point is not None and (self._point.when, self._point.at) == (when, at)
+
+    def _victims(self, args: Sequence[Any], answer: Any) -> Sequence[str]:
+        assert self._point is not None
+        assert self._point.victims is not None
+        return self._point.victims(args, answer)
+
+    def _stop(self, victims: Sequence[str]) -> None:
+        assert self._point is not None
+        # Whole or not there: the parent looks for this name.
+        draft = self._folder / "victims.draft"
+        draft.write_bytes(msgspec.json.encode(victims))
+        draft.rename(self._folder / "victims")
+        if not self._point.frozen:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with COMMITTING:
+            # Frozen in the middle of a commit it would hold the file, and nobody could do anything: SQLite has no lease on its lock.
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._resumed.set()
 
 
 class Watched:
@@ -153,12 +185,12 @@ class OtherClock(SystemRuntime):
 
 def flows(receiver: str, watch: Watch, *, journal: bool) -> list[Flow]:
     async def call(payload: Any, attempt: Attempt) -> Outcome:
-        watch("before", "executor.call", [attempt], None)
+        await watch.gather("before", attempt)
         headers = {"Idempotency-Key": attempt.key} if isinstance(payload, Order) else {}
         answer = await attempt.http.post(
             f"{receiver}/http/call", json={"n": payload.n, "reference": attempt.key}, headers=headers
         )
-        watch("after", "executor.call", [attempt], answer)
+        await watch.gather("after", attempt)
         return Done(id=answer["id"])
 
     async def ask(payload: Any, attempt: Attempt) -> Outcome:
@@ -211,11 +243,15 @@ def commit(database: Database, calls: list[Any], original: Any = Database._commi
 
 
 async def submit(engine: Engine, plan: Plan) -> None:
-    """One after the other with small pauses, so that batches of all sizes form; each is noted once it is acknowledged."""
-    dice = random.Random(plan.seed)
+    """Some at once, then one after the other with small pauses, so that batches of all sizes form; each is noted once it is acknowledged."""
+    dice, burst = random.Random(plan.seed), plan.numbers[: plan.burst]
     with (Path(plan.folder) / f"acknowledged-{os.getpid()}").open("w", encoding="ascii") as notes:
-        for number in plan.numbers:
-            request = await engine.submit(payload_of(number), key=str(number), ttl=timedelta(minutes=10))
+        together = await engine.submit_many([(payload_of(number), Options(str(number), ttl=TTL)) for number in burst])
+        for number, accepted in zip(burst, together, strict=True):
+            assert isinstance(accepted, Request)
+            notes.write(f"{number} {accepted.id}\n")
+        for number in plan.numbers[plan.burst :]:
+            request = await engine.submit(payload_of(number), key=str(number), ttl=TTL)
             notes.write(f"{number} {request.id}\n")
             notes.flush()
             await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))

@@ -23,10 +23,10 @@ def test_every_line_of_the_matrix_has_a_point_or_a_test_of_its_own():
     assert len({point.name for point in POINTS}) == len(POINTS)
 
 
-async def end_of(on, point, nth):
+async def end_of(on, point, dice):
     """Play it: to the point, then a new process works everything off, then the frozen one goes on. Victims and all states."""
     numbers = SOME if point.frozen else MANY
-    with on.process(point=point.name, nth=nth, numbers=numbers) as child:
+    with on.process(point=point.name, nth=dice.randint(1, 3), numbers=numbers, burst=dice.choice((0, 6, 12))) as child:
         victims = await on.victims(child)
         if not point.frozen:
             await asyncio.to_thread(child.join, 10)
@@ -52,7 +52,7 @@ async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed
     async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal) as on:
         if point.throttled:
             on.throttle()
-        victims, states = await end_of(on, point, nth=dice.randint(1, 3))
+        victims, states = await end_of(on, point, dice)
         effects = on.effects()
     for victim in victims:
         state = states[victim]
