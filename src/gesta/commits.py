@@ -1,4 +1,4 @@
-"""Port: what has to be one transaction where ports share a database.
+"""Port: what has to be one transaction where ports share a database. Where the queue is apart, see apart.py.
 
 The projector projects; worker, sweep and people's decisions record.
 """
@@ -24,6 +24,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     append: Append | None
     settlement: Settlement | None
+    #: What a Drop takes away, to be put back where drop and append are not one transaction and the events are refused.
+    dropped: Job | None = None
 
 
 class Recording(msgspec.Struct, frozen=True, gc=False):

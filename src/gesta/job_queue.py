@@ -71,7 +71,7 @@ class JobQueue(Protocol):
     """Put, take, extend, settle (ack, release, drop), find; each call carries many."""
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
-        """True: created. False: a job of that id is live already; nothing changed."""
+        """True: created. False: a job of that id is live already; nothing changed. On disk when it returns: a relay forgets them then."""
         ...
 
     async def take(

@@ -24,6 +24,7 @@ from gesta.errors import Busy, StoreError
 from gesta.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.group_commit import GroupCommit
 from gesta.job_queue import Drop, Settled, Settlement
+from gesta.projector.dispatch import job_for
 from gesta.runtime import Runtime, sleep
 from gesta.views import View
 
@@ -71,7 +72,8 @@ class Recorder:
             if append is None and isinstance(settlement, Drop):
                 # Nothing is recorded, so nothing may be taken away.
                 settlement = None
-            recording = await self._record(Entry(append, settlement), insist=insist)
+            dropped = job_for(view.state) if isinstance(settlement, Drop) and view.state.wants is not None else None
+            recording = await self._record(Entry(append, settlement, dropped), insist=insist)
             if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
                 return Applied(
                     View(after if recording.settled != "active" else view.state, view.payload), events, recording.settled

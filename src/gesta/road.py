@@ -15,7 +15,9 @@ from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.outbound_http import Http
 from gesta.projector.follow import CHECKPOINT, Projector
+from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
+from gesta.role import Role
 from gesta.runtime import Ids, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
@@ -73,6 +75,9 @@ class Road:
             "deadlines": deadlines.run,
             "sweep": self.sweep.run,
         }
+        if stores.pending is not None:
+            role = Role(CHECKPOINT, owner, stores.views, runtime)
+            self._stations["relay"] = Relay(stores.views, stores.queue, role, stores.pending, runtime, telemetry).run
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @classmethod

@@ -23,6 +23,8 @@ class Settings:
 
     #: The store: sqlite:///file.db
     url: str = "sqlite:///gesta.db"
+    #: The queue, where it is to be in another database than the rest: sqlite:///queue.db
+    queue_url: str | None = None
     #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when there is none.
     master_key: str | None = field(default=None, repr=False)
     #: The tenant that commands act for.

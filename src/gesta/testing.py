@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from gesta.adapters import Stores
     from gesta.adapters.memory.database import MemoryDatabase
     from gesta.road import Road
     from gesta.settings import Settings
@@ -41,18 +42,24 @@ class Harness:
     async def wire(self, settings: Settings) -> Outside:
         """Stands in for gesta.wiring.wire_really: the same URL leads to the same memory database."""
         from gesta.adapters.memory.database import MemoryDatabase
+        from gesta.apart import with_queue_apart
         from gesta.sandbox.transport import SandboxTransport
         from gesta.sealing import MasterKey
         from gesta.wiring import Outside
 
-        database = self._databases.get(settings.url)
-        if database is None:
-            database = self._databases[settings.url] = MemoryDatabase(self.runtime)
+        def stores_of(url: str) -> Stores:
+            if url not in self._databases:
+                self._databases[url] = MemoryDatabase(self.runtime)
+            return self._databases[url].stores()
+
+        stores = stores_of(settings.url)
+        if settings.queue_url not in (None, settings.url):
+            stores = with_queue_apart(stores, stores_of(settings.queue_url), self.runtime)
         transport = SandboxTransport(self.runtime, self.sandbox)
         master = MasterKey(base64.b64encode(bytes(32)).decode(), "the test")
         return Outside(
             self.runtime,
-            database.stores(),
+            stores,
             transport,
             master,
             _reference,

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.operation import State
+from gesta.job_queue import Job
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +56,27 @@ class Views(Protocol):
         """Write views and checkpoint together; False when another projector moved the checkpoint: nothing was written."""
         ...
 
+    async def save_with_jobs(
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
+        """As `save`, and these jobs are pending from the same commit on: to be put into a queue of another database.
+
+        One that is pending already stays as it is.
+        """
+        ...
+
+    async def pending(self, limit: int) -> list[Job]:
+        """Jobs that wait to be put, the tenants in turn: whoever has many pending waits behind itself. They stay pending."""
+        ...
+
+    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of these jobs are pending."""
+        ...
+
+    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+        """These are in the queue, or nobody wants them there any more: pending no longer. Which of them were."""
+        ...
+
     async def checkpoint(self, name: str) -> int: ...
 
     async def find(self, chosen: Filter) -> list[View]: ...
@@ -84,6 +106,6 @@ class Views(Protocol):
     async def clear(self) -> None:
         """Forget every view and checkpoint, before a rebuild.
 
-        How far jobs had been put stays, as the checkpoint `dispatched`, and so do parked jobs; parked events will be met again.
+        How far jobs had been put stays, as the checkpoint `dispatched`, and so do parked jobs and pending ones; parked events will be met again.
         """
         ...

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gesta.adapters import Stores, open_stores
+from gesta.apart import with_queue_apart
 from gesta.errors import BadSettings, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
@@ -47,7 +48,7 @@ Wire = Callable[[Settings], Awaitable[Outside]]
 async def wire_really(settings: Settings) -> Outside:
     """The real world: the store of the URL, the system's clock, the network behind the private-address guard."""
     runtime = SystemRuntime()
-    stores = await open_stores(settings.url, runtime)
+    stores = await open_ports(settings, runtime)
     try:
         master, notes = await master_key(settings, stores, runtime)
         transport = AioHttpTransport(_guard(settings))
@@ -55,6 +56,20 @@ async def wire_really(settings: Settings) -> Outside:
         await stores.close()
         raise
     return Outside(runtime, stores, transport, master, notes=notes)
+
+
+async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
+    """The store of the URL; the queue from another one where the settings name it."""
+    stores = await open_stores(settings.url, runtime)
+    if settings.queue_url in (None, settings.url):
+        return stores
+    try:
+        return with_queue_apart(stores, await open_stores(settings.queue_url, runtime), runtime)
+    except BaseException as error:
+        await stores.close()
+        if isinstance(error, BadSettings):
+            raise BadSettings(f"queue_url: {error}") from error
+        raise
 
 
 def _guard(settings: Settings) -> PrivateAddressGuard:

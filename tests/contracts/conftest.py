@@ -4,10 +4,12 @@ import pytest
 pytest.register_assert_rewrite("gesta.contracts", "tests.contracts.random_walk")
 
 from tests.contracts.adapters import harness_types  # noqa: E402
+from tests.contracts.apart import apart_harness_types  # noqa: E402
 
 
 def pytest_generate_tests(metafunc):
     """Each promise is tested on every store that has what the promise needs."""
     if "harness_type" in metafunc.fixturenames:
-        able = {name: kind for name, kind in harness_types().items() if metafunc.cls.needs <= kind.capabilities}
+        known = harness_types() | apart_harness_types()
+        able = {name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities}
         metafunc.parametrize("harness_type", able.values(), ids=able.keys())

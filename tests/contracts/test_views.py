@@ -1,4 +1,5 @@
 from gesta.contracts.checkpoints import CheckpointContract, RoleContract
+from gesta.contracts.pending import PendingAfterRestartContract, PendingContract
 from gesta.contracts.view_sweeps import DueViewsContract, StaleViewsContract
 from gesta.contracts.views import ViewsAfterRestartContract, ViewsContract
 
@@ -10,6 +11,12 @@ class TestCheckpoint(CheckpointContract): ...
 
 
 class TestRole(RoleContract): ...
+
+
+class TestPending(PendingContract): ...
+
+
+class TestPendingAfterRestart(PendingAfterRestartContract): ...
 
 
 class TestDueViews(DueViewsContract): ...

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gesta.adapters import Stores
+from gesta.apart import with_queue_apart
 from gesta.runtime import ManualRuntime
 from gesta.settings import Settings
 from gesta.testing import Harness
@@ -41,16 +43,22 @@ def ports(gesta: Harness) -> Iterator[Ports]:
     Wiring.wire = staticmethod(before)
 
 
-@pytest.fixture
-def calls(gesta: Harness) -> Iterator[Calls]:
+@pytest.fixture(params=["together", "apart"])
+def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
+    """With all ports in one database, and with the queue in another: then each step of a commit is a call of its own."""
     before, calls = Wiring.wire, Calls()
+
+    def slow(stores: Stores, *names: str) -> Stores:
+        ports: dict[str, Any] = {name: Slow(getattr(stores, name), calls) for name in names}
+        return replace(stores, **ports)
 
     async def wire(settings: Settings) -> Outside:
         outside = await gesta.wire(settings)
-        ports: dict[str, Any] = {
-            name: Slow(getattr(outside.stores, name), calls) for name in ("events", "views", "queue", "vault", "commits")
-        }
-        return replace(outside, stores=replace(outside.stores, **ports))
+        if request.param == "together":
+            return replace(outside, stores=slow(outside.stores, "events", "views", "queue", "vault", "commits"))
+        queue = (await gesta.wire(replace(settings, url=f"{settings.url} queue"))).stores
+        main = slow(outside.stores, "events", "views", "vault")
+        return replace(outside, stores=with_queue_apart(main, slow(queue, "queue"), gesta.runtime))
 
     Wiring.wire = staticmethod(wire)
     yield calls

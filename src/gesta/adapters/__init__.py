@@ -11,7 +11,7 @@ from gesta.commits import Commits
 from gesta.errors import BadSettings
 from gesta.event_store import EventStore
 from gesta.job_queue import JobQueue
-from gesta.runtime import Runtime
+from gesta.runtime import Runtime, Signal
 from gesta.vault import Vault
 from gesta.views import Views
 
@@ -22,7 +22,7 @@ class Closing(Protocol):
 
 @dataclass(frozen=True)
 class Stores:
-    """The ports of one engine, wired to one database."""
+    """The ports of one engine, wired to one database or, the queue, to another."""
 
     events: EventStore
     views: Views
@@ -33,6 +33,8 @@ class Stores:
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""
+    #: Set when jobs were written down that a relay has to put into the queue; None where the ports share one database.
+    pending: Signal | None = None
 
 
 class Adapter(Protocol):

@@ -158,7 +158,7 @@ class RecordContract(Contract):
     async def test_refused_events_undo_the_drop(self, harness: CommitsHarness) -> None:
         job = fresh_job(fresh_name())
         await harness.queue.put([job])
-        (recording,) = await harness.commits.record([Entry(fresh_append(expected=7), Drop(job.id))])
+        (recording,) = await harness.commits.record([Entry(fresh_append(expected=7), Drop(job.id), job)])
         assert recording.verdict == Stale(0)
         assert recording.settled != "done"
         assert [one.job.id for one in await take(harness, job.flow)] == [job.id]

@@ -20,7 +20,8 @@ LOOPBACK = "127.0.0.0/8"
 
 def demo_settings(url: str) -> Settings:
     """The settings of both processes of the demo."""
-    return load({"url": url, "allow_private": [LOOPBACK]})
+    # All in one store, whatever the environment says: its worker must not take the jobs of others.
+    return load({"url": url, "queue_url": url, "allow_private": [LOOPBACK]})
 
 
 async def work(url: str) -> None:

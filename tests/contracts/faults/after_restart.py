@@ -6,6 +6,7 @@ from gesta.contracts.commits import CommitsAfterRestartContract as Commits
 from gesta.contracts.event_claims import EventClaimsAfterRestartContract as Claims
 from gesta.contracts.event_store import EventStoreAfterRestartContract as Events
 from gesta.contracts.job_queue import JobQueueAfterRestartContract as Queue
+from gesta.contracts.pending import PendingAfterRestartContract as Pending
 from gesta.contracts.vault import VaultAfterRestartContract as Vault
 from gesta.contracts.views import ViewsAfterRestartContract as Views
 from gesta.job_queue import Job
@@ -23,6 +24,7 @@ from tests.contracts.faults.planting import breaks
     Vault.test_secrets_are_there_again_and_destroyed_ones_are_not,
     Commits.test_what_was_recorded_is_there_again,
     Commits.test_what_was_projected_is_there_again,
+    Pending.test_pending_jobs_are_there_again,
 )
 class ForgetsEverything(Harness):
     async def open(self):

@@ -7,8 +7,10 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from gesta.adapters.memory.pending import PendingJobs
 from gesta.adapters.memory.sorted_index import SortedIndex
 from gesta.domain.operation import State
+from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import Filter, Move, Parked, View
 
@@ -22,6 +24,8 @@ class MemoryViews:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._parked: dict[tuple[str, int, str], Parked] = {}
+        #: No views: clearing does not touch what is still to be put.
+        self._pending = PendingJobs()
         #: Role → owner and end of its lease.
         self._roles: dict[str, tuple[str, int]] = {}
         self._forget()
@@ -42,6 +46,23 @@ class MemoryViews:
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
         return self.save_all(views, parked, move)
+
+    async def save_with_jobs(
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
+        if not self.save_all(views, parked, move):
+            return False
+        self._pending.add(jobs)
+        return True
+
+    async def pending(self, limit: int) -> list[Job]:
+        return self._pending.first(limit)
+
+    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+        return self._pending.which(job_ids)
+
+    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+        return self._pending.remove(job_ids)
 
     async def checkpoint(self, name: str) -> int:
         return self._checkpoints.get(name, 0)

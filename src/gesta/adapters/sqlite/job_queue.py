@@ -29,7 +29,7 @@ class SqliteJobQueue:
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         now = self._runtime.now_ms()
-        created = await self._database.write(lambda db: [put_step(db, [job], now) == 1 for job in jobs], durable=False)
+        created = await self._database.write(lambda db: [put_step(db, [job], now) == 1 for job in jobs], durable=True)
         self.wake()
         return created
 

@@ -10,8 +10,10 @@ import apsw
 import msgspec
 
 from gesta.adapters.sqlite.database import Database
+from gesta.adapters.sqlite.pending import add_pending, first_pending, remove_pending, which_pending
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.operation import State
+from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import Filter, Move, Parked, View
 
@@ -70,6 +72,28 @@ class SqliteViews:
             # Half at once: finding the oldest of a dict whose first entries are gone takes ever longer.
             for request_id in list(islice(recent, RECENT_LENGTH // 2)):
                 del recent[request_id]
+
+    async def save_with_jobs(
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
+        def save(db: apsw.Connection) -> Saved:
+            saved = save_step(db, views, parked, move)
+            if saved.moved and jobs:
+                add_pending(db, jobs)
+            return saved
+
+        saved = await self._database.write(save, durable=False)
+        self.committed(views, saved)
+        return saved.moved
+
+    async def pending(self, limit: int) -> list[Job]:
+        return await self._database.read(lambda db: first_pending(db, limit))
+
+    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._database.read(lambda db: which_pending(db, job_ids))
+
+    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._database.write(lambda db: remove_pending(db, job_ids), durable=False)
 
     async def checkpoint(self, name: str) -> int:
         self._recent.clear()

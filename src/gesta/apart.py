@@ -1,0 +1,133 @@
+"""The queue in another database than events and views: what is one transaction elsewhere becomes steps in an order that a crash may cut.
+
+Speaks to the ports only. Dispatch: the projector writes jobs down as pending beside the views, relay.py puts them. Record: append first, then
+settle; a job that was not settled is met again by the worker's guard. Drop: the job goes first, the events follow; a crash in between leaves
+a request without a job, which the sweep restores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gesta.adapters import Stores
+from gesta.commits import Entry, Recording
+from gesta.errors import StoreError
+from gesta.event_store import Append, Appended, EventStore, Verdict
+from gesta.job_queue import Drop, Job, JobQueue, Settled, Settlement, Taken
+from gesta.runtime import Runtime, Signal
+from gesta.views import Move, Parked, View, Views
+
+
+def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
+    """The ports of `stores`, with the queue of another store."""
+    news = Signal(runtime)
+    jobs = QueueApart(queue.queue, stores.views)
+
+    async def close() -> None:
+        try:
+            await queue.close()
+        finally:
+            await stores.close()
+
+    commits = CommitsApart(stores.events, stores.views, jobs, news)
+    return replace(stores, queue=jobs, commits=commits, close=close, pending=news)
+
+
+class QueueApart:
+    """A queue whose pending jobs count as live. Implements gesta.job_queue; the docstrings there are the promise."""
+
+    def __init__(self, queue: JobQueue, views: Views) -> None:
+        self._queue, self._views = queue, views
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        return await self._queue.put(jobs)
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        return await self._queue.take(token, flows, lease_seconds, durable=durable)
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        return await self._queue.extend(token, lease_seconds)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        # The queue first: if it is down, nothing has been taken away.
+        settled = await self._queue.settle(settlements)
+        gone = [
+            one.job_id for one, answer in zip(settlements, settled, strict=True) if isinstance(one, Drop) and answer != "active"
+        ]
+        withdrawn = await self._views.relayed(gone) if gone else set()
+        return [
+            "done" if isinstance(one, Drop) and one.job_id in withdrawn else answer
+            for one, answer in zip(settlements, settled, strict=True)
+        ]
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        # Pending first: a job on its way is put before it is no longer pending, so one of the two looks sees it.
+        pending = await self._views.are_pending(job_ids)
+        return pending | await self._queue.find(job_ids)
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._queue.ready(timeout_seconds)
+
+
+class CommitsApart:
+    """Implements gesta.commits over ports that share no database."""
+
+    def __init__(self, events: EventStore, views: Views, queue: JobQueue, news: Signal) -> None:
+        self._events, self._views, self._queue, self._news = events, views, queue, news
+
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+        moved = await self._views.save_with_jobs(views, jobs, parked, move)
+        if moved and jobs:
+            self._news.set()
+        return moved
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        """Drop, append, settle, each for all entries at once. Repeated after a failure in the middle it comes to the same end."""
+        dropped = await self._drop(entries)
+        appends = {n: entry.append for n, entry in enumerate(entries) if entry.append is not None and dropped.get(n) != "active"}
+        verdicts = await self._append(entries, appends, dropped)
+        settled = dropped | await self._settle(entries, verdicts)
+        return [
+            # Refused events undo the drop: then nothing became of the job.
+            Recording(verdicts.get(n), None if _is_refused(verdicts.get(n)) else settled.get(n))
+            for n in range(len(entries))
+        ]
+
+    async def _drop(self, entries: Sequence[Entry]) -> dict[int, Settled]:
+        drops = {n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)}
+        return dict(zip(drops, await self._queue.settle([*drops.values()]), strict=True)) if drops else {}
+
+    async def _append(
+        self, entries: Sequence[Entry], appends: Mapping[int, Append], dropped: Mapping[int, Settled]
+    ) -> dict[int, Verdict]:
+        taken_away = {n: entries[n].dropped for n in appends if dropped.get(n) == "done"}
+        try:
+            verdicts = dict(zip(appends, await self._events.append([*appends.values()]), strict=True)) if appends else {}
+        except StoreError:
+            # If it was only the answer that got lost, the job comes back to a request that no longer wants it: harmless.
+            await self._put_back([*taken_away.values()])
+            raise
+        await self._put_back([job for n, job in taken_away.items() if _is_refused(verdicts[n])])
+        return verdicts
+
+    async def _put_back(self, jobs: Sequence[Job | None]) -> None:
+        """As pending: nobody has held these jobs, and the relay will put them even if the queue is down by now."""
+        known = [job for job in jobs if job is not None]
+        if known:
+            await self._views.save_with_jobs([], known, [], None)
+            self._news.set()
+
+    async def _settle(self, entries: Sequence[Entry], verdicts: Mapping[int, Verdict]) -> dict[int, Settled]:
+        """Ack and release what was recorded. A crash before this leaves a job that its next taker finds done or not yet due."""
+        chosen: dict[int, Settlement] = {}
+        for n, entry in enumerate(entries):
+            if entry.settlement is not None and not isinstance(entry.settlement, Drop) and not _is_refused(verdicts.get(n)):
+                chosen[n] = entry.settlement
+        return dict(zip(chosen, await self._queue.settle([*chosen.values()]), strict=True)) if chosen else {}
+
+
+def _is_refused(verdict: Verdict | None) -> bool:
+    return verdict is not None and not isinstance(verdict, Appended)

@@ -1,0 +1,49 @@
+"""Station 4 of 7, only where the queue is in another database: pending jobs are put, then they are pending no longer.
+
+A crash between the two puts them once more, which changes nothing while they are live and leads nowhere once they are done with: ids are
+deterministic, and the worker's guard looks at the stream. The other order would lose them.
+"""
+
+from __future__ import annotations
+
+from gesta.errors import StoreError
+from gesta.job_queue import JobQueue
+from gesta.role import RENEWAL_SECONDS, Role
+from gesta.runtime import Runtime, Signal, sleep
+from gesta.telemetry import Telemetry
+from gesta.views import Views
+
+BATCH = 1_000
+#: Who projects in this process tells when jobs became pending; should it ever not, this is how long they lie unnoticed.
+POLL_SECONDS = 1.0
+STORE_PAUSE_SECONDS = 1.0
+
+
+class Relay:
+    def __init__(
+        self, views: Views, queue: JobQueue, role: Role, news: Signal, runtime: Runtime, telemetry: Telemetry
+    ) -> None:  # fmt: skip
+        """`role` is the projector's: where the jobs are written down, the news of them is heard at once."""
+        self._views, self._queue, self._role, self._news = views, queue, role, news
+        self._runtime, self._telemetry = runtime, telemetry
+
+    async def run(self) -> None:
+        """Carry over for ever, while the role is ours."""
+        while True:
+            try:
+                if not await self._role.is_ours():
+                    await sleep(self._runtime, RENEWAL_SECONDS)
+                elif await self.step() == 0:
+                    await self._news.wait(POLL_SECONDS)
+            except StoreError as error:
+                # The views go on; what is pending waits until the queue is back.
+                self._telemetry.store_failed("relay", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    async def step(self) -> int:
+        """Carry one batch over; how many jobs it had."""
+        jobs = await self._views.pending(BATCH)
+        if jobs:
+            await self._queue.put(jobs)
+            await self._views.relayed([job.id for job in jobs])
+        return len(jobs)

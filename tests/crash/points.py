@@ -1,0 +1,117 @@
+"""Where a process is killed or frozen, and what must hold for the requests that this met. The list is the matrix of the hazards.
+
+A point lies before or after a call of a port (`commits.record`), or of the provider's executor (`executor.call`). The program stops there
+when the call concerns a request (at the provider: when one of each kind has arrived) and writes down which ones: the victims. Nothing in the product knows of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gesta.job_queue import Ack, Drop, Release, Settlement
+
+Layout = Literal["together", "apart"]
+#: What became of a victim: its status, how many effects it had, how many calls reached the provider (None: any number).
+End = tuple[str, int, int | None]
+Victims = Callable[[Sequence[Any], Any], Sequence[str]]
+
+#: Nobody can have called: as if nothing had happened.
+UNHARMED: Mapping[str, End] = {"order": ("sent", 1, 1), "letter": ("sent", 1, 1), "parcel": ("sent", 1, 1)}
+#: A call may have been made, and was not: the key is sent, the provider is asked and then called, the rest is left to a person.
+NOT_CALLED: Mapping[str, End] = {"order": ("sent", 1, 1), "letter": ("sent", 1, 1), "parcel": ("unknown", 0, 0)}
+#: The call had its effect: the repeat is deduped, the question finds it, the rest is left to a person.
+CALLED: Mapping[str, End] = {"order": ("sent", 1, 2), "letter": ("sent", 1, 1), "parcel": ("unknown", 1, 1)}
+#: As CALLED, and the caller came back with its evidence.
+CALLED_AND_TOLD: Mapping[str, End] = {"order": ("sent", 1, 2), "letter": ("sent", 1, 1), "parcel": ("sent", 1, 1)}
+#: Refused once with a time to come back, then done.
+THROTTLED: Mapping[str, End] = {"order": ("sent", 1, 2), "letter": ("sent", 1, 2), "parcel": ("sent", 1, 2)}
+
+
+@dataclass(frozen=True)
+class Point:
+    name: str
+    #: The line of the matrix.
+    k: str
+    #: Port and verb.
+    at: str
+    when: Literal["before", "after"]
+    #: Which requests a call concerns; None at a call of the provider, which concerns its own.
+    victims: Victims | None
+    ends: Mapping[str, End]
+    #: None: in turn, by the seed.
+    layout: Layout | None = None
+    #: AttemptStarted is appended before each call.
+    journal: bool = False
+    #: The first call of each request is refused with 503 and a Retry-After.
+    throttled: bool = False
+    #: SIGSTOP until others have done the work, then SIGCONT; else SIGKILL.
+    frozen: bool = False
+    #: The process takes no jobs, as one that only projects: then nobody can have taken the victims at the same instant.
+    takes_none: bool = False
+
+
+def of_appends(args: Sequence[Any], _: Any) -> list[str]:
+    return [append.stream[-36:] for append in args[0]]
+
+
+def of_projected(args: Sequence[Any], _: Any) -> list[str]:
+    return [job.request_id for job in args[1]]
+
+
+def of_jobs(args: Sequence[Any], _: Any) -> list[str]:
+    return [job.request_id for job in args[0]]
+
+
+def of_taken(_: Sequence[Any], answer: Any) -> list[str]:
+    return [one.job.request_id for one in answer[0]]
+
+
+def of_loaded(args: Sequence[Any], _: Any) -> list[str]:
+    """Requests that a worker has just loaded: it reads their tenant's config in the same call."""
+    streams = [stream for stream, _ in args[0]]
+    config = [stream for stream in streams if stream.startswith("config-")]
+    return [stream[-36:] for stream in streams if stream not in config] if config else []
+
+
+def of_records(args: Sequence[Any], _: Any) -> list[str]:
+    """Requests whose last outcome is recorded in this commit."""
+    return [_request(entry.settlement) for entry in args[0] if entry.append is not None and isinstance(entry.settlement, Ack)]
+
+
+def of_acks(args: Sequence[Any], _: Any) -> list[str]:
+    return [_request(one) for one in args[0] if isinstance(one, Ack)]
+
+
+def of_releases(args: Sequence[Any], _: Any) -> list[str]:
+    return [_request(one) for one in args[0] if isinstance(one, Release)]
+
+
+def _request(settlement: Settlement) -> str:
+    assert not isinstance(settlement, Drop)
+    return settlement.job_id[:36]
+
+
+POINTS = [
+    Point("appended, not answered", "K-1", "events.append", "after", of_appends, UNHARMED),
+    Point("appended, not projected", "K-1", "commits.project", "before", of_projected, UNHARMED),
+    Point("projected, not answered", "K-1", "commits.project", "after", of_projected, UNHARMED, takes_none=True),
+    Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
+    Point("put, still pending", "K-3", "queue.put", "after", of_jobs, UNHARMED, "apart", takes_none=True),
+    Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED),
+    Point("taken, not called", "K-5", "executor.call", "before", None, NOT_CALLED),
+    Point("journalled, not called", "K-6", "executor.call", "before", None, NOT_CALLED, journal=True),
+    Point("called, not recorded", "K-7", "executor.call", "after", None, CALLED),
+    Point("journalled, answered, not recorded", "K-8", "commits.record", "before", of_records, CALLED, journal=True),
+    Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "apart"),
+    Point("recorded, not answered", "K-9", "commits.record", "after", of_records, UNHARMED),
+    Point("frozen with a job, not called", "K-12", "queue.take", "after", of_taken, NOT_CALLED, frozen=True),
+    Point("frozen with a request, not called", "K-12", "events.read", "after", of_loaded, NOT_CALLED, frozen=True),
+    Point("frozen with an answer", "K-12", "executor.call", "after", None, CALLED_AND_TOLD, frozen=True),
+    Point("failed, not released", "K-17", "queue.settle", "before", of_releases, THROTTLED, "apart", throttled=True),
+]
+
+#: Lines of the matrix that are no point in one process; each has a test of its own in test_whole_processes.py.
+ELSEWHERE = {"K-11", "K-13", "K-14"}
+MATRIX = {f"K-{n}" for n in (*range(1, 10), *range(11, 15), 17)}

@@ -1,0 +1,279 @@
+"""The program that is killed: submits some requests and works until it reaches its point; without a point it only works.
+
+Orders go to a receiver that remembers keys, letters to one that can be asked, parcels to one that knows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import random
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import gesta.projector.follow
+import gesta.projector.relay
+import gesta.role
+import gesta.sweep
+import gesta.worker.lease
+import gesta.worker.pool
+from gesta import Attempt, Done, Engine, Flow, Options, Outcome, Payload, Request, Retry, RetryPolicy
+from gesta.adapters import Stores, open_stores
+from gesta.adapters.sqlite.database import Database
+from gesta.apart import with_queue_apart
+from gesta.domain.commands import Rules
+from gesta.domain.outcome import UnknownPolicy
+from gesta.outbound_http import PrivateAddressGuard
+from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.runtime import SystemRuntime
+from gesta.settings import Settings, load
+from gesta.wiring import Outside, Wiring, master_key
+from tests.crash.points import POINTS, Layout, Point
+
+RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
+ASKING = RetryPolicy(attempts=100, base_seconds=0.05, cap_seconds=0.1)
+LEASE_SECONDS = 0.8
+TTL = timedelta(minutes=10)
+POLICIES: dict[str, UnknownPolicy] = {"order": "same_key", "letter": "ask", "parcel": "park"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one process does. `point` is a name; it stops there at the n-th call that concerns a request."""
+
+    folder: str
+    receiver: str
+    layout: Layout
+    seed: int = 0
+    numbers: tuple[int, ...] = ()
+    #: So many of them are submitted at once.
+    burst: int = 0
+    point: str | None = None
+    nth: int = 1
+    journal: bool = False
+    #: Its clock is ahead by so much.
+    ahead_ms: int = 0
+    #: Projects, relays and sweeps whoever else does.
+    greedy: bool = False
+    #: A request without a job is found after so long instead of a minute.
+    lost_ms: int = 60_000
+
+    def settings(self) -> Settings:
+        urls = {"url": f"sqlite:///{self.folder}/gesta.db"}
+        if self.layout == "apart":
+            urls["queue_url"] = f"sqlite:///{self.folder}/queue.db"
+        return load(urls | {"allow_private": ["127.0.0.1/32"], "log_level": "critical"})
+
+
+class Order(Payload, frozen=True):
+    n: int
+
+
+class Letter(Payload, frozen=True):
+    n: int
+
+
+class Parcel(Payload, frozen=True):
+    n: int
+
+
+#: Held during each commit.
+COMMITTING = threading.Lock()
+
+KINDS: Sequence[type[Order | Letter | Parcel]] = (Order, Letter, Parcel)
+
+
+def payload_of(number: int) -> Order | Letter | Parcel:
+    return KINDS[number % 3](number)
+
+
+class Watch:
+    """Told of every call; stops the process at its point."""
+
+    def __init__(self, point: Point | None, nth: int, folder: str) -> None:
+        self._point, self._left, self._folder = point, nth, Path(folder)
+        self._gathered: list[str] = []
+        self._kinds: set[str] = set()
+        self._resumed = asyncio.Event()
+
+    @property
+    def was_frozen(self) -> bool:
+        return self._resumed.is_set()
+
+    def __call__(self, when: str, at: str, args: Sequence[Any], answer: Any) -> None:
+        if self._is_at(when, at) and (victims := self._victims(args, answer)):
+            self._left -= 1
+            if self._left == 0:
+                self._stop(victims)
+
+    async def gather(self, when: str, attempt: Attempt) -> None:
+        """At a call of the provider: those that arrive wait for each other, until there is one of each kind."""
+        if not self._is_at(when, "executor.call") or self.was_frozen:
+            return
+        self._left -= 1
+        if self._left > 0:
+            return
+        self._gathered.append(attempt.request_id)
+        self._kinds.add(attempt.flow)
+        if len(self._kinds) == len(POLICIES):
+            self._stop(self._gathered)
+        await self._resumed.wait()
+
+    def _is_at(self, when: str, at: str) -> bool:
+        return self._point is not None and (self._point.when, self._point.at) == (when, at)
+
+    def _victims(self, args: Sequence[Any], answer: Any) -> Sequence[str]:
+        assert self._point is not None
+        assert self._point.victims is not None
+        return self._point.victims(args, answer)
+
+    def _stop(self, victims: Sequence[str]) -> None:
+        assert self._point is not None
+        # Whole or not there: the parent looks for this name.
+        draft = self._folder / "victims.draft"
+        draft.write_bytes(msgspec.json.encode(victims))
+        draft.rename(self._folder / "victims")
+        if not self._point.frozen:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with COMMITTING:
+            # Frozen in the middle of a commit it would hold the file, and nobody could do anything: SQLite has no lease on its lock.
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self._resumed.set()
+
+
+class Watched:
+    """A port whose calls are told before and after."""
+
+    def __init__(self, name: str, port: Any, watch: Watch) -> None:
+        self._name, self._port, self._watch = name, port, watch
+
+    def __getattr__(self, verb: str) -> Any:
+        original = getattr(self._port, verb)
+        if not inspect.iscoroutinefunction(original):
+            return original
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._watch("before", f"{self._name}.{verb}", args, None)
+            answer = await original(*args, **kwargs)
+            self._watch("after", f"{self._name}.{verb}", args, answer)
+            return answer
+
+        return call
+
+
+def watched(stores: Stores, watch: Watch, *names: str) -> Stores:
+    ports: dict[str, Any] = {name: Watched(name, getattr(stores, name), watch) for name in names}
+    return replace(stores, **ports)
+
+
+class OtherClock(SystemRuntime):
+    def __init__(self, ahead_ms: int) -> None:
+        super().__init__()
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+
+def flows(receiver: str, watch: Watch, *, journal: bool) -> list[Flow]:
+    async def call(payload: Any, attempt: Attempt) -> Outcome:
+        await watch.gather("before", attempt)
+        headers = {"Idempotency-Key": attempt.key} if isinstance(payload, Order) else {}
+        answer = await attempt.http.post(
+            f"{receiver}/http/call", json={"n": payload.n, "reference": attempt.key}, headers=headers
+        )
+        await watch.gather("after", attempt)
+        return Done(id=answer["id"])
+
+    async def ask(payload: Any, attempt: Attempt) -> Outcome:
+        answer = await attempt.http.get(f"{receiver}/sandbox/http/effects")
+        found = [effect["id"] for effect in answer["effects"] if effect["data"]["reference"] == attempt.key]
+        return Done(id=found[0]) if found else Retry("no_trace")
+
+    return [
+        Flow(
+            f"crash.{name}", kind, call, Rules(RETRY, policy, ask_after_seconds=0.05, asking=ASKING), ask if policy == "ask" else None,
+            timeout_seconds=5, journal=journal,
+        )
+        for kind, (name, policy) in zip(KINDS, POLICIES.items(), strict=True)
+    ]  # fmt: skip
+
+
+async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
+    """As gesta.wiring.wire_really, with every port watched and a clock that may be wrong."""
+    runtime = OtherClock(plan.ahead_ms)
+    stores = watched(await open_stores(settings.url, runtime), watch, "events", "views", "queue")
+    if settings.queue_url is not None:
+        queue = watched(await open_stores(settings.queue_url, runtime), watch, "queue")
+        stores = with_queue_apart(stores, queue, runtime)
+    stores = watched(stores, watch, "commits")
+    master, _ = await master_key(settings, stores, runtime)
+    return Outside(runtime, stores, AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private)), master)
+
+
+def hurry(plan: Plan) -> None:
+    """Short leases, so that a successor does not wait long: the same code, and more of its edges."""
+    gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = LEASE_SECONDS
+    gesta.worker.pool.LEASE_SECONDS = LEASE_SECONDS  # type: ignore[attr-defined]
+    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.2
+    gesta.projector.follow.RENEWAL_SECONDS = gesta.projector.relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
+    gesta.sweep.PERIOD_SECONDS = 0.1
+    gesta.sweep.LOST_AGE_MS, gesta.sweep.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
+
+
+async def always(_: gesta.role.Role) -> bool:
+    return True
+
+
+async def wait_for_ever(_: gesta.worker.pool.Pool) -> None:
+    await asyncio.Event().wait()
+
+
+def commit(database: Database, calls: list[Any], original: Any = Database._commit) -> None:
+    with COMMITTING:
+        original(database, calls)
+
+
+async def submit(engine: Engine, plan: Plan) -> None:
+    """Some at once, then one after the other with small pauses, so that batches of all sizes form; each is noted once it is acknowledged."""
+    dice, burst = random.Random(plan.seed), plan.numbers[: plan.burst]
+    with (Path(plan.folder) / f"acknowledged-{os.getpid()}").open("w", encoding="ascii") as notes:
+        together = await engine.submit_many([(payload_of(number), Options(str(number), ttl=TTL)) for number in burst])
+        for number, accepted in zip(burst, together, strict=True):
+            assert isinstance(accepted, Request)
+            notes.write(f"{number} {accepted.id}\n")
+        for number in plan.numbers[plan.burst :]:
+            request = await engine.submit(payload_of(number), key=str(number), ttl=TTL)
+            notes.write(f"{number} {request.id}\n")
+            notes.flush()
+            await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))
+
+
+async def work(plan: Plan) -> None:
+    point = next((point for point in POINTS if point.name == plan.point), None)
+    watch = Watch(point, plan.nth, plan.folder)
+    hurry(plan)
+    if point is not None and point.takes_none:
+        setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
+    if plan.greedy:
+        setattr(gesta.role.Role, "is_ours", always)  # noqa: B010 -- of this process
+    setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
+    Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))
+    async with Engine(flows=flows(plan.receiver, watch, journal=plan.journal), settings=plan.settings()) as engine:
+        await submit(engine, plan)
+        while not (watch.was_frozen and engine.road.pool.lease.held == 0):
+            await asyncio.sleep(0.02)
+        (Path(plan.folder) / "let go").touch()
+        await asyncio.Event().wait()
+
+
+def main(plan: Plan) -> None:
+    asyncio.run(work(plan))

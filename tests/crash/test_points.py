@@ -1,0 +1,65 @@
+"""kill -9 and freezing at every point of the matrix: what was met there ends as the matrix says, and everything else as promised.
+
+A point that is not reached fails the test: `Stage.victims` waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+
+import pytest
+
+from tests.crash.points import ELSEWHERE, MATRIX, POINTS
+from tests.crash.stage import check_promises, check_waits, kind_of, number_of, resume, stage
+
+#: More than there can be batches before the point is reached; and so many that a frozen process has something left to do.
+MANY, SOME = tuple(range(90)), tuple(range(18))
+
+
+def test_every_line_of_the_matrix_has_a_point_or_a_test_of_its_own():
+    assert {point.k for point in POINTS} | ELSEWHERE == MATRIX
+    assert len({point.name for point in POINTS}) == len(POINTS)
+
+
+async def end_of(on, point, dice):
+    """Play it: to the point, then a new process works everything off, then the frozen one goes on. Victims and all states."""
+    numbers = SOME if point.frozen else MANY
+    with on.process(point=point.name, nth=dice.randint(1, 3), numbers=numbers, burst=dice.choice((0, 6, 12))) as child:
+        victims = await on.victims(child)
+        if not point.frozen:
+            await asyncio.to_thread(child.join, 10)
+            assert child.exitcode == -signal.SIGKILL
+        async with on.look() as engine:
+            with on.process() as _:
+                states = await on.at_rest(engine, at_least=len(victims))
+                if point.frozen:
+                    resume(child)
+                    await on.let_go()
+                    states = await on.at_rest(engine, at_least=len(numbers))
+            if point.throttled:
+                for victim in victims:
+                    await check_waits(on, engine, states[victim])  # K-17
+            await check_promises(on, engine, states)
+    return victims, states
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.k}: {point.name}")
+async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed, point):
+    dice = random.Random(f"{crash_seed} {point.name}")
+    layout = point.layout or ("together", "apart")[(crash_seed + POINTS.index(point)) % 2]
+    async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal) as on:
+        if point.throttled:
+            on.throttle()
+        victims, states = await end_of(on, point, dice)
+        effects = on.effects()
+    for victim in victims:
+        state = states[victim]
+        status, count, calls = point.ends[kind_of(state)]
+        # K-1, K-2, K-3
+        # K-4, K-5, K-6
+        assert (state.status, effects[number_of(state)]) == (status, count), (layout, state)
+        # K-7, K-8, K-9
+        # K-12, K-17
+        assert len(on.calls[number_of(state)]) == calls, (layout, state)

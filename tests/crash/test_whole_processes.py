@@ -1,0 +1,91 @@
+"""Lines of the matrix that are no point of one process: emptied stores, two of everything at once, clocks that differ."""
+
+from __future__ import annotations
+
+import random
+
+import apsw
+import pytest
+
+from tests.crash.points import NOT_CALLED
+from tests.crash.stage import check_promises, kind_of, number_of, stage
+
+FIRST = tuple(range(12))
+MORE = tuple(range(100, 118))
+LAYOUTS = ["together", "apart"]
+
+
+def empty_queue(on):
+    """As a queue is that was lost."""
+    path = on.plan.settings().queue_url or on.plan.settings().url
+    db = apsw.Connection(path.removeprefix("sqlite:///"))
+    db.set_busy_timeout(10_000)
+    db.execute("begin immediate; delete from jobs; delete from leases; commit")
+    db.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("queue_lost", [False, True], ids=["views emptied", "views and queue emptied"])
+async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_seed, layout, queue_lost):
+    dice = random.Random(crash_seed)
+    async with stage(tmp_path, crash_seed, layout=layout, lost_ms=400) as on:
+        with on.process(point="taken, not called", nth=dice.randint(4, 9), numbers=FIRST) as child:
+            victims = await on.victims(child)
+        async with on.look() as engine:
+            while await engine.road.projector.step():
+                pass
+            before = await on.states(engine)
+            sent = {state.id for state in before.values() if state.status == "sent"}
+            calls = {number_of(before[one]): list(on.calls[number_of(before[one])]) for one in sent}
+            if queue_lost:
+                empty_queue(on)
+            await engine.operating.rebuild()
+            assert await on.states(engine) == before  # K-11
+            with on.process():
+                states = await on.at_rest(engine, at_least=len(before))
+            # K-11: nothing that had ended was called again, and each of the others once.
+            assert {number: on.calls[number] for number in calls} == calls
+            assert [number for number, times in on.calls.items() if len(times) > 1 and number % 3] == []
+            await check_promises(on, engine, states)
+        effects = on.effects()
+        for victim in victims:
+            status, count, _ = NOT_CALLED[kind_of(states[victim])]
+            assert (states[victim].status, effects[number_of(states[victim])]) == (status, count)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_two_of_everything_at_once_do_each_thing_once(tmp_path, crash_seed, layout):
+    """Two processes that project, relay and sweep as if they were alone, after a third one died."""
+    dice = random.Random(crash_seed)
+    async with stage(tmp_path, crash_seed, layout=layout) as on:
+        with on.process(point="taken, not called", nth=dice.randint(1, 6), numbers=FIRST) as child:
+            victims = await on.victims(child)
+        # The same keys in both: of each pair one is created, the other is told of it.
+        with on.process(greedy=True, numbers=MORE), on.process(greedy=True, numbers=MORE, seed=crash_seed + 1):
+            async with on.look() as engine:
+                states = await on.at_rest(engine, at_least=len(MORE) + len(victims))
+        async with on.look() as engine:
+            await check_promises(on, engine, states)
+        fresh = [state for state in states.values() if number_of(state) in MORE]
+        effects = on.effects()
+    assert len(fresh) == len(MORE)
+    # K-13: one dispatch, so one attempt and one call each; one recovery of what the dead one left.
+    assert {(state.status, state.attempts, len(on.calls[number_of(state)])) for state in fresh} == {("sent", 1, 1)}
+    for victim in victims:
+        end = states[victim].status, effects[number_of(states[victim])], len(on.calls[number_of(states[victim])])
+        assert end == NOT_CALLED[kind_of(states[victim])]
+
+
+@pytest.mark.parametrize("ahead_ms", [300_000, -300_000], ids=["ahead", "behind"])
+async def test_a_clock_that_is_wrong_expires_nothing_and_repeats_nothing(tmp_path, crash_seed, ahead_ms):
+    """Each takes the other's leases for dead or far from their end: the named residual is what a lease lost during a call may cost."""
+    layout = LAYOUTS[crash_seed % 2]
+    async with stage(tmp_path, crash_seed, layout=layout) as on:
+        with on.process(numbers=FIRST), on.process(numbers=MORE, ahead_ms=ahead_ms):
+            async with on.look() as engine:
+                states = await on.at_rest(engine, at_least=len(FIRST) + len(MORE))
+        async with on.look() as engine:
+            await check_promises(on, engine, states, duplicates=1)
+    # K-14: each has ten minutes to live, and the clocks are five apart.
+    assert {state.status for state in states.values()} <= {"sent", "unknown"}
+    assert {state.status for state in states.values() if kind_of(state) != "parcel"} == {"sent"}
