@@ -15,6 +15,7 @@ from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.outbound_http import Http
 from gesta.projector.follow import CHECKPOINT, Projector
+from gesta.projector.rebuild import Rebuild
 from gesta.recorder import Recorder
 from gesta.runtime import Ids, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
@@ -44,6 +45,7 @@ class Road:
         self.intake = Intake(flows, stores.events, Identity(identity_secret), runtime, ids)
         self._owner = owner = ids.new()
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        self.rebuild = Rebuild(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         deadlines = Deadlines(runtime)
         attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
         self.pool = Pool(

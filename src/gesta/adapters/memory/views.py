@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from gesta.adapters.memory.sorted_index import SortedIndex
 from gesta.domain.operation import State
 from gesta.runtime import Runtime
-from gesta.views import Filter, Move, Parked, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, View
 
 #: Flow, tenant, request id.
 Key = tuple[str, str, str]
@@ -22,13 +22,12 @@ class MemoryViews:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._parked: dict[tuple[str, int, str], Parked] = {}
+        self._checkpoints: dict[str, int] = {}
+        #: What keeps a checkpoint from moving, and since when.
+        self._stuck: dict[str, tuple[str, int]] = {}
         #: Role → owner and end of its lease.
         self._roles: dict[str, tuple[str, int]] = {}
-        self._forget()
-
-    def _forget(self) -> None:
         self._rows: dict[Key, View] = {}
-        self._checkpoints: dict[str, int] = {}
         self._by_tenant: defaultdict[str, SortedIndex[tuple[str, Key]]] = defaultdict(SortedIndex)
         self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         #: When the sweep has to look, by request; the same in order.
@@ -45,6 +44,18 @@ class MemoryViews:
 
     async def checkpoint(self, name: str) -> int:
         return self._checkpoints.get(name, 0)
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        return [
+            Checkpoint(name, position, *self._stuck.get(name, ("", None))) for name, position in sorted(self._checkpoints.items())
+        ]
+
+    async def begin(self, name: str, position: int) -> int:
+        return self._checkpoints.setdefault(name, position)
+
+    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        if name in self._checkpoints:
+            self._stuck[name] = error, self._stuck.get(name, ("", at_ms))[1]
 
     async def find(self, chosen: Filter) -> list[View]:
         before = None if chosen.before_id is None else (chosen.before_id,)
@@ -73,6 +84,10 @@ class MemoryViews:
         entries = self._wanting.ascending(after=(f"{after_id}\0",))
         return self._rows_of((entry for entry in entries if _is_older(self._rows[entry[1]].state, before_ms)), limit)
 
+    async def undecided(self) -> tuple[int, int | None]:
+        waiting = [row.state.updated_at for row in self._rows.values() if row.state.waits_for_a_person]
+        return len(waiting), min(waiting, default=None)
+
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
         rows = (row for row in self._parked.values() if tenant in (None, row.tenant))
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
@@ -85,18 +100,30 @@ class MemoryViews:
         self._roles[name] = owner, now + round(lease_seconds * 1000)
         return True
 
-    async def clear(self) -> None:
-        dispatched = max(self._checkpoints.values(), default=0)
-        self._forget()
-        self._parked = {name: row for name, row in self._parked.items() if row.what != "event"}
-        # Up to here every job has been put: the rebuild must not put them again.
-        self._checkpoints["dispatched"] = dispatched
+    async def roles(self) -> list[Held]:
+        return [Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())]
+
+    async def shadow(self) -> MemoryShadow:
+        return MemoryShadow(self, type(self)(self._runtime))
+
+    def take_over(self, shadow: MemoryViews, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        stood = self._checkpoints.get(name, 0)
+        if stood < position:
+            return False
+        self._rows, self._by_tenant, self._counts = shadow._rows, shadow._by_tenant, shadow._counts
+        self._sweep_at, self._due, self._wanting = shadow._sweep_at, shadow._due, shadow._wanting
+        self._checkpoints[name] = position
+        # Up to here every job has been put: whoever folds the rest again must not put them again.
+        self._checkpoints["dispatched"] = max(stood, self._checkpoints.get("dispatched", 0))
+        self._parked = {where: row for where, row in self._parked.items() if row.what != "event"}
+        return self.save_all([], parked, None)
 
     def save_all(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
         if move is not None:
             if self._checkpoints.get(move.name, 0) != move.before:
                 return False
             self._checkpoints[move.name] = move.after
+            self._stuck.pop(move.name, None)
         for view in views:
             self._replace(view)
         for row in parked:
@@ -131,6 +158,22 @@ class MemoryViews:
 
     def _rows_of(self, entries: Iterable[tuple[object, Key]], limit: int) -> list[View]:
         return [self._rows[key] for _, key in itertools.islice(entries, limit)]
+
+
+class MemoryShadow:
+    """A second set of dicts, until it is swapped for the first."""
+
+    def __init__(self, views: MemoryViews, shadow: MemoryViews) -> None:
+        self._views, self._shadow = views, shadow
+
+    async def get(self, keys: Sequence[Key]) -> dict[str, View]:
+        return await self._shadow.get(keys)
+
+    async def save(self, views: Sequence[View]) -> None:
+        await self._shadow.save(views, [], None)
+
+    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        return self._views.take_over(self._shadow, name, position, parked)
 
 
 def _key(state: State) -> Key:

@@ -55,6 +55,9 @@ class SqliteEventStore:
         rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
+    async def end(self) -> int:
+        return int(await self._database.read(lambda db: db.execute(sql("end_of_log")).get) or 0)
+
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
 
