@@ -5,6 +5,7 @@ GestaError
 │   ├── InvalidRequest     all field errors at once
 │   ├── UnknownFlow
 │   ├── BadFlow            a flow was declared wrongly
+│   ├── BadSubscription    a handler was declared wrongly
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
 │   └── BadConfig          a tenant's config entity
 ├── Conflict               the key was used with other content
@@ -56,6 +57,11 @@ class UnknownFlow(BadInput):
 class BadFlow(BadInput):
     def __init__(self, name: str, fault: str) -> None:
         super().__init__(f"flow {name!r}: {fault}")
+
+
+class BadSubscription(BadInput):
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"subscription {name!r}: {fault}")
 
 
 class BadSettings(BadInput):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import os
+import platform
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -19,6 +21,7 @@ from gesta.projector.rebuild import Rebuild
 from gesta.recorder import Recorder
 from gesta.runtime import Ids, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
+from gesta.subscriptions import Subscription, Subscriptions
 from gesta.sweep import ROLE, Sweep
 from gesta.telemetry import Telemetry
 from gesta.waiters import Waiters
@@ -33,7 +36,14 @@ RESTART_SECONDS = 1.0
 class Road:
     """ask → intake → event store → projector → queue → worker → flow → recorder → event store."""
 
-    def __init__(self, flows: Mapping[str, Flow], outside: Outside, safe: Safe, identity_secret: bytes) -> None:
+    def __init__(
+        self,
+        flows: Mapping[str, Flow],
+        outside: Outside,
+        safe: Safe,
+        identity_secret: bytes,
+        subscriptions: Sequence[Subscription] = (),
+    ) -> None:
         stores, runtime = outside.stores, outside.runtime
         self.flows, self.outside, self.runtime = flows, outside, runtime
         self.ids = ids = Ids(runtime)
@@ -43,7 +53,8 @@ class Road:
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference)
         self.config = ConfigCache(flows, self.config_writer)
         self.intake = Intake(flows, stores.events, Identity(identity_secret), runtime, ids)
-        self._owner = owner = ids.new()
+        # For people who ask who plays a role.
+        self._owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         self.rebuild = Rebuild(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         deadlines = Deadlines(runtime)
@@ -52,6 +63,7 @@ class Road:
             flows, stores.queue, stores.views, self.loader, self.config, attempts, deadlines, runtime, ids, telemetry
         )
         self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, runtime, telemetry, owner)
+        self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Callable[[], Awaitable[None]]] = {
@@ -61,14 +73,15 @@ class Road:
             "lease": self.pool.lease.keep,
             "deadlines": deadlines.run,
             "sweep": self.sweep.run,
+            **self.subscriptions.stations(),
         }
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
-    async def build(cls, flows: Mapping[str, Flow], outside: Outside) -> Road:
+    async def build(cls, flows: Mapping[str, Flow], outside: Outside, subscriptions: Sequence[Subscription] = ()) -> Road:
         """Open the vault, which proves the master key, and wire the stations."""
         safe = Safe(outside.stores.vault, outside.master, outside.runtime)
-        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]))
+        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]), subscriptions)
         if outside.built is not None:
             outside.built(road)
         return road
@@ -84,12 +97,14 @@ class Road:
     async def stop(self) -> None:
         """Stop taking, let attempts end and be recorded and projected, then close."""
         was_running = self.is_running
+        self.subscriptions.stop()
         await self._end("worker")
         await self.pool.stop(self.outside.drain_seconds)
         for name in list(self._tasks):
             await self._end(name)
         if was_running:
             await self.projector.finish()
+            await self.subscriptions.finish()
             await self._resign()
         await self.outside.transport.close()
         await self.outside.stores.close()
@@ -97,7 +112,7 @@ class Road:
     async def _resign(self) -> None:
         """Give up our roles, so that the next process need not wait until their leases run out."""
         with suppress(StoreError):
-            for role in (CHECKPOINT, ROLE):
+            for role in (CHECKPOINT, ROLE, *(one.subscription.checkpoint for one in self.subscriptions.subscribers)):
                 await self.outside.stores.views.claim(role, self._owner, 0.0)
 
     async def _end(self, name: str) -> None:

@@ -137,6 +137,18 @@ class Telemetry:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
 
+    def told(self, name: str) -> None:
+        counts = self.metrics.subscription(name)
+        counts.told, counts.in_a_row = counts.told + 1, 0
+
+    def handler_failed(self, name: str, request_id: str, error: str, in_a_row: int, pause_seconds: float) -> None:
+        counts = self.metrics.subscription(name)
+        counts.failed, counts.in_a_row = counts.failed + 1, in_a_row
+        self.log.error(
+            "handler raised, the same event again", subscription=name, requestId=request_id, error=error, failures=in_a_row,
+            pauseSeconds=pause_seconds,
+        )  # fmt: skip
+
     def store_failed(self, station: str, error: Exception) -> None:
         self.log.error("store failed, trying again", station=station, error=str(error))
 

@@ -14,6 +14,7 @@ PUBLIC = [
     "Conflict",
     "Done",
     "Engine",
+    "Event",
     "Flow",
     "GestaError",
     "InvalidRequest",
