@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None)
             values[name] = _checked(name, value, where)
             sources[name] = where
     return Settings(**values, sources=sources)
+
+
+def odd_variables() -> list[str]:
+    """Variables of the environment that look like settings and are none, with what was probably meant."""
+    known = {PREFIX + name.upper() for name in NAMES if name != "flows"} | {f"{PREFIX}FILE"}
+    found = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            close = get_close_matches(name, known, n=1)
+            found.append(f"{name} is no setting and does nothing" + (f"; {close[0]} is" if close else ""))
+    return found
 
 
 def resolve_reference(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome
 from gesta.flows.flow import Flow
-from gesta.job_queue import Taken
+from gesta.job_queue import Backlog, Taken
 from gesta.metrics import Metrics
 from gesta.scrub import scrub
 
@@ -136,6 +136,11 @@ class Telemetry:
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
+
+    def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int) -> None:
+        """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""
+        ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
+        self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
 
     def told(self, name: str) -> None:
         counts = self.metrics.subscription(name)

@@ -19,7 +19,7 @@ def test_the_commands_are_exactly_these():
     assert plain + grouped == [
         "demo", "serve", "bench",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
-        "rebuild", "settings",
+        "doctor", "rebuild", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
     ]  # fmt: skip
