@@ -16,7 +16,7 @@ from gesta import settings as process_settings
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
-from gesta.errors import BadFlow, BadSubscription, Conflict, GestaError, InvalidRequest, NotFound, UnknownFlow
+from gesta.errors import BadFlow, BadSubscription, Conflict, GestaError, InvalidRequest, UnknownFlow
 from gesta.flows.flow import Flow, Payload
 from gesta.intake import NO_OPTIONS, Accepted, Options, option_errors
 from gesta.operating import Operating
@@ -111,7 +111,7 @@ class Engine:
             raise GestaError("the engine is running already")
         outside = await Wiring.wire(self.settings)
         try:
-            road = await Road.build(self._flows, outside, list(self._subscriptions.values()))
+            road = await Road.build(self._flows, outside, list(self._subscriptions.values()), self.settings.retention_days)
         except BaseException:
             await outside.transport.close()
             await outside.stores.close()
@@ -216,5 +216,5 @@ class Engine:
         names = [flow] if flow is not None else list(self._flows)
         found, _ = await self.road.loader.load([(name, tenant, request_id) for name in names])
         if request_id not in found:
-            raise NotFound("request", request_id)
+            raise self.road.not_found(request_id)
         return found[request_id]

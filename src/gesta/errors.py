@@ -86,8 +86,8 @@ class Conflict(GestaError):
 
 
 class NotFound(GestaError):
-    def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"no {what} {name!r} for this tenant")
+    def __init__(self, what: str, name: str, more: str = "") -> None:
+        super().__init__(f"no {what} {name!r} for this tenant{more}")
 
 
 class Refused(GestaError):

@@ -45,6 +45,8 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._flows: dict[str, FlowCounts] = {}
         self.parked: dict[str, int] = {}
+        #: Requests that retention has removed.
+        self.removed = 0
         #: Flow → how long its oldest ready job had waited when the sweep looked last, which one process does once a minute.
         self.oldest_ready_ms: dict[str, int] = {}
         self._subscriptions: dict[str, SubscriptionCounts] = {}
@@ -79,7 +81,8 @@ class Metrics(Collector):
         oldest = GaugeMetricFamily("queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"])
         for flow, age_ms in self.oldest_ready_ms.items():
             oldest.add_metric([flow], age_ms)
-        yield from (attempts, success, failed, latency, lag, oldest, late, parked)
+        removed = CounterMetricFamily("requests_removed", "Old requests that retention has removed", value=self.removed)
+        yield from (attempts, success, failed, latency, lag, oldest, late, parked, removed)
         yield from self._of_subscriptions()
 
     def _of_subscriptions(self) -> Iterator[Metric]:

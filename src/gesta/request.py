@@ -10,7 +10,7 @@ from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.operation import State, Status
 from gesta.domain.outcome import Outcome
-from gesta.errors import InvalidRequest, NotFound, NotYet, Refused, UnknownFlow
+from gesta.errors import InvalidRequest, NotYet, Refused, UnknownFlow
 from gesta.intake import Accepted, actor_errors
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
@@ -44,7 +44,7 @@ class Request:
         """The request as it is now."""
         view = await self._road.loader.one((self.flow, self.tenant, self.id))
         if view is None:
-            raise NotFound("request", self.id)
+            raise self._road.not_found(self.id)
         return view
 
     async def status(self) -> Status:

@@ -11,7 +11,7 @@ from functools import partial
 
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.current import Loader
-from gesta.errors import StoreError
+from gesta.errors import NotFound, StoreError
 from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
@@ -19,6 +19,7 @@ from gesta.outbound_http import Http
 from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.recorder import Recorder
+from gesta.retention import Retention, removed_text
 from gesta.runtime import Ids, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subscriptions import Subscription, Subscriptions
@@ -43,6 +44,7 @@ class Road:
         safe: Safe,
         identity_secret: bytes,
         subscriptions: Sequence[Subscription] = (),
+        retention_days: int | None = None,
     ) -> None:
         stores, runtime = outside.stores, outside.runtime
         self.flows, self.outside, self.runtime = flows, outside, runtime
@@ -62,7 +64,9 @@ class Road:
         self.pool = Pool(
             flows, stores.queue, stores.views, self.loader, self.config, attempts, deadlines, runtime, ids, telemetry
         )
-        self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, runtime, telemetry, owner)
+        retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)
+        self.retention_days = retention_days
+        self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, retention, runtime, telemetry, owner)
         self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
@@ -78,13 +82,22 @@ class Road:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
-    async def build(cls, flows: Mapping[str, Flow], outside: Outside, subscriptions: Sequence[Subscription] = ()) -> Road:
+    async def build(
+        cls,
+        flows: Mapping[str, Flow],
+        outside: Outside,
+        subscriptions: Sequence[Subscription] = (),
+        retention_days: int | None = None,
+    ) -> Road:
         """Open the vault, which proves the master key, and wire the stations."""
         safe = Safe(outside.stores.vault, outside.master, outside.runtime)
-        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]), subscriptions)
+        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]), subscriptions, retention_days)
         if outside.built is not None:
             outside.built(road)
         return road
+
+    def not_found(self, request_id: str) -> NotFound:
+        return NotFound("request", request_id, removed_text(request_id, self.retention_days, self.runtime.now_ms()))
 
     @property
     def is_running(self) -> bool:

@@ -198,7 +198,8 @@ class Subscriber:
             streams[recorded.stream].append(recorded)
         news: dict[int, Event] = {}
         for stream in streams.values():
-            news |= self._news_of(stream, words)
+            # One that is gone meanwhile has nothing to tell: everybody had passed it.
+            news |= self._news_of(stream, words) if stream else {}
         return news
 
     def _news_of(self, stream: list[Recorded], words: Mapping[int, tuple[str, Meta]]) -> dict[int, Event]:

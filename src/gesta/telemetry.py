@@ -142,6 +142,11 @@ class Telemetry:
         ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
         self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
 
+    def removed(self, count: int) -> None:
+        self.metrics.removed += count
+        if count:
+            self.log.info("old requests removed", count=count)
+
     def told(self, name: str) -> None:
         counts = self.metrics.subscription(name)
         counts.told, counts.in_a_row = counts.told + 1, 0

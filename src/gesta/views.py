@@ -68,6 +68,10 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     limit: int = 50
 
 
+#: Tenant, flow, request id: a place in the order in which `old` goes through the views.
+Place = tuple[str, str, str]
+
+
 class Views(Protocol):
     async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
         """The views of (flow, tenant, request id), by request id. May lag behind the events; never shows another tenant's."""
@@ -111,6 +115,13 @@ class Views(Protocol):
         """Requests that want a job and have not changed since; in id order from `after_id`, so that a sweep can go through all."""
         ...
 
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        """Ended requests that have not changed since, among the `limit` next ones behind a place; and where to go on, if anywhere.
+
+        Our ids tell when they were made: what is newer is passed over without being looked at.
+        """
+        ...
+
     async def undecided(self) -> tuple[int, int | None]:
         """How many requests of all tenants wait for a person's word, and since when the oldest does."""
         ...
@@ -143,6 +154,7 @@ class Shadow(Protocol):
         """In one commit these become the views, the parked events become these, and the checkpoint `name` goes back to `position`.
 
         Where it stood becomes the checkpoint `dispatched`, unless that is further already: jobs up to there have been put. Parked
-        jobs and other checkpoints stay. False, and nothing changes, when the checkpoint stands before `position`.
+        jobs and other checkpoints stay. False, and nothing changes, when the checkpoint stands before `position`, or when requests
+        were removed since the shadow was made: it may still have them.
         """
         ...

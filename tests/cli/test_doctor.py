@@ -107,10 +107,10 @@ def test_jobs_are_searched_for_secrets(cli, shop):
     db = apsw.Connection("gesta.db")
     db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
     db.close()
-    found = cli("doctor", "--jobs")
+    found = cli("doctor", "--jobs", "--json")
     # S1-28: told where, never what.
     assert found.code == 1
-    assert "something else than a pointer in: tenant" in " ".join(found.out.split())
+    assert "something else than a pointer in: tenant" in found.json[0]["what"]
     assert "xoxb" not in found.out + found.err  # S1-28
 
 

@@ -26,7 +26,7 @@ def test_the_commands_are_exactly_these():
 
 
 def test_the_settings_are_exactly_these():
-    assert NAMES == ("url", "master_key", "tenant", "log_level", "app", "allow_private", "flows")
+    assert NAMES == ("url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "flows")
 
 
 @pytest.mark.parametrize(

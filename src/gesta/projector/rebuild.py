@@ -59,7 +59,9 @@ class Rebuild:
                 break
         await _hold(role)
         if not await shadow.swap(CHECKPOINT, position, parked):
-            raise GestaError("the views went back while they were being rebuilt: another rebuild was faster; nothing was changed")
+            raise GestaError(
+                "another rebuild was faster, or old requests were removed meanwhile; nothing was changed. Run it again"
+            )
         return folded + await self._projector.catch_up()
 
 

@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from gesta.adapters.memory.sorted_index import SortedIndex
+from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
 
 #: Flow, tenant, request id.
 Key = tuple[str, str, str]
@@ -27,6 +28,8 @@ class MemoryViews:
         self._stuck: dict[str, tuple[str, int]] = {}
         #: Role → owner and end of its lease.
         self._roles: dict[str, tuple[str, int]] = {}
+        #: How many requests retention has removed.
+        self.removals = 0
         self._rows: dict[Key, View] = {}
         self._by_tenant: defaultdict[str, SortedIndex[tuple[str, Key]]] = defaultdict(SortedIndex)
         self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
@@ -84,6 +87,35 @@ class MemoryViews:
         entries = self._wanting.ascending(after=(f"{after_id}\0",))
         return self._rows_of((entry for entry in entries if _is_older(self._rows[entry[1]].state, before_ms)), limit)
 
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        tenants = sorted(tenant for tenant in self._by_tenant if tenant >= after[0])
+        places = sorted(
+            (state.tenant, state.flow, state.id) for tenant in tenants for state in self._made_before(tenant, before_ms)
+        )
+        page = [place for place in places if place > after][:limit]
+        states = [self._rows[flow, tenant, id_].state for tenant, flow, id_ in page]
+        found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
+        return found, page[-1] if len(page) == limit else None
+
+    def _made_before(self, tenant: str, at_ms: int) -> Iterable[State]:
+        return (self._rows[key].state for _, key in self._by_tenant[tenant].descending((id_floor(at_ms),)))
+
+    def passed_by_all(self) -> int:
+        """Where the last of all who follow the log stands; `dispatched` follows nothing."""
+        return min((position for name, position in self._checkpoints.items() if name != "dispatched"), default=0)
+
+    def remove(self, state: State, stream: str) -> None:
+        """A request of which nothing is left but its claim."""
+        key = _key(state)
+        row = self._rows.pop(key)
+        self._by_tenant[state.tenant].remove((state.id, key))
+        self._counts[state.tenant][state.flow, row.state.status] -= 1
+        self._schedule(key, None)
+        if _wants_a_job(row.state):
+            self._wanting.remove((state.id, key))
+        self._parked = {where: one for where, one in self._parked.items() if one.stream != stream}
+        self.removals += 1
+
     async def undecided(self) -> tuple[int, int | None]:
         waiting = [row.state.updated_at for row in self._rows.values() if row.state.waits_for_a_person]
         return len(waiting), min(waiting, default=None)
@@ -104,11 +136,13 @@ class MemoryViews:
         return [Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())]
 
     async def shadow(self) -> MemoryShadow:
-        return MemoryShadow(self, type(self)(self._runtime))
+        shadow = type(self)(self._runtime)
+        shadow.removals = self.removals
+        return MemoryShadow(self, shadow)
 
     def take_over(self, shadow: MemoryViews, name: str, position: int, parked: Sequence[Parked]) -> bool:
         stood = self._checkpoints.get(name, 0)
-        if stood < position:
+        if stood < position or self.removals != shadow.removals:
             return False
         self._rows, self._by_tenant, self._counts = shadow._rows, shadow._by_tenant, shadow._counts
         self._sweep_at, self._due, self._wanting = shadow._sweep_at, shadow._due, shadow._wanting

@@ -61,6 +61,11 @@ class SqliteEventStore:
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
 
+    def forget_tail(self) -> None:
+        """Some of what we remember may be gone."""
+        self._tail.clear()
+        self._tail_bytes = 0
+
     def committed(self, appends: Sequence[Append], written: Written) -> None:
         """Called in the event loop once the commit stands: remember the events for the projector and wake it."""
         tail, position = self._tail, written.first

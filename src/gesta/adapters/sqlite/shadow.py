@@ -19,8 +19,9 @@ STEP = 5_000
 class SqliteShadow:
     """A table of its own. `swapped` is called in the event loop once it has taken the place of `requests`."""
 
-    def __init__(self, database: Database, table: str, swapped: Callable[[], None]) -> None:
-        self._database, self._table, self._swapped = database, table, swapped
+    def __init__(self, database: Database, made: tuple[str, int], swapped: Callable[[], None]) -> None:
+        self._database, self._swapped = database, swapped
+        self._table, self._removals = made
 
     @classmethod
     async def make(cls, database: Database, swapped: Callable[[], None]) -> SqliteShadow:
@@ -37,7 +38,9 @@ class SqliteShadow:
 
     async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
         # Durable: a job put after this must not outlive the mark that keeps it from being put again.
-        is_done = await self._database.write(lambda db: _swap(db, self._table, name, position, parked), durable=True)
+        is_done = await self._database.write(
+            lambda db: _swap(db, self._table, self._removals, name, position, parked), durable=True
+        )
         if is_done:
             self._swapped()
             await _take_away(self._database)
@@ -50,11 +53,12 @@ async def _take_away(database: Database) -> None:
         pass
 
 
-def _make(db: apsw.Connection) -> str:
+def _make(db: apsw.Connection) -> tuple[str, int]:
+    """The new table, and how many requests had been removed when it was made."""
     # The number rises with every change of the schema, so nothing of this name is left from an earlier rebuild.
     table = f"requests_shadow_{db.execute('pragma schema_version').get}"
     db.execute(sql("make_shadow").replace("{table}", table)).fetchall()
-    return table
+    return table, int(db.execute(sql("removals")).get)
 
 
 def _take_step(db: apsw.Connection) -> bool:
@@ -68,9 +72,9 @@ def _take_step(db: apsw.Connection) -> bool:
     return True
 
 
-def _swap(db: apsw.Connection, table: str, name: str, position: int, parked: Sequence[Parked]) -> bool:
+def _swap(db: apsw.Connection, table: str, removals: int, name: str, position: int, parked: Sequence[Parked]) -> bool:
     stood = db.execute(sql("checkpoint"), (name,)).get or 0
-    if stood < position:
+    if stood < position or db.execute(sql("removals")).get != removals:
         return False
     db.execute(sql("note_dispatched"), (name,))
     db.execute(sql("turn_back"), (name, position))

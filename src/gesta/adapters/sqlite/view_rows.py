@@ -36,3 +36,7 @@ def view_rows(views: Sequence[View]) -> list[Any]:
 
 def view_of(row: tuple[Any, ...]) -> View:
     return View(_decode(row[0]), row[1])
+
+
+def state_of(row: tuple[Any, ...]) -> State:
+    return _decode(row[0])

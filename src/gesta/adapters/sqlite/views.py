@@ -11,10 +11,11 @@ import apsw
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.shadow import SqliteShadow
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
-from gesta.adapters.sqlite.view_rows import park_step, view_of, view_rows
+from gesta.adapters.sqlite.view_rows import park_step, state_of, view_of, view_rows
+from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
 
 #: Views of open requests that this process wrote itself. A stale one is harmless: readers fold newer events onto it.
 RECENT_LENGTH = 20_000
@@ -113,6 +114,9 @@ class SqliteViews:
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         return await self._database.read(lambda db: _stale(db, before_ms, after_id, limit))
 
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        return await self._database.read(lambda db: _old(db, before_ms, after, limit))
+
     async def undecided(self) -> tuple[int, int | None]:
         return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
 
@@ -165,6 +169,18 @@ def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> li
             break
         after_id = page[-1].state.id
     return found
+
+
+def _old(db: apsw.Connection, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+    """At most one tenant and flow at a time: the next call hops to the next."""
+    tenant, flow, after_id = after
+    rows = db.execute(sql("old_views"), (tenant, flow, after_id, id_floor(before_ms), limit)).fetchall()
+    states = [state_of(row) for row in rows]
+    found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
+    if len(states) == limit:
+        return found, (tenant, flow, states[-1].id)
+    lane = db.execute(sql("next_lane"), (tenant, flow)).fetchone()
+    return found, None if lane is None else (str(lane[0]), str(lane[1]), "")
 
 
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
