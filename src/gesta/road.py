@@ -108,11 +108,13 @@ class Road:
             self._tasks[name] = spawn(self._keep_running(name, run), f"gesta-{name}")
 
     async def stop(self) -> None:
-        """Stop taking, let attempts end and be recorded and projected, then close."""
+        """Stop taking and telling, let attempts and handlers end and be recorded and projected, then close."""
         was_running = self.is_running
+        until = self.runtime.monotonic() + self.outside.drain_seconds
         self.subscriptions.stop()
         await self._end("worker")
         await self.pool.stop(self.outside.drain_seconds)
+        await self.subscriptions.drain(until)
         for name in list(self._tasks):
             await self._end(name)
         if was_running:

@@ -21,7 +21,7 @@ from gesta.errors import BadSubscription, StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.projector.folding import CONFIG
 from gesta.role import RENEWAL_SECONDS, Role
-from gesta.runtime import Runtime, sleep
+from gesta.runtime import Runtime, Signal, sleep
 from gesta.scrub import scrub
 from gesta.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
@@ -113,6 +113,7 @@ class Subscriber:
         #: Whether the handler is at work right now.
         self.is_telling = False
         self._is_stopping = False
+        self._ended = Signal(runtime)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -141,6 +142,11 @@ class Subscriber:
     def stop(self) -> None:
         """Call the handler no more; one that is at work may come to its end."""
         self._is_stopping = True
+
+    async def drain(self, until: float) -> None:
+        """Wait for a handler that is at work, until a moment of the monotonic clock."""
+        while self.is_telling and (left := until - self._runtime.monotonic()) > 0:
+            await self._ended.wait(left)
 
     async def finish(self) -> None:
         """After `run` was cancelled: what the handler has been told is not told again."""
@@ -245,6 +251,7 @@ class Subscriber:
                 return True
             finally:
                 self.is_telling = False
+                self._ended.set()
         return False
 
     async def _failed(self, event: Event, error: Exception) -> None:
@@ -280,6 +287,10 @@ class Subscriptions:
     def stop(self) -> None:
         for one in self.subscribers:
             one.stop()
+
+    async def drain(self, until: float) -> None:
+        for one in self.subscribers:
+            await one.drain(until)
 
     async def finish(self) -> None:
         for one in self.subscribers:

@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import pytest
 
+from gesta import Event
 from gesta.sandbox.server import SandboxServer
 from gesta.subscriptions import checkpoint_of
-from tests.walk.kill_program import open_engine
+from tests.walk.kill_program import Order, open_engine
 from tests.walk.test_kill import KILLS, REST_SECONDS, acknowledged_until_killed, child, misbehave, states_at_rest
 
 
@@ -46,3 +47,22 @@ async def test_every_end_of_a_request_is_told_whatever_is_killed(tmp_path, seed)
     # In order, but for the steps back that a kill made.
     back = sum(late <= early for (early, *_), (late, *_) in pairwise(told))
     assert back <= KILLS
+
+
+async def test_a_clean_stop_lets_a_handler_end_and_tells_its_event_once(tmp_path):
+    path, begun = tmp_path / "gesta.db", asyncio.Event()
+    ended: list[str] = []
+    for _ in range(2):
+        engine = open_engine(str(path), "http://127.0.0.1:9")
+
+        async def slow(event: Event) -> None:
+            begun.set()
+            await asyncio.sleep(0.3)
+            ended.append(event.status)
+
+        engine.on("walk.*", "created", name="ledger")(slow)
+        async with engine:
+            if not ended:
+                await engine.submit(Order(1))
+                await asyncio.wait_for(begun.wait(), 10)
+    assert ended == ["created"]
