@@ -232,7 +232,8 @@ class Subscriber:
         return news
 
     def _park(self, recorded: Recorded, tenant: str, error: Exception) -> None:
-        self._telemetry.parked("event", recorded.stream, recorded.version, error)
+        # The projector meets it, too, and counts it: this one only says who was not told.
+        self._telemetry.not_told(self.subscription.name, recorded.stream, recorded.version, error)
         name = type(error.__cause__ or error).__name__
         self._parked.append(Parked("event", tenant, recorded.stream, recorded.version, name, self._runtime.now_ms()))
 

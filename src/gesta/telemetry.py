@@ -151,6 +151,11 @@ class Telemetry:
         counts = self.metrics.subscription(name)
         counts.told, counts.in_a_row = counts.told + 1, 0
 
+    def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
+        self.log.error(
+            "event cannot be told", subscription=name, name=stream, version=version, error=f"{type(error).__name__}: {error}"
+        )
+
     def handler_failed(self, name: str, request_id: str, error: str, in_a_row: int, pause_seconds: float) -> None:
         counts = self.metrics.subscription(name)
         counts.failed, counts.in_a_row = counts.failed + 1, in_a_row

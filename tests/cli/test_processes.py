@@ -74,8 +74,8 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
 @pytest.mark.slow
 def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
     server = start("serve", "--app", "tests.cli.listening_shop:engine")
-    server.wait_for("subscriptions: ledger")
     server.wait_for("ready")
+    assert "subscriptions: ledger" in server.heard
     sent = cli("send", "shop.note", "{}", "--app", APP).out.strip()
     ledger = folder / "ledger.txt"
     eventually(lambda: ledger.exists() and f"{sent} sent" in ledger.read_text())

@@ -300,6 +300,19 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
     assert told.words == ["created", "attempt_failed", "created", "sent"]
 
 
+async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
+    told = Told()
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        request = await engine.submit(Note())
+        await append_raw(engine, request.id, 1, "Sent.v1", b"{")
+    async with listening(Provider(), told, since="beginning") as engine:
+        ports.commits.fail("project", times=100)
+        await pass_time(gesta, 3)
+        assert [(one.what, one.version) for one in await engine.operating.parked()] == [("event", 2)]  # S1-17
+        assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) != 2
+    assert told.words == ["created"]
+
+
 async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_are_told(gesta):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
