@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from gesta.domain.events import Actor
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
+    from gesta.domain.told import Event
     from gesta.engine import Engine
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused
     from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
@@ -23,6 +24,7 @@ __all__ = [
     "Done",
     "Engine",
     "Erased",
+    "Event",
     "Flow",
     "GestaError",
     "InvalidRequest",
@@ -47,6 +49,7 @@ _HOMES = {
     "gesta.domain.events": ("Actor",),
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
+    "gesta.domain.told": ("Event",),
     "gesta.engine": ("Engine",),
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused"),
     "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),

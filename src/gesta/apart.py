@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gesta.adapters import Stores
-from gesta.commits import Entry, Recording
+from gesta.commits import Commits, Entry, Recording
+from gesta.domain.operation import State
 from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, EventStore, Verdict
-from gesta.job_queue import Drop, Job, JobQueue, Settled, Settlement, Taken
+from gesta.job_queue import Backlog, Drop, Job, JobQueue, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 from gesta.views import Move, Parked, View, Views
 
@@ -30,7 +31,7 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
         finally:
             await stores.close()
 
-    commits = CommitsApart(stores.events, stores.views, jobs, news)
+    commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits)
     return replace(stores, queue=jobs, commits=commits, close=close, pending=news)
 
 
@@ -71,18 +72,29 @@ class QueueApart:
     async def ready(self, timeout_seconds: float) -> None:
         await self._queue.ready(timeout_seconds)
 
+    async def backlog(self) -> dict[str, Backlog]:
+        return await self._queue.backlog()
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        return await self._queue.jobs(after_id, limit)
+
 
 class CommitsApart:
     """Implements gesta.commits over ports that share no database."""
 
-    def __init__(self, events: EventStore, views: Views, queue: JobQueue, news: Signal) -> None:
+    def __init__(self, events: EventStore, views: Views, queue: JobQueue, news: Signal, together: Commits) -> None:
+        """`together` commits what concerns events and views alone: these two share a database."""
         self._events, self._views, self._queue, self._news = events, views, queue, news
+        self._together = together
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
         moved = await self._views.save_with_jobs(views, jobs, parked, move)
         if moved and jobs:
             self._news.set()
         return moved
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        return await self._together.remove(ended)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         """Drop, append, settle, each for all entries at once. Repeated after a failure in the middle it comes to the same end."""

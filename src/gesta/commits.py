@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from gesta.domain.operation import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job, Settled, Settlement
 from gesta.views import Move, Parked, View
@@ -38,6 +39,13 @@ class Recording(msgspec.Struct, frozen=True, gc=False):
 class Commits(Protocol):
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
         """Views, jobs and checkpoint in one commit; False when another projector moved the checkpoint: nothing was written."""
+        ...
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        """Events and view of each request (stream, state as it was seen), in one commit; its key stays claimed. How many went.
+
+        Left alone is one that has changed since, and one with an event that some checkpoint has not passed.
+        """
         ...
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:

@@ -5,10 +5,10 @@ Use it as `async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine: a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Self, TypeVar
 
 from prometheus_client import generate_latest
 
@@ -16,16 +16,19 @@ from gesta import settings as process_settings
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
-from gesta.errors import BadFlow, Conflict, GestaError, InvalidRequest, NotFound, UnknownFlow
+from gesta.errors import BadFlow, BadSubscription, Conflict, GestaError, InvalidRequest, UnknownFlow
 from gesta.flows.flow import Flow, Payload
 from gesta.intake import NO_OPTIONS, Accepted, Options, option_errors
 from gesta.operating import Operating
 from gesta.request import Request
 from gesta.road import Road
 from gesta.settings import Settings
+from gesta.subscriptions import Handler, Since, Subscription
 from gesta.validation import decode_fields
 from gesta.views import Filter, View
 from gesta.wiring import Wiring
+
+HandlerT = TypeVar("HandlerT", bound=Handler)
 
 
 class Engine:
@@ -37,6 +40,7 @@ class Engine:
         """`work=False` opens the store to submit and look without running projector, worker and sweep in this process."""
         self.settings = settings or process_settings.load({"url": url} if url is not None else {})
         self._flows: dict[str, Flow] = {}
+        self._subscriptions: dict[str, Subscription] = {}
         self._work = work
         self._road: Road | None = None
         for flow in flows:
@@ -51,6 +55,32 @@ class Engine:
         if self._road is not None:
             raise BadFlow(flow.name, "flows are declared before the engine starts")
         self._flows[flow.name] = flow
+
+    def on(self, flow: str, *statuses: str, name: str, since: Since = "now") -> Callable[[HandlerT], HandlerT]:
+        """Tell the function below of every change to one of these statuses: durably, in order, at least once.
+
+        `flow` may be `kind.*` or `*`; no status means every one. The place in the log is kept under `name`, from the first start
+        on; with `since="beginning"` everything that ever happened is told first. A handler that raises is called again with the
+        same event until it does not.
+        """
+
+        def subscribe(handler: HandlerT) -> HandlerT:
+            self.subscribe(Subscription(name, flow, statuses, handler, since))
+            return handler
+
+        return subscribe
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """What `on` does, for a subscription made elsewhere; before the engine starts."""
+        if subscription.name in self._subscriptions:
+            raise BadSubscription(subscription.name, "a subscription of this name is declared already")
+        if self._road is not None:
+            raise BadSubscription(subscription.name, "handlers are declared before the engine starts")
+        self._subscriptions[subscription.name] = subscription
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        return dict(self._subscriptions)
 
     @property
     def flows(self) -> dict[str, Flow]:
@@ -81,7 +111,7 @@ class Engine:
             raise GestaError("the engine is running already")
         outside = await Wiring.wire(self.settings)
         try:
-            road = await Road.build(self._flows, outside)
+            road = await Road.build(self._flows, outside, list(self._subscriptions.values()), self.settings.retention_days)
         except BaseException:
             await outside.transport.close()
             await outside.stores.close()
@@ -91,6 +121,11 @@ class Engine:
         self._road = road
         for note in outside.notes:
             road.telemetry.log.warning(note)
+        for one in self._subscriptions.values():
+            if not any(map(one.covers, self._flows)):
+                road.telemetry.log.warning(
+                    "no flow of this process matches a subscription", subscription=one.name, namespace=one.flow
+                )
 
     async def stop(self) -> None:
         """Let running attempts end, then close. Whatever is not finished goes on at the next start."""
@@ -188,5 +223,5 @@ class Engine:
         names = [flow] if flow is not None else list(self._flows)
         found, _ = await self.road.loader.load([(name, tenant, request_id) for name in names])
         if request_id not in found:
-            raise NotFound("request", request_id)
+            raise self.road.not_found(request_id)
         return found[request_id]

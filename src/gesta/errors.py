@@ -5,6 +5,7 @@ GestaError
 │   ├── InvalidRequest     all field errors at once
 │   ├── UnknownFlow
 │   ├── BadFlow            a flow was declared wrongly
+│   ├── BadSubscription    a handler was declared wrongly
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
 │   └── BadConfig          a tenant's config entity
 ├── Conflict               the key was used with other content
@@ -59,6 +60,11 @@ class BadFlow(BadInput):
         super().__init__(f"flow {name!r}: {fault}")
 
 
+class BadSubscription(BadInput):
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"subscription {name!r}: {fault}")
+
+
 class BadSettings(BadInput):
     """A setting is wrong; the text names it and where it comes from."""
 
@@ -84,8 +90,8 @@ class Conflict(GestaError):
 
 
 class NotFound(GestaError):
-    def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"no {what} {name!r} for this tenant")
+    def __init__(self, what: str, name: str, more: str = "") -> None:
+        super().__init__(f"no {what} {name!r} for this tenant{more}")
 
 
 class Refused(GestaError):

@@ -99,6 +99,10 @@ class EventStore(Protocol):
         """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later."""
         ...
 
+    async def end(self) -> int:
+        """The position of the newest event, whether or not it is still there; 0 when there never was one."""
+        ...
+
     async def changed(self, timeout_seconds: float) -> None:
         """Return when something may have been appended, at the latest after the timeout. A hint, never a promise."""
         ...

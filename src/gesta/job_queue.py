@@ -67,6 +67,25 @@ Settlement = Ack | Release | Drop
 Settled = Literal["done", "lost", "active", "absent"]
 
 
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """A live job as it stands, for people who look. `waiting` for its time, `ready` to be taken, or `leased` by a worker."""
+
+    job: Job
+    state: Literal["waiting", "ready", "leased"]
+    #: Takes without a recorded end, the present one included.
+    takes: int
+
+
+class Backlog(msgspec.Struct, frozen=True, gc=False):
+    """How many live jobs a flow has."""
+
+    waiting: int = 0
+    ready: int = 0
+    leased: int = 0
+    #: Since when the oldest ready one could have been taken.
+    oldest_ready_ms: int | None = None
+
+
 class JobQueue(Protocol):
     """Put, take, extend, settle (ack, release, drop), find; each call carries many."""
 
@@ -93,6 +112,14 @@ class JobQueue(Protocol):
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         """Which of these jobs are live."""
+        ...
+
+    async def backlog(self) -> dict[str, Backlog]:
+        """What is live, by flow. It may look at every job: for people and gauges, never for the road."""
+        ...
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        """Live jobs in the order of their ids, from behind `after_id`, so that somebody can go through all."""
         ...
 
     async def ready(self, timeout_seconds: float) -> None:

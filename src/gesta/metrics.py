@@ -30,18 +30,35 @@ class FlowCounts:
         self.buckets[bisect_left(LATENCY_BUCKETS_MS, latency_ms)] += 1
 
 
+class SubscriptionCounts:
+    """What one subscription's handler did in this process."""
+
+    __slots__ = ("failed", "in_a_row", "told")
+
+    def __init__(self) -> None:
+        self.told = self.failed = self.in_a_row = 0
+
+
 class Metrics(Collector):
     """Every metric of an engine. No tenant and no request in a label."""
 
     def __init__(self) -> None:
         self._flows: dict[str, FlowCounts] = {}
         self.parked: dict[str, int] = {}
+        #: Requests that retention has removed.
+        self.removed = 0
+        #: Flow → how long its oldest ready job had waited when the sweep looked last, which one process does once a minute.
+        self.oldest_ready_ms: dict[str, int] = {}
+        self._subscriptions: dict[str, SubscriptionCounts] = {}
 
     def of(self, flow: str) -> FlowCounts:
         counts = self._flows.get(flow)
         if counts is None:
             counts = self._flows[flow] = FlowCounts()
         return counts
+
+    def subscription(self, name: str) -> SubscriptionCounts:
+        return self._subscriptions.setdefault(name, SubscriptionCounts())
 
     def collect(self) -> Iterator[Metric]:
         attempts = CounterMetricFamily("executor_attempts", "Attempts that ended", labels=["namespace"])
@@ -61,7 +78,22 @@ class Metrics(Collector):
                 failed.add_metric([flow, reason], count)
         for what, count in self.parked.items():
             parked.add_metric([what], count)
-        yield from (attempts, success, failed, latency, lag, late, parked)
+        oldest = GaugeMetricFamily("queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"])
+        for flow, age_ms in self.oldest_ready_ms.items():
+            oldest.add_metric([flow], age_ms)
+        removed = CounterMetricFamily("requests_removed", "Old requests that retention has removed", value=self.removed)
+        yield from (attempts, success, failed, latency, lag, oldest, late, parked, removed)
+        yield from self._of_subscriptions()
+
+    def _of_subscriptions(self) -> Iterator[Metric]:
+        told = CounterMetricFamily("subscription_events", "Events that a handler has taken", labels=["name"])
+        failed = CounterMetricFamily("subscription_failures", "Times that a handler raised", labels=["name"])
+        stuck = GaugeMetricFamily("subscription_failing", "Times in a row that a handler raised for one event", labels=["name"])
+        for name, counts in self._subscriptions.items():
+            told.add_metric([name], counts.told)
+            failed.add_metric([name], counts.failed)
+            stuck.add_metric([name], counts.in_a_row)
+        yield from (told, failed, stuck)
 
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:

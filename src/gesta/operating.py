@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gesta.config import Entity
@@ -11,6 +10,7 @@ from gesta.domain.events import Actor
 from gesta.errors import BadInput, NotFound
 from gesta.intake import Accepted, actor_errors, subject_errors
 from gesta.projector.follow import CHECKPOINT
+from gesta.projector.rebuild import Progress
 from gesta.request import Request
 from gesta.road import Road
 from gesta.views import Filter, Parked
@@ -32,8 +32,9 @@ class Operating:
         return await self._views.counts(tenant)
 
     async def is_worked_on(self) -> bool:
-        """Whether some process works on the store now. A claim that ends at once asks without taking the role from anybody."""
-        return not await self._views.claim(CHECKPOINT, "nobody", 0.0)
+        """Whether some process works on the store now."""
+        now = self._road.runtime.now_ms()
+        return any(role.name == CHECKPOINT and role.is_held(now) for role in await self._views.roles())
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`."""
@@ -109,6 +110,6 @@ class Operating:
             raise NotFound("config", f"{kind}/{code}")
         return entity
 
-    async def rebuild(self, progress: Callable[[int, int], None] = _silent) -> int:
-        """Fold all views anew from the events; nothing is sent again. Only while no other process works on the store."""
-        return await self._road.projector.rebuild(progress)
+    async def rebuild(self, progress: Progress = _silent) -> int:
+        """Fold all views anew from the events, beside whatever works on the store; nothing is sent again. How many events were folded."""
+        return await self._road.rebuild.run(progress)

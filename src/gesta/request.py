@@ -12,7 +12,7 @@ from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.operation import State, Status
 from gesta.domain.outcome import Outcome
-from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
+from gesta.errors import Erased, GestaError, InvalidRequest, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload
 from gesta.intake import Accepted, actor_errors
 from gesta.recorder import Settle, drop_job, no_job
@@ -48,7 +48,7 @@ class Request:
         """The request as it is now."""
         view = await self._road.loader.one((self.flow, self.tenant, self.id))
         if view is None:
-            raise NotFound("request", self.id)
+            raise self._road.not_found(self.id)
         return view
 
     async def status(self) -> Status:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from gesta.domain.ids import id_text
 
@@ -20,25 +21,30 @@ T = TypeVar("T")
 
 
 class Signal:
-    """Wakes whoever waits. Set while nobody waits, it is kept for the next waiter, so that it is not slept through."""
+    """Wakes whoever waits. Set while nobody waits, it is kept for the next waiter, so that it is not slept through.
 
-    __slots__ = ("_is_set", "_runtime", "_waiters")
+    A task that waits again and again is also told what was set between its waits although another has heard of it: two that
+    follow one log must not take each other's news.
+    """
+
+    __slots__ = ("_count", "_heard", "_runtime", "_seen", "_waiters")
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._is_set = False
+        #: How often it was set, and how much of that somebody has heard of.
+        self._count = self._heard = 0
+        #: Task → the count that it has seen. Made when it is needed: most signals are one wait.
+        self._seen: WeakKeyDictionary[asyncio.Task[Any], int] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        if not self._waiters:
-            self._is_set = True
+        self._count += 1
         for waiter in self._waiters:
             _wake(waiter)
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Return when it is set, at the latest after the timeout."""
-        if self._is_set:
-            self._is_set = False
+        """Return when it is set, or was since this task last waited; at the latest after the timeout."""
+        if self._has_news():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._runtime.call_later(timeout_seconds, _wake, waiter)
@@ -48,6 +54,19 @@ class Signal:
         finally:
             timer.cancel()
             self._waiters.remove(waiter)
+            self._has_news()
+
+    def _has_news(self) -> bool:
+        """Whether it was set since this task last asked; since anybody did, where it asks for the first time."""
+        if not self._count:
+            return False
+        if self._seen is None:
+            self._seen = WeakKeyDictionary()
+        task = asyncio.current_task()
+        assert task is not None
+        seen = self._seen.get(task, self._heard)
+        self._seen[task] = self._heard = self._count
+        return seen != self._count
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

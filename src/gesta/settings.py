@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class Settings:
     app: str | None = None
     #: Private networks that outgoing requests may reach, e.g. ["10.1.0.0/16"].
     allow_private: tuple[str, ...] = ()
+    #: Ended requests are removed so many days after their last change; their keys stay known. None: kept for ever.
+    retention_days: int | None = None
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -65,6 +68,17 @@ def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None)
     return Settings(**values, sources=sources)
 
 
+def odd_variables() -> list[str]:
+    """Variables of the environment that look like settings and are none, with what was probably meant."""
+    known = {PREFIX + name.upper() for name in NAMES if name != "flows"} | {f"{PREFIX}FILE"}
+    found = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            close = get_close_matches(name, known, n=1)
+            found.append(f"{name} is no setting and does nothing" + (f"; {close[0]} is" if close else ""))
+    return found
+
+
 def resolve_reference(text: str) -> str:
     """The value behind `env:NAME`; any other text is its own value. Raises KeyError when the variable is not set."""
     return os.environ[text[4:]] if text.startswith("env:") else text
@@ -91,11 +105,20 @@ def _checked(name: str, value: Any, source: str) -> Any:
         return value
     if name == "allow_private":
         return _networks(value, source)
+    if name == "retention_days":
+        return _days(name, value, source)
     if not isinstance(value, str):
         raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
     if name == "log_level" and value not in LOG_LEVELS:
         raise BadSettings(f"log_level in {source}: {value!r} is not one of {', '.join(LOG_LEVELS)}")
     return value
+
+
+def _days(name: str, value: Any, source: str) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= 36_500:
+        raise BadSettings(f"{name} in {source}: {value!r} is no number of days; write a whole number from 1 on, or leave it out")
+    return int(text)
 
 
 def _networks(value: Any, source: str) -> tuple[str, ...]:

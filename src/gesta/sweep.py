@@ -15,6 +15,7 @@ from gesta.flows.flow import Flow
 from gesta.job_queue import JobQueue
 from gesta.projector.dispatch import job_for
 from gesta.recorder import Recorder, drop_job
+from gesta.retention import Retention
 from gesta.role import Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
@@ -33,11 +34,11 @@ LOST_AGE_MS = 60_000
 
 class Sweep:
     def __init__(
-        self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, runtime: Runtime, telemetry: Telemetry,
-        owner: str,
+        self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, retention: Retention, runtime: Runtime,
+        telemetry: Telemetry, owner: str,
     ) -> None:  # fmt: skip
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
-        self._recorder, self._runtime, self._telemetry = recorder, runtime, telemetry
+        self._recorder, self._retention, self._runtime, self._telemetry = recorder, retention, runtime, telemetry
         self._role = Role(ROLE, owner, views, runtime)
         self._lost_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
@@ -60,10 +61,12 @@ class Sweep:
             await self._deal_with(due)
             if len(due) < BATCH:
                 break
+        await self._retention.step()
         now = self._runtime.monotonic()
         if now - self._lost_checked_at >= LOST_PERIOD_SECONDS:
             self._lost_checked_at = now
             await self._restore_lost_jobs()
+            self._telemetry.looked_at(await self._queue.backlog(), self._runtime.now_ms())
 
     async def _deal_with(self, due: list[View]) -> None:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome
 from gesta.flows.flow import Flow
-from gesta.job_queue import Taken
+from gesta.job_queue import Backlog, Taken
 from gesta.metrics import Metrics
 from gesta.scrub import scrub
 
@@ -137,6 +137,33 @@ class Telemetry:
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
+
+    def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int) -> None:
+        """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""
+        ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
+        self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
+
+    def removed(self, count: int) -> None:
+        self.metrics.removed += count
+        if count:
+            self.log.info("old requests removed", count=count)
+
+    def told(self, name: str) -> None:
+        counts = self.metrics.subscription(name)
+        counts.told, counts.in_a_row = counts.told + 1, 0
+
+    def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
+        self.log.error(
+            "event cannot be told", subscription=name, name=stream, version=version, error=f"{type(error).__name__}: {error}"
+        )
+
+    def handler_failed(self, name: str, request_id: str, error: str, in_a_row: int, pause_seconds: float) -> None:
+        counts = self.metrics.subscription(name)
+        counts.failed, counts.in_a_row = counts.failed + 1, in_a_row
+        self.log.error(
+            "handler raised, the same event again", subscription=name, requestId=request_id, error=error, failures=in_a_row,
+            pauseSeconds=pause_seconds,
+        )  # fmt: skip
 
     def store_failed(self, station: str, error: Exception) -> None:
         self.log.error("store failed, trying again", station=station, error=str(error))

@@ -73,7 +73,10 @@ class Harness:
         self.runtime.advance(seconds)
 
     async def settle(self, days: float = 60.0) -> None:
-        """Move the clock until nothing is due any more, at most so many days: retries, schedules, expiry, questions to providers."""
+        """Move the clock until nothing is due any more, at most so many days: retries, schedules, expiry, questions to providers.
+
+        Handlers of `engine.on` have been told of everything then; one that raises time after time is not waited for for ever.
+        """
         end_ms = self.runtime.now_ms() + days * 86_400_000
         while True:
             await self._quiet()
@@ -110,6 +113,12 @@ class Harness:
             if due and self.runtime.next_timer_ms is not None:
                 moments.append(self.runtime.next_timer_ms)
             moments += [moment for moment in (next_sweep, road.pool.next_due_ms) if moment is not None]
+            for one in road.subscriptions.subscribers:
+                if one.is_telling and self.runtime.next_timer_ms is not None:
+                    # A handler waits for something, on this clock or outside.
+                    moments.append(self.runtime.next_timer_ms)
+                elif one.next_due_ms is not None:
+                    moments.append(one.next_due_ms)
         return min(moments, default=None)
 
 

@@ -37,6 +37,28 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     after: int
 
 
+class Checkpoint(msgspec.Struct, frozen=True, gc=False):
+    """How far somebody who follows the log has got, and what keeps them from going on."""
+
+    name: str
+    position: int
+    error: str = ""
+    #: Since when it fails.
+    failed_at_ms: int | None = None
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A role, who played it last, and until when that lease lasts or lasted."""
+
+    name: str
+    owner: str
+    until_ms: int
+
+    def is_held(self, now_ms: int) -> bool:
+        """A lease that ends later than any lasts was made before the clock was set back: nobody holds that one."""
+        return now_ms < self.until_ms <= now_ms + 600_000
+
+
 class Filter(msgspec.Struct, frozen=True, gc=False):
     """Which requests to list, newest first; `before_id` continues a listing."""
 
@@ -45,6 +67,10 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     status: str | None = None
     before_id: str | None = None
     limit: int = 50
+
+
+#: Tenant, flow, request id: a place in the order in which `old` goes through the views.
+Place = tuple[str, str, str]
 
 
 class Views(Protocol):
@@ -77,7 +103,21 @@ class Views(Protocol):
         """These are in the queue, or nobody wants them there any more: pending no longer. Which of them were."""
         ...
 
-    async def checkpoint(self, name: str) -> int: ...
+    async def checkpoint(self, name: str) -> int:
+        """Where it stands; 0 when it was never begun nor moved."""
+        ...
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        """All of them, by name."""
+        ...
+
+    async def begin(self, name: str, position: int) -> int:
+        """Make the checkpoint there unless it exists, on disk before this returns; where it stands."""
+        ...
+
+    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        """Note what keeps a checkpoint from moving; the first time stays, and the next move forgets it."""
+        ...
 
     async def find(self, chosen: Filter) -> list[View]: ...
 
@@ -97,15 +137,46 @@ class Views(Protocol):
         """Requests that want a job and have not changed since; in id order from `after_id`, so that a sweep can go through all."""
         ...
 
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        """Ended requests that have not changed since, among the `limit` next ones behind a place; and where to go on, if anywhere.
+
+        Our ids tell when they were made: what is newer is passed over without being looked at.
+        """
+        ...
+
+    async def undecided(self) -> tuple[int, int | None]:
+        """How many requests of all tenants wait for a person's word, and since when the oldest does."""
+        ...
+
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]: ...
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         """Take or renew the lease on a role that one process at a time should play."""
         ...
 
-    async def clear(self) -> None:
-        """Forget every view and checkpoint, before a rebuild.
+    async def roles(self) -> list[Held]:
+        """Every role that was ever played, by name."""
+        ...
 
-        How far jobs had been put stays, as the checkpoint `dispatched`, and so do parked jobs and pending ones; parked events will be met again.
+    async def shadow(self) -> Shadow:
+        """A second, empty set of views beside the ones in use, which go on unchanged. What an earlier one left is dropped."""
+        ...
+
+
+class Shadow(Protocol):
+    """Views on their way to replace those in use."""
+
+    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+        """As in Views, of what was saved here."""
+        ...
+
+    async def save(self, views: Sequence[View]) -> None: ...
+
+    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        """In one commit these become the views, the parked events become these, and the checkpoint `name` goes back to `position`.
+
+        Where it stood becomes the checkpoint `dispatched`, unless that is further already: jobs up to there have been put. Parked
+        jobs, pending ones and other checkpoints stay. False, and nothing changes, when the checkpoint stands before `position`, or when requests
+        were removed since the shadow was made: it may still have them.
         """
         ...

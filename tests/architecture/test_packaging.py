@@ -15,6 +15,7 @@ PUBLIC = [
     "Done",
     "Engine",
     "Erased",
+    "Event",
     "Flow",
     "GestaError",
     "InvalidRequest",

@@ -54,9 +54,10 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
         "notification.webhook.Sent.v1",
     ]
     assert [effect.data for effect in receiver.sandbox.webhook.effects] == [{"n": 1}]
-    refused = cli("rebuild")
-    assert refused.code == 1
-    assert "another process works on this store" in refused.err
+    # Beside the running server: nothing is sent again.
+    assert cli("rebuild", "--json").json == {"events": 2}
+    assert cli("list", "--json").lines[0]["status"] == "sent"
+    assert receiver.sandbox.webhook.calls == 1
 
     receiver.sandbox.webhook.next(slow_seconds=0.7)
     slow = cli("send", "notification.webhook", MESSAGE, "--key", "order-2").out.strip()
@@ -67,8 +68,19 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
     assert "attempts that may end first: 1" in ended.err
     assert "stopped" in ended.err
     assert cli("show", slow, "--json").json["status"] == "sent"
-    # The roles were given up, so nobody has to wait for their leases.
-    assert cli("rebuild", "--json").code == 0
+    assert cli("rebuild", "--json").json == {"events": 4}
+
+
+@pytest.mark.slow
+def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
+    server = start("serve", "--app", "tests.cli.listening_shop:engine")
+    server.wait_for("ready")
+    assert "subscriptions: ledger" in server.heard
+    sent = cli("send", "shop.note", "{}", "--app", APP).out.strip()
+    ledger = folder / "ledger.txt"
+    eventually(lambda: ledger.exists() and f"{sent} sent" in ledger.read_text())
+    assert server.end(signal.SIGTERM).code == 0
+    assert ledger.read_text() == f"{sent} created\n{sent} sent\n"
 
 
 @pytest.mark.slow

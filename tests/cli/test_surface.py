@@ -19,14 +19,14 @@ def test_the_commands_are_exactly_these():
     assert plain + grouped == [
         "demo", "serve", "bench",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
-        "rebuild", "erase", "settings",
+        "doctor", "rebuild", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
     ]  # fmt: skip
 
 
 def test_the_settings_are_exactly_these():
-    assert NAMES == ("url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "flows")
+    assert NAMES == ("url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "flows")
 
 
 @pytest.mark.parametrize(

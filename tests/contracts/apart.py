@@ -13,6 +13,7 @@ from gesta.adapters.sqlite import open_stores
 from gesta.apart import with_queue_apart
 from gesta.commits import Commits, Entry, Recording
 from gesta.contracts.harness import Capability, Harness
+from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.projector.relay import Relay
 from gesta.role import Role
@@ -32,6 +33,9 @@ class _Relaying:
         while await self._relay.step():
             pass
         return moved
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        return await self._commits.remove(ended)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         recordings = await self._commits.record(entries)

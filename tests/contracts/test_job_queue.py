@@ -1,4 +1,5 @@
 from gesta.contracts.job_leases import JobLeasesContract
+from gesta.contracts.job_listing import JobListingContract
 from gesta.contracts.job_queue import JobQueueAfterRestartContract, PutContract, TakeContract
 from gesta.contracts.job_settlements import SettleContract
 
@@ -16,3 +17,6 @@ class TestJobLeases(JobLeasesContract): ...
 
 
 class TestJobQueueAfterRestart(JobQueueAfterRestartContract): ...
+
+
+class TestJobListing(JobListingContract): ...

@@ -1,6 +1,7 @@
 from gesta.contracts.checkpoints import CheckpointContract, RoleContract
 from gesta.contracts.pending import PendingAfterRestartContract, PendingContract
-from gesta.contracts.view_sweeps import DueViewsContract, StaleViewsContract
+from gesta.contracts.view_shadows import ShadowContract
+from gesta.contracts.view_sweeps import DueViewsContract, StaleViewsContract, UndecidedViewsContract
 from gesta.contracts.views import ViewsAfterRestartContract, ViewsContract
 
 
@@ -23,6 +24,12 @@ class TestDueViews(DueViewsContract): ...
 
 
 class TestStaleViews(StaleViewsContract): ...
+
+
+class TestUndecidedViews(UndecidedViewsContract): ...
+
+
+class TestShadow(ShadowContract): ...
 
 
 class TestViewsAfterRestart(ViewsAfterRestartContract): ...

@@ -272,6 +272,27 @@ async def test_a_rebuild_gives_the_same_views_and_sends_nothing_again(gesta):
     assert len(provider.calls) == 4
 
 
+async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(gesta: Harness, ports) -> None:
+    put: list[Job] = []
+
+    async def project(original, views, jobs, parked, move):
+        put.extend(jobs)
+        return await original(views, jobs, parked, move)
+
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        for _ in range(3):
+            await engine.submit(Note())
+        await engine.road.projector.step()
+        late = await engine.submit(Note())
+        ports.commits.replace("project", project)
+        assert await engine.operating.rebuild() == 3
+        assert put == []
+        # What had not been projected before the rebuild is dispatched after it, by the projector.
+        await engine.road.projector.step()
+        await engine.road.projector.step()
+        assert [job.request_id for job in put] == [late.id]
+
+
 async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebuild(gesta: Harness) -> None:
     provider = Provider(Retry("busy", after_seconds=300))
     async with engine_of(provider) as engine:

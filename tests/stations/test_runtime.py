@@ -136,3 +136,40 @@ def test_a_program_is_run_to_its_end_and_its_answer_is_given():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.returncode) == ("7\n", 0)
     assert callable(run)
+
+
+async def test_two_that_wait_in_turn_do_not_take_each_others_news():
+    signal = Signal(ManualRuntime())
+    heard: list[str] = []
+
+    async def listen(name: str) -> None:
+        while True:
+            await signal.wait(1_000)
+            heard.append(name)
+
+    listening = [spawn(listen(name), name) for name in ("first", "second")]
+    await turn()
+    signal.set()
+    # Both are awake and neither waits yet: the news that comes now must reach both.
+    signal.set()
+    await turn()
+    await turn()
+    assert sorted(heard) == ["first", "second"]
+
+    async def busy() -> None:
+        await signal.wait(1_000)
+        heard.append("third")
+        signal.set()
+        await turn()
+        await turn()
+        await signal.wait(1_000)
+        heard.append("third again")
+
+    third = spawn(busy(), "third")
+    await turn()
+    signal.set()
+    for _ in range(5):
+        await turn()
+    assert "third again" in heard
+    for task in (*listening, third):
+        task.cancel()

@@ -1,6 +1,6 @@
 """The program that test_kill.py kills: submits without end, or (`--rest`) only works off what is there.
 
-Prints `n flow id` for each request once it is acknowledged. Orders go to a receiver that remembers keys; parcels to one that
+With `--tell FILE` a handler writes down what it is told. Prints `n flow id` for each request once it is acknowledged. Orders go to a receiver that remembers keys; parcels to one that
 remembers nothing, so after a doubt they are left to a person.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+from pathlib import Path
 
 import gesta.role
 import gesta.worker.lease
 import gesta.worker.pool
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, RetryPolicy
+from gesta import Attempt, Done, Engine, Event, Flow, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
 from gesta.settings import load
 
@@ -55,9 +56,22 @@ def hurry() -> None:
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.25
 
 
-async def main(path: str, url: str, first: int, *, rest: bool) -> None:
+def write_down(engine: Engine, file: str) -> None:
+    """A handler that leaves a line for each end of a request; a kill after the line and before the checkpoint repeats it."""
+
+    @engine.on("walk.*", "sent", "failed", "unknown", name="ledger")
+    async def tell(event: Event) -> None:
+        await asyncio.sleep(0)
+        with Path(file).open("a") as out:
+            out.write(f"{event.position} {event.request_id} {event.status}\n")
+
+
+async def main(path: str, url: str, first: int, *, rest: bool, tell: str | None) -> None:
     hurry()
-    async with open_engine(path, url) as engine:
+    engine = open_engine(path, url)
+    if tell is not None:
+        write_down(engine, tell)
+    async with engine:
         if rest:
             await asyncio.Event().wait()
         numbers = itertools.count(first)
@@ -78,5 +92,6 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("first", type=int)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--tell")
     options = parser.parse_args()
-    asyncio.run(main(options.path, options.url, options.first, rest=options.rest))
+    asyncio.run(main(options.path, options.url, options.first, rest=options.rest, tell=options.tell))

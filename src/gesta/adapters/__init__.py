@@ -21,6 +21,29 @@ class Closing(Protocol):
 
 
 @dataclass(frozen=True)
+class Health:
+    """What a store knows of its own condition. Sizes in bytes."""
+
+    schema: int
+    faults: tuple[str, ...]
+    #: Whether all of it was looked at; a large file is looked at for a few seconds only.
+    is_whole: bool
+    size: int
+    log_size: int
+    free: int
+    #: Files that more than their owner may read.
+    open_to_others: tuple[str, ...]
+
+
+class Examining(Protocol):
+    async def __call__(self) -> Health | None: ...
+
+
+async def nothing_to_examine() -> None:
+    """The health of a store that has no file."""
+
+
+@dataclass(frozen=True)
 class Stores:
     """The ports of one engine, wired to one database or, the queue, to another."""
 
@@ -35,6 +58,7 @@ class Stores:
     name: str = ""
     #: Set when jobs were written down that a relay has to put into the queue; None where the ports share one database.
     pending: Signal | None = None
+    health: Examining = nothing_to_examine
 
 
 class Adapter(Protocol):

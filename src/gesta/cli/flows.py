@@ -19,6 +19,7 @@ from gesta.engine import Engine
 from gesta.errors import BadSettings, GestaError
 from gesta.flows.flow import Flow
 from gesta.settings import Settings
+from gesta.subscriptions import Subscription
 
 #: `flow(**settings) -> Flow`, what the module of a channel offers.
 Factory = Callable[..., Flow]
@@ -37,6 +38,11 @@ def flows_of(settings: Settings) -> list[Flow]:
             where = settings.sources["flows"]
             raise BadSettings(f"[flows.{name}] in {where}: there is no such flow; this gesta has: {', '.join(factories)}")
     return [_made(name, factory, settings) for name, factory in factories.items()]
+
+
+def subscriptions_of(settings: Settings) -> list[Subscription]:
+    """The handlers that the program of this process has."""
+    return [] if settings.app is None else list(load_app(settings.app, settings.sources["app"]).subscriptions.values())
 
 
 def settings_of_app(asked: Settings, file: str | None) -> Settings:

@@ -76,10 +76,13 @@ class Invocation(Call):
 
     def engine(self, *, work: bool = False) -> Engine:
         """An engine with the flows of this process, not started yet."""
-        from gesta.cli.flows import flows_of
+        from gesta.cli.flows import flows_of, subscriptions_of
         from gesta.engine import Engine
 
-        return Engine(settings=self.settings, flows=flows_of(self.settings), work=work)
+        engine = Engine(settings=self.settings, flows=flows_of(self.settings), work=work)
+        for one in subscriptions_of(self.settings):
+            engine.subscribe(one)
+        return engine
 
     @asynccontextmanager
     async def opened(self, engine: Engine | None = None, *, create: bool = False) -> AsyncIterator[Engine]:

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 #: Where no terminal says how wide it is, nothing has to be wrapped.
 WIDTH_OF_A_PIPE = 200
 
-STATUS_STYLES = {"sent": "green", "failed": "red", "unknown": "yellow", "queued": "cyan", "expired": "dim", "cancelled": "dim"}
+STATUS_STYLES = {
+    "sent": "green",
+    "failed": "red",
+    "unknown": "yellow",
+    "queued": "cyan",
+    "expired": "dim",
+    "cancelled": "dim",
+    "ok": "green",
+    "warn": "yellow",
+    "bad": "red",
+}
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]

@@ -24,6 +24,8 @@ async def serve(call: Invocation) -> None:
         settings = call.settings
         tell(f"gesta {version('gesta')} works on {scrub(settings.url)} (url from {settings.sources['url']})")
         tell(f"flows: {', '.join(sorted(engine.flows)) or 'none'}")
+        if engine.subscriptions:
+            tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
         tell("ready; Ctrl-C stops it")
         await stopped.wait()
         running = engine.road.pool.in_flight

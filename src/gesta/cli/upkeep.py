@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gesta.cli.arguments import field_value
-from gesta.cli.exit_codes import FAILED
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
@@ -22,14 +21,11 @@ _SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
 
 
 async def rebuild(call: Invocation, as_json: Json = False) -> None:
-    """Fold all views anew from the events. Nothing is sent again. Stop `gesta serve` before."""
+    """Fold all views anew from the events, also beside a running `gesta serve`. Nothing is sent again."""
     from rich.console import Console
     from rich.progress import Progress
 
     async with call.opened() as engine:
-        if await engine.operating.is_worked_on():
-            tell("error: another process works on this store; stop it first, and wait a few seconds if it was killed", "red")
-            raise typer.Exit(FAILED)
         screen = Console(stderr=True)
         with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
             task = progress.add_task("events", total=None)

@@ -21,6 +21,26 @@ def span(duration_ms: int) -> str:
     return f"{max(duration_ms, 0)} ms"
 
 
+def count_of(count: int, what: str) -> str:
+    """`1 event`, `2 events`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that reads best."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
+
+
+def owner_name(owner: str) -> str:
+    """`host:7:0197…` → `process 7 on host`; anything else as it is."""
+    host, _, rest = owner.partition(":")
+    number, _, _ = rest.partition(":")
+    return f"process {number} on {host}" if number.isdigit() else owner
+
+
 def tries(count: int) -> str:
     return "1 try" if count == 1 else f"{count} tries"
 

@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, ViewsHarness
 from gesta.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
-from gesta.views import Filter, Move, Parked
+from gesta.views import Checkpoint, Held, Move
 
 
 class CheckpointContract(Contract):
@@ -52,40 +52,28 @@ class CheckpointContract(Contract):
         assert await harness.views.save([], [], Move(other, 0, 3)) is True
         assert (await harness.views.checkpoint(one), await harness.views.checkpoint(other)) == (7, 3)
 
-    async def test_clearing_forgets_views_and_checkpoints(self, harness: ViewsHarness) -> None:
-        name, view = fresh_name(), fresh_view(tenant=fresh_name("tenant"), expires_at=5)
-        await harness.views.save([view], [], Move(name, 0, 7))
-        await harness.views.clear()
-        assert await harness.views.get([key_of(view)]) == {}
-        assert await harness.views.find(Filter(view.state.tenant)) == []
-        assert await harness.views.counts(view.state.tenant) == {}
-        assert await harness.views.due(10, 10) == ([], None)
-        assert await harness.views.checkpoint(name) == 0
-
-    async def test_clearing_remembers_how_far_jobs_had_been_put(self, harness: ViewsHarness) -> None:
-        """A second rebuild that begins before the first has caught up must not forget it either."""
+    async def test_a_checkpoint_begins_where_it_is_told_to_and_only_once(self, harness: ViewsHarness) -> None:
         name = fresh_name()
-        far = await harness.views.checkpoint("dispatched") + 1000
-        await harness.views.save([], [], Move(name, 0, far))
-        await harness.views.clear()
-        assert await harness.views.checkpoint("dispatched") == far
-        await harness.views.save([], [], Move(name, 0, 5))
-        await harness.views.clear()
-        assert await harness.views.checkpoint("dispatched") == far
+        assert await harness.views.begin(name, 7) == 7
+        assert await harness.views.begin(name, 9) == 7
+        assert await harness.views.save([], [], Move(name, 7, 8)) is True
+        assert await harness.views.begin(name, 9) == 8
 
-    async def test_clearing_keeps_parked_jobs_which_no_rebuild_would_meet_again(self, harness: ViewsHarness) -> None:
-        tenant, name = fresh_name("tenant"), fresh_name()
-        event, job = (Parked(what, tenant, name, 1, "ValueError", 5) for what in ("event", "job"))
-        await harness.views.save([], [event, job], None)
-        await harness.views.clear()
-        assert await harness.views.parked(tenant, 10) == [job]
+    async def test_all_checkpoints_are_told_by_name(self, harness: ViewsHarness) -> None:
+        first, second = sorted((fresh_name(), fresh_name()))
+        await harness.views.begin(second, 7)
+        await harness.views.save([], [], Move(first, 0, 3))
+        told = [one for one in await harness.views.checkpoints() if one.name in (first, second)]
+        assert told == [Checkpoint(first, 3), Checkpoint(second, 7)]
 
-    async def test_a_cleared_view_may_be_saved_again(self, harness: ViewsHarness) -> None:
-        name, view = fresh_name(), fresh_view()
-        await harness.views.save([view], [], Move(name, 0, 7))
-        await harness.views.clear()
-        assert await harness.views.save([view], [], Move(name, 0, 3)) is True
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+    async def test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves(self, harness: ViewsHarness) -> None:
+        name = fresh_name()
+        await harness.views.begin(name, 7)
+        await harness.views.stuck(name, "first", 1000)
+        await harness.views.stuck(name, "second", 2000)
+        assert Checkpoint(name, 7, "second", 1000) in await harness.views.checkpoints()
+        await harness.views.save([], [], Move(name, 7, 8))
+        assert Checkpoint(name, 8) in await harness.views.checkpoints()
 
 
 class RoleContract(Contract):
@@ -122,3 +110,10 @@ class RoleContract(Contract):
         role = fresh_name()
         answers = await race(*(harness.views.claim(role, f"owner {n}", 10) for n in range(8)))
         assert sorted(answers) == [False] * 7 + [True]
+
+    async def test_roles_are_told_with_their_owner_and_the_end_of_their_lease(self, harness: ViewsHarness) -> None:
+        role = fresh_name()
+        await harness.views.claim(role, "first", 10)
+        await harness.views.claim(role, "second", 10)
+        now = harness.runtime.now_ms()
+        assert Held(role, "first", now + 10_000) in await harness.views.roles()

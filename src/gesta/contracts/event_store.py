@@ -179,6 +179,12 @@ class EventStoreContract(Contract):
         assert seen == await follow_from(harness.events, start)
         assert {append.stream for append in appends} <= {event.stream for event in seen}
 
+    async def test_the_end_is_the_position_of_the_newest_event(self, harness: EventsHarness) -> None:
+        start = await harness.events.end()
+        assert start == await end_of_log(harness.events)
+        await harness.events.append([fresh_append(count=3)])
+        assert await harness.events.end() == await end_of_log(harness.events) > start
+
     async def test_everybody_who_waits_is_woken_by_an_append(self, harness: EventsHarness) -> None:
         waiting = await wait_for_all(harness.events.changed(600), harness.events.changed(600))
         await harness.events.append([fresh_append()])

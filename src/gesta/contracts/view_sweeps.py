@@ -124,6 +124,19 @@ class StaleViewsContract(Contract):
         assert [view for view in found if view in views] == views[4:]
 
 
+class UndecidedViewsContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
+
+    async def test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest(self, harness: ViewsHarness) -> None:
+        count, oldest = await harness.views.undecided()
+        early = min(oldest or MADE_MS, MADE_MS) - 1000
+        for at_ms in (early, MADE_MS):
+            await _saved(harness, status="unknown", policy="park", updated_at=at_ms)
+        await _saved(harness, status="unknown", policy="ask", due_at=MADE_MS, updated_at=early - 1)
+        await _saved(harness, status="failed", updated_at=early - 1)
+        assert await harness.views.undecided() == (count + 2, early)
+
+
 async def _saved(harness: ViewsHarness, **fields: object) -> View:
     view = fresh_view(tenant=fresh_name("tenant"), **fields)
     await harness.views.save([view], [], None)

@@ -10,6 +10,7 @@ TENANT_RULE = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
 #: Two or more parts, `kind.name`; no dash, because an event store's category ends at the first dash.
 FLOW = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 KEY_LENGTH_MAX = 512
+UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def id_text(raw: bytes) -> str:
@@ -21,6 +22,17 @@ def id_text(raw: bytes) -> str:
 def id_bytes(text: str) -> bytes:
     """The 16 bytes behind the 36 characters."""
     return bytes.fromhex(text.replace("-", ""))
+
+
+def id_floor(at_ms: int) -> str:
+    """Sorts before every id of ours made from this millisecond on, and after all that were made earlier."""
+    text = f"{at_ms:012x}"
+    return f"{text[:8]}-{text[8:]}"
+
+
+def made_at(text: str) -> int | None:
+    """When an id of ours was made; None for one that is not ours."""
+    return int(text[:8] + text[9:13], 16) if UUID7.fullmatch(text) else None
 
 
 def event_id(cause: bytes, ordinal: int) -> bytes:

@@ -64,6 +64,11 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.status in TERMINAL
 
     @property
+    def waits_for_a_person(self) -> bool:
+        """In doubt, and nobody but a person can end it."""
+        return self.status == "unknown" and self.due_at is None
+
+    @property
     def attempted_from(self) -> int:
         """No attempt of this intent can have begun before this."""
         return max(self.created_at, self.due_at or 0) if self.first_attempt_at is None else self.first_attempt_at

@@ -159,8 +159,8 @@ class Http:
 def after_fault(fault: TransportFault) -> Outcome:
     """What an attempt came to that got no answer."""
     if fault.reason in _HOPELESS:
-        return Rejected(fault.reason, str(fault))
-    return Unknown(fault.reason, str(fault)) if fault.sent else Retry(fault.reason, str(fault))
+        return Rejected(fault.reason, fault.detail)
+    return Unknown(fault.reason, fault.detail) if fault.sent else Retry(fault.reason, fault.detail)
 
 
 def error_code(response: HttpResponse) -> str:

@@ -83,7 +83,9 @@ class TransportFault(Exception):
     def __init__(self, reason: FaultReason, *, sent: bool) -> None:
         # The text names no URL: it goes into events and logs.
         remedy = REMEDIES.get(reason, "")
-        super().__init__(f"{'the request may have arrived' if sent else 'nothing was sent'}{remedy}")
+        #: What an event says beside the reason.
+        self.detail = f"{'the request may have arrived' if sent else 'nothing was sent'}{remedy}"
+        super().__init__(f"{reason}, {self.detail}")
         self.reason: FaultReason = reason
         self.sent = sent
 

@@ -8,28 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gesta.addresses import request_stream
 from gesta.commits import Commits
-from gesta.current import apply_event
-from gesta.domain.codec import decode_meta
-from gesta.domain.events import Meta
 from gesta.errors import StoreError
-from gesta.event_store import EventStore, Recorded
-from gesta.job_queue import Job
-from gesta.projector.dispatch import opened_job
+from gesta.event_store import EventStore
+from gesta.projector.folding import Folding
 from gesta.role import RENEWAL_SECONDS, Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import Move, Parked, View, Views
+from gesta.views import Move, View, Views
 
 CHECKPOINT = "projector"
+#: Up to here jobs have been put: a fold that goes over it again, after a rebuild, puts none.
+DISPATCHED = "dispatched"
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
-#: What the events of config streams name as their flow; no flow of one part can be declared.
-CONFIG = "config"
 
 
 class Projector:
@@ -37,6 +32,7 @@ class Projector:
         self, events: EventStore, views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry, owner: str
     ) -> None:
         self._events, self._views, self._commits = events, views, commits
+        self._folding = Folding(events, views.get, runtime, telemetry)
         self._runtime, self._telemetry = runtime, telemetry
         self._role = Role(CHECKPOINT, owner, views, runtime)
         self._listeners: list[Callable[[Sequence[View]], None]] = []
@@ -75,15 +71,17 @@ class Projector:
                 while await self.step() or self._position is None:
                     pass
 
-    async def step(self) -> int:
-        """Project one batch; how many events it had."""
+    async def step(self, until: int | None = None) -> int:
+        """Project one batch, of events up to `until` if that is given; how many events it had."""
         if self._position is None:
             self._position = await self._views.checkpoint(CHECKPOINT)
-            self._quiet_until = await self._views.checkpoint("dispatched")
+            self._quiet_until = await self._views.checkpoint(DISPATCHED)
         batch = await self._events.follow(self._position, BATCH)
+        if until is not None:
+            batch = [recorded for recorded in batch if recorded.position <= until]
         if not batch:
             return 0
-        views, jobs, parked = await self._fold(batch)
+        views, jobs, parked = await self._folding.fold(batch, self._quiet_until)
         move = Move(CHECKPOINT, self._position, batch[-1].position)
         if not await self._commits.project(views, jobs, parked, move):
             # Another projector moved the checkpoint: start again from where it stands now.
@@ -94,76 +92,10 @@ class Projector:
             listener(views)
         return len(batch)
 
-    async def rebuild(self, progress: Callable[[int, int], None]) -> int:
-        """Forget all views and fold them anew; what was dispatched before is not dispatched again. How many events were folded."""
-        target = await self._views.checkpoint(CHECKPOINT)
-        await self._views.clear()
+    async def catch_up(self) -> int:
+        """After the views were swapped: fold again what was folded before and nothing else. How many events that were."""
         self._position, folded = None, 0
-        while (self._position or 0) < target and (count := await self.step()):
+        until = await self._views.checkpoint(DISPATCHED)
+        while count := await self.step(until):
             folded += count
-            progress(min(self._position or 0, target), target)
         return folded
-
-    async def _fold(self, batch: list[Recorded]) -> tuple[list[View], list[Job], list[Parked]]:
-        metas = {}
-        parked: list[Parked] = []
-        for recorded in batch:
-            try:
-                told = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
-            except ValueError as error:
-                parked.append(self._park(recorded, "", error))
-                continue
-            if told.flow != CONFIG:
-                metas[recorded.position] = told
-        known = await self._known(batch, metas)
-        changed: dict[str, View] = {}
-        jobs: dict[str, Job] = {}
-        for recorded in batch:
-            meta = metas.get(recorded.position)
-            if meta is None:
-                continue
-            try:
-                view = await self._next_view(known.get(meta.request_id), recorded, meta)
-                if view is None:
-                    continue
-            except StoreError:
-                # Not the event's fault: the batch is read again.
-                raise
-            except Exception as error:  # noqa: BLE001 -- whatever is wrong with one event, the rest must go on
-                parked.append(self._park(recorded, meta.tenant, error))
-                continue
-            known[meta.request_id] = changed[meta.request_id] = view
-            job = opened_job(view.state) if recorded.position > self._quiet_until else None
-            if job is not None:
-                jobs[meta.request_id] = job
-        # An operation opened and closed within one batch needs no job any more.
-        wanted = [job for request_id, job in jobs.items() if changed[request_id].state.dispatch_version == job.dispatch_version]
-        return list(changed.values()), [job for job in wanted if not changed[job.request_id].state.is_terminal], parked
-
-    async def _known(self, batch: list[Recorded], metas: dict[int, Meta]) -> dict[str, View]:
-        keys = {
-            meta.request_id: (meta.flow, meta.tenant, meta.request_id)
-            for recorded in batch
-            if recorded.version > 1 and (meta := metas.get(recorded.position)) is not None
-        }
-        return await self._views.get(list(keys.values())) if keys else {}
-
-    async def _next_view(self, view: View | None, recorded: Recorded, meta: Meta) -> View | None:
-        """The view with this event folded in; None when it was folded in before."""
-        version = 0 if view is None else view.state.version
-        if recorded.version <= version:
-            return None
-        if recorded.version == version + 1:
-            return apply_event(view, recorded, meta.flow)
-        # A gap: an earlier event was parked or the view is older than it should be. The stream has them all.
-        stream = request_stream(meta.flow, meta.tenant, meta.request_id)
-        for missed in await self._events.read([(stream, version)]):
-            if missed.version <= recorded.version:
-                view = apply_event(view, missed, meta.flow)
-        return view
-
-    def _park(self, recorded: Recorded, tenant: str, error: Exception) -> Parked:
-        self._telemetry.parked("event", recorded.stream, recorded.version, error)
-        return Parked(
-            "event", tenant, recorded.stream, recorded.version, type(error.__cause__ or error).__name__, self._runtime.now_ms()
-        )

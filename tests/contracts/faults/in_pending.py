@@ -88,8 +88,8 @@ class LetsNewcomersGoFirst(MemoryViews):
         self._pending = _NewcomersFirst()
 
 
-@breaks(Pending.test_clearing_keeps_what_is_pending)
-class ClearsWhatIsPending(MemoryViews):
-    async def clear(self):
-        await super().clear()
+@breaks(Pending.test_a_rebuild_keeps_what_is_pending)
+class ForgetsWhatIsPending(MemoryViews):
+    def take_over(self, shadow, name, position, parked):
         self._pending = PendingJobs()
+        return super().take_over(shadow, name, position, parked)

@@ -136,23 +136,34 @@ class HasOneCheckpointForAll(MemoryViews):
         return super().save_all(views, parked, replace(move, name="all"))
 
 
-@breaks(Checkpoint.test_clearing_forgets_views_and_checkpoints, Checkpoint.test_a_cleared_view_may_be_saved_again)
-class ClearsNothing(MemoryViews):
-    async def clear(self):
-        pass
+@breaks(Checkpoint.test_a_checkpoint_begins_where_it_is_told_to_and_only_once)
+class BeginsAgain(MemoryViews):
+    async def begin(self, name, position):
+        self._checkpoints[name] = position
+        return position
 
 
-@breaks(Checkpoint.test_clearing_keeps_parked_jobs_which_no_rebuild_would_meet_again)
-class ForgetsParkedJobs(MemoryViews):
-    async def clear(self):
-        await super().clear()
-        self._parked.clear()
+@breaks(Checkpoint.test_all_checkpoints_are_told_by_name)
+class TellsNoCheckpoint(MemoryViews):
+    async def checkpoints(self):
+        return (await super().checkpoints())[::-1]
 
 
-@breaks(Checkpoint.test_clearing_remembers_how_far_jobs_had_been_put)
-class ForgetsHowFarJobsHadBeenPut(MemoryViews):
-    async def clear(self):
-        self._forget()
+@breaks(Checkpoint.test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves)
+class NeverForgetsWhatWasWrong(MemoryViews):
+    def save_all(self, views, parked, move):
+        stuck = dict(self._stuck)
+        saved = super().save_all(views, parked, move)
+        self._stuck = stuck
+        return saved
+
+
+@breaks(Role.test_roles_are_told_with_their_owner_and_the_end_of_their_lease)
+class TellsTheLastWhoAsked(MemoryViews):
+    async def claim(self, name, owner, lease_seconds):
+        answer = await super().claim(name, owner, lease_seconds)
+        self._roles[name] = owner, self._roles[name][1]
+        return answer
 
 
 @breaks(

@@ -8,6 +8,7 @@ from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.views import MemoryViews
 from gesta.commits import Entry, Recording
+from gesta.domain.operation import State
 from gesta.event_store import Appended
 from gesta.job_queue import Drop, Job
 from gesta.views import Move, Parked, View
@@ -27,6 +28,13 @@ class MemoryCommits:
         for job in jobs:
             self._queue.put_one(job)
         return True
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        passed = self._views.passed_by_all()
+        gone = [(stream, state) for stream, state in ended if self._events.remove(stream, state.version, passed)]
+        for stream, state in gone:
+            self._views.remove(state, stream)
+        return len(gone)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         return [self._record_one(entry) for entry in entries]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Stale, Verdict
@@ -12,7 +13,8 @@ class MemoryEventStore:
     """The event store of one process."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._log: list[Recorded] = []
+        #: None: removed.
+        self._log: list[Recorded | None] = []
         self._streams: dict[str, list[Recorded]] = {}
         self._claims: dict[bytes, Claim] = {}
         self._appended = Signal(runtime)
@@ -24,10 +26,23 @@ class MemoryEventStore:
         return [event for stream, after in streams for event in self._streams.get(stream, [])[after:]]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
-        return self._log[after : after + limit]
+        there = (event for event in itertools.islice(self._log, after, None) if event is not None)
+        return list(itertools.islice(there, limit))
+
+    async def end(self) -> int:
+        return len(self._log)
 
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
+
+    def remove(self, stream: str, version: int, passed: int) -> bool:
+        """Whether it stood there, behind everybody who follows, and is gone."""
+        events = self._streams.get(stream, [])
+        if len(events) != version or not events or events[-1].position > passed:
+            return False
+        for event in self._streams.pop(stream):
+            self._log[event.position - 1] = None
+        return True
 
     def append_one(self, append: Append) -> Verdict:
         """Decide and write in one step: whoever comes second, even in the same batch, meets what the first one wrote."""

@@ -6,10 +6,11 @@ import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from msgspec.structs import replace
 
-from gesta.job_queue import Drop, Job, Release, Settled, Settlement, Taken
+from gesta.job_queue import Backlog, Drop, Job, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 
 #: One step of priority is worth this much waiting, so the least urgent job goes before any that comes 9 steps later.
@@ -83,6 +84,26 @@ class MemoryJobQueue:
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         return {job_id for job_id in job_ids if job_id in self._rows}
+
+    async def backlog(self) -> dict[str, Backlog]:
+        found: dict[str, Backlog] = {}
+        for row in self._rows.values():
+            state, before = self._state(row), found.get(row.job.flow, Backlog())
+            oldest = before.oldest_ready_ms
+            if state == "ready":
+                oldest = row.available_ms if oldest is None else min(oldest, row.available_ms)
+            found[row.job.flow] = replace(before, **{state: getattr(before, state) + 1}, oldest_ready_ms=oldest)
+        return found
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        names = heapq.nsmallest(limit, (name for name in self._rows if name > after_id))
+        rows = (self._rows[name] for name in names)
+        return [Standing(replace(row.job, due_ms=row.available_ms), self._state(row), row.takes) for row in rows]
+
+    def _state(self, row: _Row) -> Literal["waiting", "ready", "leased"]:
+        if row.token is not None:
+            return "leased"
+        return "ready" if row.available_ms <= self._runtime.now_ms() else "waiting"
 
     async def ready(self, timeout_seconds: float) -> None:
         await self._queued.wait(timeout_seconds)

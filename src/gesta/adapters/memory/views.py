@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 
 from gesta.adapters.memory.pending import PendingJobs
 from gesta.adapters.memory.sorted_index import SortedIndex
+from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Filter, Move, Parked, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
 
 #: Flow, tenant, request id.
 Key = tuple[str, str, str]
@@ -26,13 +27,14 @@ class MemoryViews:
         self._parked: dict[tuple[str, int, str], Parked] = {}
         #: No views: clearing does not touch what is still to be put.
         self._pending = PendingJobs()
+        self._checkpoints: dict[str, int] = {}
+        #: What keeps a checkpoint from moving, and since when.
+        self._stuck: dict[str, tuple[str, int]] = {}
         #: Role → owner and end of its lease.
         self._roles: dict[str, tuple[str, int]] = {}
-        self._forget()
-
-    def _forget(self) -> None:
+        #: How many requests retention has removed.
+        self.removals = 0
         self._rows: dict[Key, View] = {}
-        self._checkpoints: dict[str, int] = {}
         self._by_tenant: defaultdict[str, SortedIndex[tuple[str, Key]]] = defaultdict(SortedIndex)
         self._counts: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         #: When the sweep has to look, by request; the same in order.
@@ -67,6 +69,18 @@ class MemoryViews:
     async def checkpoint(self, name: str) -> int:
         return self._checkpoints.get(name, 0)
 
+    async def checkpoints(self) -> list[Checkpoint]:
+        return [
+            Checkpoint(name, position, *self._stuck.get(name, ("", None))) for name, position in sorted(self._checkpoints.items())
+        ]
+
+    async def begin(self, name: str, position: int) -> int:
+        return self._checkpoints.setdefault(name, position)
+
+    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        if name in self._checkpoints:
+            self._stuck[name] = error, self._stuck.get(name, ("", at_ms))[1]
+
     async def find(self, chosen: Filter) -> list[View]:
         before = None if chosen.before_id is None else (chosen.before_id,)
         rows = (self._rows[key] for _, key in self._by_tenant[chosen.tenant].descending(before))
@@ -94,6 +108,39 @@ class MemoryViews:
         entries = self._wanting.ascending(after=(f"{after_id}\0",))
         return self._rows_of((entry for entry in entries if _is_older(self._rows[entry[1]].state, before_ms)), limit)
 
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        tenants = sorted(tenant for tenant in self._by_tenant if tenant >= after[0])
+        places = sorted(
+            (state.tenant, state.flow, state.id) for tenant in tenants for state in self._made_before(tenant, before_ms)
+        )
+        page = [place for place in places if place > after][:limit]
+        states = [self._rows[flow, tenant, id_].state for tenant, flow, id_ in page]
+        found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
+        return found, page[-1] if len(page) == limit else None
+
+    def _made_before(self, tenant: str, at_ms: int) -> Iterable[State]:
+        return (self._rows[key].state for _, key in self._by_tenant[tenant].descending((id_floor(at_ms),)))
+
+    def passed_by_all(self) -> int:
+        """Where the last of all who follow the log stands; `dispatched` follows nothing."""
+        return min((position for name, position in self._checkpoints.items() if name != "dispatched"), default=0)
+
+    def remove(self, state: State, stream: str) -> None:
+        """A request of which nothing is left but its claim."""
+        key = _key(state)
+        row = self._rows.pop(key)
+        self._by_tenant[state.tenant].remove((state.id, key))
+        self._counts[state.tenant][state.flow, row.state.status] -= 1
+        self._schedule(key, None)
+        if _wants_a_job(row.state):
+            self._wanting.remove((state.id, key))
+        self._parked = {where: one for where, one in self._parked.items() if one.stream != stream}
+        self.removals += 1
+
+    async def undecided(self) -> tuple[int, int | None]:
+        waiting = [row.state.updated_at for row in self._rows.values() if row.state.waits_for_a_person]
+        return len(waiting), min(waiting, default=None)
+
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
         rows = (row for row in self._parked.values() if tenant in (None, row.tenant))
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
@@ -106,18 +153,32 @@ class MemoryViews:
         self._roles[name] = owner, now + round(lease_seconds * 1000)
         return True
 
-    async def clear(self) -> None:
-        dispatched = max(self._checkpoints.values(), default=0)
-        self._forget()
-        self._parked = {name: row for name, row in self._parked.items() if row.what != "event"}
-        # Up to here every job has been put: the rebuild must not put them again.
-        self._checkpoints["dispatched"] = dispatched
+    async def roles(self) -> list[Held]:
+        return [Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())]
+
+    async def shadow(self) -> MemoryShadow:
+        shadow = type(self)(self._runtime)
+        shadow.removals = self.removals
+        return MemoryShadow(self, shadow)
+
+    def take_over(self, shadow: MemoryViews, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        stood = self._checkpoints.get(name, 0)
+        if stood < position or self.removals != shadow.removals:
+            return False
+        self._rows, self._by_tenant, self._counts = shadow._rows, shadow._by_tenant, shadow._counts
+        self._sweep_at, self._due, self._wanting = shadow._sweep_at, shadow._due, shadow._wanting
+        self._checkpoints[name] = position
+        # Up to here every job has been put: whoever folds the rest again must not put them again.
+        self._checkpoints["dispatched"] = max(stood, self._checkpoints.get("dispatched", 0))
+        self._parked = {where: row for where, row in self._parked.items() if row.what != "event"}
+        return self.save_all([], parked, None)
 
     def save_all(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
         if move is not None:
             if self._checkpoints.get(move.name, 0) != move.before:
                 return False
             self._checkpoints[move.name] = move.after
+            self._stuck.pop(move.name, None)
         for view in views:
             self._replace(view)
         for row in parked:
@@ -152,6 +213,22 @@ class MemoryViews:
 
     def _rows_of(self, entries: Iterable[tuple[object, Key]], limit: int) -> list[View]:
         return [self._rows[key] for _, key in itertools.islice(entries, limit)]
+
+
+class MemoryShadow:
+    """A second set of dicts, until it is swapped for the first."""
+
+    def __init__(self, views: MemoryViews, shadow: MemoryViews) -> None:
+        self._views, self._shadow = views, shadow
+
+    async def get(self, keys: Sequence[Key]) -> dict[str, View]:
+        return await self._shadow.get(keys)
+
+    async def save(self, views: Sequence[View]) -> None:
+        await self._shadow.save(views, [], None)
+
+    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        return self._views.take_over(self._shadow, name, position, parked)
 
 
 def _key(state: State) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -9,6 +10,7 @@ from gesta.adapters import Stores
 from gesta.adapters.sqlite.commits import SqliteCommits
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.event_store import SqliteEventStore
+from gesta.adapters.sqlite.health import health_of
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue
 from gesta.adapters.sqlite.vault import SqliteVault
 from gesta.adapters.sqlite.views import SqliteViews
@@ -32,6 +34,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         close=database.close,
         folder=str(path.parent),
         name=str(path),
+        health=partial(health_of, database, runtime),
     )
 
 

@@ -10,9 +10,10 @@ import apsw
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_one, append_step
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_step, settle_step
-from gesta.adapters.sqlite.statements import run_many
+from gesta.adapters.sqlite.statements import run_many, sql
 from gesta.adapters.sqlite.views import Saved, SqliteViews, save_step
 from gesta.commits import Entry, Recording
+from gesta.domain.operation import State
 from gesta.event_store import Append, Appended
 from gesta.job_queue import Ack, Drop, Job
 from gesta.views import Move, Parked, View
@@ -36,6 +37,12 @@ class SqliteCommits:
         if jobs and saved.moved:
             self._queue.wake()
         return saved.moved
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        # Durable: what is told to be gone must not come back with a power loss.
+        count = await self._database.write(lambda db: _remove_step(db, ended), durable=True)
+        self._events.forget_tail()
+        return count
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         now = self._queue.now_ms()
@@ -61,6 +68,16 @@ def _record_step(
         db.execute("rollback to recording")
         db.execute("release recording")
     return [_record_one(db, entry, now_ms) for entry in entries], Written([], None)
+
+
+def _remove_step(db: apsw.Connection, ended: Sequence[tuple[str, State]]) -> int:
+    flat: list[Any] = []
+    for stream, state in ended:
+        flat += (stream, state.tenant, state.flow, state.id, state.version)
+    count = run_many(db, "name_leaving", 5, flat)
+    if count:
+        db.execute(sql("remove_leaving")).fetchall()
+    return count
 
 
 def _ack_all(db: apsw.Connection, entries: Sequence[Entry]) -> bool:

@@ -55,8 +55,16 @@ class SqliteEventStore:
         rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
+    async def end(self) -> int:
+        return int(await self._database.read(lambda db: db.execute(sql("end_of_log")).get) or 0)
+
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
+
+    def forget_tail(self) -> None:
+        """Some of what we remember may be gone."""
+        self._tail.clear()
+        self._tail_bytes = 0
 
     def committed(self, appends: Sequence[Append], written: Written) -> None:
         """Called in the event loop once the commit stands: remember the events for the projector and wake it."""

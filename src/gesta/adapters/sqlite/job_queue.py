@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 import apsw
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.operation import JobKind
-from gesta.job_queue import Ack, Drop, Job, Release, Settled, Settlement, Taken
+from gesta.job_queue import Ack, Backlog, Drop, Job, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 
 #: A step of priority counts like this much waiting, so that the urgent go first and nobody waits for ever.
@@ -60,6 +60,16 @@ class SqliteJobQueue:
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         rows = await self._database.read(lambda db: ask_many(db, "live_jobs", 1, list(job_ids)))
         return {str(row[0]) for row in rows}
+
+    async def backlog(self) -> dict[str, Backlog]:
+        now = self._runtime.now_ms()
+        rows = await self._database.read(lambda db: db.execute(sql("backlog"), (now,)).fetchall())
+        return {str(flow): Backlog(*counts) for flow, *counts in rows}  # type: ignore[arg-type]
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        now = self._runtime.now_ms()
+        rows = await self._database.read(lambda db: db.execute(sql("list_jobs"), (after_id, limit)).fetchall())
+        return [_standing(row, now) for row in rows]
 
     async def ready(self, timeout_seconds: float) -> None:
         await self._put.wait(timeout_seconds)
@@ -131,6 +141,13 @@ def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: 
     due = max(due_ms, now_ms)
     db.execute(sql("release_jobs"), (job_id, token, 1 if due_ms <= now_ms else 0, due, score(due, priority)))
     return db.changes()
+
+
+def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
+    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, state, takes = row
+    # A waiting job becomes ready at the next take, which may be long in coming.
+    named: Literal["waiting", "ready", "leased"] = "leased" if state == 2 else "ready" if due_ms <= now_ms else "waiting"
+    return Standing(Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)), named, takes)
 
 
 def _taken(row: _Row, token: str) -> Taken:

@@ -23,30 +23,32 @@ def sql(name: str) -> str:
 
 
 @cache
-def _sized(name: str, width: int, rows: int) -> str:
+def _sized(name: str, width: int, rows: int, table: str) -> str:
     row = f"({','.join('?' * width)})"
-    return sql(name).replace("{rows}", ",".join([row] * rows))
+    return sql(name).replace("{table}", table).replace("{rows}", ",".join([row] * rows))
 
 
-def run_many(db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue]) -> int:
-    """Run a `{rows}` statement over rows laid end to end; how many rows it changed."""
+def run_many(db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue], table: str = "requests") -> int:
+    """Run a `{rows}` statement over rows laid end to end; how many rows it changed. `table` is where views are meant."""
     changed, start, end = 0, 0, len(flat)
     for size in SIZES:
         step = size * width
         while end - start >= step:
-            db.execute(_sized(name, width, size), flat[start : start + step])
+            db.execute(_sized(name, width, size, table), flat[start : start + step])
             changed += db.changes()
             start += step
     return changed
 
 
-def ask_many(db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue]) -> list[tuple[apsw.SQLiteValue, ...]]:
+def ask_many(
+    db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue], table: str = "requests"
+) -> list[tuple[apsw.SQLiteValue, ...]]:
     """Run a `{rows}` query over rows laid end to end; all answers."""
     answers: list[tuple[apsw.SQLiteValue, ...]] = []
     start, end = 0, len(flat)
     for size in SIZES:
         step = size * width
         while end - start >= step:
-            answers += db.execute(_sized(name, width, size), flat[start : start + step]).fetchall()
+            answers += db.execute(_sized(name, width, size, table), flat[start : start + step]).fetchall()
             start += step
     return answers

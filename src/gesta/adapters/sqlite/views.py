@@ -7,18 +7,17 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import apsw
-import msgspec
 
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.pending import add_pending, first_pending, remove_pending, which_pending
+from gesta.adapters.sqlite.shadow import SqliteShadow
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
+from gesta.adapters.sqlite.view_rows import park_step, state_of, view_of, view_rows
+from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Filter, Move, Parked, View
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(State).decode
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
 
 #: Views of open requests that this process wrote itself. A stale one is harmless: readers fold newer events onto it.
 RECENT_LENGTH = 20_000
@@ -47,7 +46,7 @@ class SqliteViews:
                 missing += (tenant, flow, request_id)
         if missing:
             rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, missing))
-            for view in map(_view, rows):
+            for view in map(view_of, rows):
                 found[view.state.id] = view
         return found
 
@@ -100,6 +99,21 @@ class SqliteViews:
         row = await self._database.read(lambda db: db.execute(sql("checkpoint"), (name,)).fetchone())
         return 0 if row is None else int(row[0])
 
+    async def checkpoints(self) -> list[Checkpoint]:
+        rows = await self._database.read(lambda db: db.execute(sql("list_checkpoints")).fetchall())
+        return [Checkpoint(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def begin(self, name: str, position: int) -> int:
+        def begin(db: apsw.Connection) -> int:
+            db.execute(sql("start_checkpoint"), (name, position))
+            return int(db.execute(sql("checkpoint"), (name,)).get)
+
+        # Durable: where somebody began to listen cannot be found out again.
+        return await self._database.write(begin, durable=True)
+
+    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        await self._database.write(lambda db: db.execute(sql("stuck_checkpoint"), (name, error, at_ms)).fetchall(), durable=False)
+
     async def find(self, chosen: Filter) -> list[View]:
         return await self._database.read(lambda db: _list(db, chosen))
 
@@ -110,7 +124,7 @@ class SqliteViews:
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         def ask(db: apsw.Connection) -> tuple[list[View], int | None]:
             rows = db.execute(sql("due_views"), (now_ms, limit)).fetchall()
-            return [_view(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
+            return [view_of(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
 
         return await self._database.read(ask)
 
@@ -123,6 +137,12 @@ class SqliteViews:
 
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         return await self._database.read(lambda db: _stale(db, before_ms, after_id, limit))
+
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        return await self._database.read(lambda db: _old(db, before_ms, after, limit))
+
+    async def undecided(self) -> tuple[int, int | None]:
+        return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
 
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
         rows = await self._database.read(lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall())
@@ -138,50 +158,32 @@ class SqliteViews:
 
         return await self._database.write(claim, durable=False)
 
-    async def clear(self) -> None:
-        await self._database.write(lambda db: db.execute(sql("clear_views")).fetchall(), durable=False)
-        self._recent.clear()
+    async def roles(self) -> list[Held]:
+        rows = await self._database.read(lambda db: db.execute(sql("list_roles")).fetchall())
+        return [Held(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def shadow(self) -> SqliteShadow:
+        return await SqliteShadow.make(self._database, self._recent.clear)
 
 
 def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> Saved:
     """Checkpoint first: if it is not ours to move, nothing else is written."""
     if move is not None:
         if move.before == 0:
-            db.execute(sql("start_checkpoint"), (move.name,))
+            db.execute(sql("start_checkpoint"), (move.name, 0))
         db.execute(sql("move_checkpoint"), (move.name, move.before, move.after))
         if db.changes() != 1:
             return Saved(moved=False, all_newer=False)
-    written = run_many(db, "save_views", 9, _view_rows(views))
-    if parked:
-        run_many(
-            db,
-            "park",
-            6,
-            [value for one in parked for value in (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)],
-        )
+    written = run_many(db, "save_views", 9, view_rows(views))
+    park_step(db, parked)
     return Saved(moved=True, all_newer=written == len(views))
-
-
-def _view_rows(views: Sequence[View]) -> list[Any]:
-    flat: list[Any] = []
-    for view in views:
-        state = view.state
-        flat += (
-            state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at,
-            _encode(state), view.payload,
-        )  # fmt: skip
-    return flat
-
-
-def _view(row: tuple[Any, ...]) -> View:
-    return View(_decode(row[0]), row[1])
 
 
 def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> list[View]:
     """Page by page until there is one worth telling: a page of others must not look like the end."""
     found: list[View] = []
     while not found:
-        page = [_view(row) for row in db.execute(sql("stale_views"), (before_ms, after_id, limit)).fetchall()]
+        page = [view_of(row) for row in db.execute(sql("stale_views"), (before_ms, after_id, limit)).fetchall()]
         found = [
             view
             for view in page
@@ -193,10 +195,22 @@ def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> li
     return found
 
 
+def _old(db: apsw.Connection, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+    """At most one tenant and flow at a time: the next call hops to the next."""
+    tenant, flow, after_id = after
+    rows = db.execute(sql("old_views"), (tenant, flow, after_id, id_floor(before_ms), limit)).fetchall()
+    states = [state_of(row) for row in rows]
+    found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
+    if len(states) == limit:
+        return found, (tenant, flow, states[-1].id)
+    lane = db.execute(sql("next_lane"), (tenant, flow)).fetchone()
+    return found, None if lane is None else (str(lane[0]), str(lane[1]), "")
+
+
 def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
     if chosen.status not in (None, "sent"):
-        return [_view(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
+        return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
     flows = (
         [chosen.flow]
         if chosen.flow is not None
@@ -205,6 +219,6 @@ def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     found: list[View] = []
     for flow in flows:
         rows = db.execute(sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)).fetchall()
-        found += map(_view, rows)
+        found += map(view_of, rows)
     found.sort(key=lambda view: view.state.id, reverse=True)
     return found[: chosen.limit]

@@ -1,0 +1,2 @@
+-- A table that has been emptied.
+drop table {table};

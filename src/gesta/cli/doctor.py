@@ -1,0 +1,84 @@
+"""doctor: what is wrong with a store, and why one request has not been sent yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from gesta.cli.exit_codes import FAILED, exit_code
+from gesta.cli.invocation import Invocation
+from gesta.cli.lookup import find_view
+from gesta.cli.output import Json, print_json, say, show, table, tell
+
+if TYPE_CHECKING:
+    from gesta.diagnosis import Finding
+    from gesta.engine import Engine
+
+MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="A request: why has it not been sent yet?")]
+Jobs = Annotated[bool, typer.Option("--jobs", help="Search the live jobs for secrets and anything else that is no pointer.")]
+
+
+async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = False, as_json: Json = False) -> None:
+    """Look at the store and at who works on it. Ends with 1 when something is bad; a warning alone ends with 0."""
+    from gesta.diagnosis import Finding, diagnose
+    from gesta.errors import GestaError
+    from gesta.examination import examine
+
+    try:
+        async with call.opened() as engine:
+            if request_id is not None:
+                await _tell_why(engine, request_id, call.tenant_name, as_json=as_json)
+                return
+            if jobs:
+                findings = await _search_jobs(engine)
+            else:
+                findings = diagnose(await examine(engine.road, call.tenant_name))
+    except GestaError as error:
+        if request_id is not None or call.debug:
+            raise
+        _print([Finding("bad", "store", str(error))], as_json=as_json)
+        raise typer.Exit(exit_code(error)) from None
+    _print(findings, as_json=as_json)
+    if any(one.level == "bad" for one in findings):
+        raise typer.Exit(FAILED)
+
+
+async def _tell_why(engine: Engine, request_id: str, tenant: str, *, as_json: bool) -> None:
+    from gesta.examination import examine_request
+    from gesta.why_not import why_not_sent
+
+    state = (await find_view(engine, request_id, tenant)).state
+    sentence = why_not_sent(await examine_request(engine.road, state))
+    if as_json:
+        print_json({"id": state.id, "status": state.status, "why": sentence})
+    else:
+        say(f"{state.status}: {sentence}")
+
+
+async def _search_jobs(engine: Engine) -> list[Finding]:
+    from gesta.diagnosis import Finding
+    from gesta.examination import suspicious_jobs
+
+    found: list[Finding] = []
+    count = 0
+    async for standing, fields in suspicious_jobs(engine.road):
+        count += 1
+        if fields:
+            # The id may itself be what is wrong, so only the place is named.
+            what = f"job {count} of the queue holds something else than a pointer in: {', '.join(fields)}"
+            found.append(
+                Finding("bad", f"job of {standing.job.flow if 'flow' not in fields else 'no flow'}", what, "find who wrote it")
+            )
+    return found or [Finding("ok", "jobs", f"{count} live, pointers all of them")]
+
+
+def _print(findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        print_json([msgspec.to_builtins(one) for one in findings])
+        return
+    rows = [(one.level, one.about, one.what, one.advice) for one in findings]
+    show(table(("", "", "what is so", "what to do"), rows, folded=("what is so", "what to do")))
+    bad, warnings = (sum(one.level == level for one in findings) for level in ("bad", "warn"))
+    tell(f"{bad} bad, {warnings} to look at" if bad or warnings else "all is well")

@@ -1,0 +1,48 @@
+"""What every job queue promises people who look at it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gesta.contracts.harness import Capability, QueueHarness
+from gesta.contracts.job_queue import take
+from gesta.contracts.samples import fresh_job, fresh_name
+from gesta.contracts.suite import Contract
+from gesta.job_queue import Backlog, Standing
+
+
+class JobListingContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+
+    async def test_the_backlog_counts_what_waits_is_ready_and_is_leased(self, harness: QueueHarness) -> None:
+        flow, now = fresh_name(), harness.runtime.now_ms()
+        jobs = [fresh_job(flow, due_ms=due_ms) for due_ms in (0, 0, now + 5_000, now + 60_000)]
+        await harness.queue.put(jobs)
+        await take(harness, flow, fresh_name("token"), free=1)
+        assert (await harness.queue.backlog())[flow] == Backlog(waiting=2, ready=1, leased=1, oldest_ready_ms=now)
+        harness.runtime.advance(7)
+        assert (await harness.queue.backlog())[flow] == Backlog(waiting=1, ready=2, leased=1, oldest_ready_ms=now)
+
+    async def test_a_flow_without_ready_jobs_has_no_oldest(self, harness: QueueHarness) -> None:
+        flow = fresh_name()
+        await harness.queue.put([fresh_job(flow, due_ms=harness.runtime.now_ms() + 1)])
+        assert (await harness.queue.backlog())[flow] == Backlog(waiting=1)
+        assert fresh_name() not in await harness.queue.backlog()
+
+    async def test_live_jobs_are_listed_by_id_page_by_page(self, harness: QueueHarness) -> None:
+        flow, now = fresh_name(), harness.runtime.now_ms()
+        first, second, third = (fresh_job(flow, due_ms=due_ms, priority=2) for due_ms in (0, now + 5_000, 0))
+        await harness.queue.put([third, second, first])
+        (taken,) = await take(harness, flow, fresh_name("token"), free=1)
+        after_id = first.id[:-1]
+        found: list[Standing] = []
+        while page := await harness.queue.jobs(after_id, 1):
+            found += page
+            after_id = page[-1].job.id
+        own = [one for one in found if one.job.flow == flow]
+        assert [one.job.id for one in own] == [first.id, second.id, third.id]
+        leased = [one for one in own if one.state == "leased"]
+        assert [(one.job.id, one.takes) for one in leased] == [(taken.job.id, 1)]
+        assert [(one.state, one.job) for one in own if one.job.id == second.id] == [("waiting", second)]
+        harness.runtime.advance(6)
+        assert {one.state for one in await harness.queue.jobs(first.id, 2)} <= {"ready", "leased"}

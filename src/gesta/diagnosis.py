@@ -1,0 +1,190 @@
+"""What a look at the store says: pure over facts. Each finding has a level, what is so, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from gesta.adapters import Health
+from gesta.cli.wording import ago, count_of, owner_name, size, span
+from gesta.domain.ids import FLOW, TENANT
+from gesta.job_queue import Backlog, Job, Standing
+from gesta.projector.follow import CHECKPOINT
+from gesta.scrub import scrub
+from gesta.subscriptions import checkpoint_of
+from gesta.sweep import ROLE as SWEEP
+from gesta.views import Checkpoint, Held, Parked
+
+Level = Literal["ok", "warn", "bad"]
+
+SUBSCRIPTION = checkpoint_of("")
+MIB = 1024 * 1024
+#: From when on something that should move at once is worth a look, and a call in the night.
+SLOW_MS, STUCK_MS = 60_000, 600_000
+LAG_MS = 10_000
+FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
+#: A write-ahead log of this size: some process has been reading for very long.
+LOG_LARGE = 1024 * MIB
+BEHIND = 10_000
+
+
+class Finding(msgspec.Struct, frozen=True):
+    level: Level
+    about: str
+    what: str
+    advice: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The store as it is now."""
+
+    now_ms: int
+    store: str
+    key_from: str
+    health: Health | None
+    roles: Sequence[Held]
+    checkpoints: Sequence[Checkpoint]
+    #: The newest position; how many events the views do not show (up to a limit), and when the oldest of those happened.
+    end: int
+    unseen: int
+    unseen_since_ms: int | None
+    backlog: Mapping[str, Backlog]
+    parked: Sequence[Parked]
+    undecided: int
+    undecided_since_ms: int | None
+    dead_letters: int
+    #: Settings that look wrong, in words.
+    odd_settings: Sequence[str]
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """Everything worth saying, the store first."""
+    return [
+        *_store(facts),
+        Finding("ok", "master key", f"opens the vault (from {facts.key_from})"),
+        *_roles(facts),
+        *_projector(facts),
+        *_queue(facts),
+        *_left_to_people(facts),
+        *_subscriptions(facts),
+        *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
+    ]
+
+
+def _store(facts: Facts) -> Iterator[Finding]:
+    health = facts.health
+    if health is None:
+        yield Finding("ok", "store", f"{facts.store} answers")
+        return
+    if health.faults:
+        yield Finding(
+            "bad", "store", f"{facts.store} is damaged: {'; '.join(health.faults)}",
+            "stop everything that works on it, copy the file away, restore a backup",
+        )  # fmt: skip
+    else:
+        part = "sound" if health.is_whole else "sound as far as it was looked at"
+        yield Finding("ok", "store", f"{facts.store} answers, schema {health.schema}, {size(health.size)}, {part}")
+    if health.open_to_others:
+        yield Finding("warn", "store", f"others may read {', '.join(health.open_to_others)}", "chmod 600 them")
+    if health.log_size > LOG_LARGE:
+        yield Finding(
+            "warn", "store", f"its write-ahead log has {size(health.log_size)}", "look for a process that reads for hours"
+        )
+    level: Level = "bad" if health.free < FREE_OUT else "warn" if health.free < FREE_LOW else "ok"
+    yield Finding(level, "disk", f"{size(health.free)} free", "" if level == "ok" else "free space: a full disk refuses requests")
+
+
+def _roles(facts: Facts) -> Iterator[Finding]:
+    held = {role.name: role for role in facts.roles}
+    is_busy = bool(facts.backlog or facts.unseen)
+    for name, does in ((CHECKPOINT, "projects"), (SWEEP, "sweeps")):
+        role = held.get(name)
+        if role is not None and role.is_held(facts.now_ms):
+            yield Finding("ok", name, f"{owner_name(role.owner)} {does}")
+        else:
+            since = "no process ever has" if role is None else f"the last lease ended {ago(role.until_ms, facts.now_ms)}"
+            yield Finding("bad" if is_busy else "warn", name, f"nobody {does}; {since}", "start `gesta serve`")
+
+
+def _projector(facts: Facts) -> Iterator[Finding]:
+    if not facts.unseen:
+        yield Finding("ok", "views", "show every event")
+        return
+    age = facts.now_ms - (facts.unseen_since_ms or facts.now_ms)
+    level: Level = "bad" if age > SLOW_MS else "warn" if age > LAG_MS else "ok"
+    what = f"are {count_of(facts.unseen, 'event')} behind, {span(age)}"
+    yield Finding(level, "views", what, "" if level == "ok" else "see who projects, above, and the log of that process")
+
+
+def _queue(facts: Facts) -> Iterator[Finding]:
+    if not facts.backlog:
+        yield Finding("ok", "queue", "empty")
+    for flow, jobs in sorted(facts.backlog.items()):
+        age = 0 if jobs.oldest_ready_ms is None else facts.now_ms - jobs.oldest_ready_ms
+        oldest = f"; the oldest ready one for {span(age)}" if jobs.ready else ""
+        level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
+        yield Finding(
+            level, f"queue {flow}", f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.leased} at work{oldest}",
+            "" if level == "ok" else "more slots or processes; or does no running process declare this flow? `gesta doctor ID` tells of one",
+        )  # fmt: skip
+
+
+def _left_to_people(facts: Facts) -> Iterator[Finding]:
+    if facts.undecided:
+        since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
+        yield Finding(
+            "warn", "in doubt", f"{count_of(facts.undecided, 'request')} wait for a person's word, the oldest since {since}",
+            "gesta list --status unknown; gesta resolve ID --executed|--not-executed|--rejected --evidence TEXT",
+        )  # fmt: skip
+    else:
+        yield Finding("ok", "in doubt", "nothing waits for a person")
+    if facts.dead_letters:
+        yield Finding("warn", "dead letters", f"{count_of(facts.dead_letters, 'request')} failed for good", "gesta dlq list")
+    else:
+        yield Finding("ok", "dead letters", "none")
+    if facts.parked:
+        newest = facts.parked[0]
+        yield Finding(
+            "bad", "parked",
+            f"{count_of(len(facts.parked), 'thing')} could not be processed, the newest {ago(newest.at_ms, facts.now_ms)}: "
+            f"{newest.what} {newest.stream} version {newest.version} ({newest.error})",
+            "gesta list --parked; after the cause is mended, gesta rebuild",
+        )  # fmt: skip
+    else:
+        yield Finding("ok", "parked", "nothing")
+
+
+def _subscriptions(facts: Facts) -> Iterator[Finding]:
+    held = {role.name for role in facts.roles if role.is_held(facts.now_ms)}
+    for one in facts.checkpoints:
+        if not one.name.startswith(SUBSCRIPTION):
+            continue
+        about = one.name.replace("/", " ", 1)
+        behind = facts.end - one.position
+        lag = f"{count_of(behind, 'event')} behind" if behind else "has seen everything"
+        if one.error:
+            since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
+            yield Finding(
+                "bad", about, f"stuck since {since}, {lag}: {one.error}", "mend the handler; it is called again by itself"
+            )
+        elif one.name not in held and behind:
+            yield Finding("warn", about, f"no running process has this handler, {lag}", "start the program that declares it")
+        else:
+            yield Finding("warn" if behind > BEHIND else "ok", about, lag, "the handler is slow" if behind > BEHIND else "")
+
+
+def suspicious_fields(standing: Standing) -> list[str]:
+    """Fields of a job that hold something else than a pointer: a secret, or anything in a place where a name belongs."""
+    job = standing.job
+    right: dict[str, bool] = {
+        "tenant": bool(TENANT.fullmatch(job.tenant)),
+        "flow": bool(FLOW.fullmatch(job.flow)),
+        "id": job.id == f"{job.request_id}-{job.dispatch_version}",
+        "kind": job.kind in ("execute", "reconcile"),
+    }
+    texts = {name: getattr(job, name) for name in Job.__struct_fields__ if isinstance(getattr(job, name), str)}
+    return sorted(
+        {name for name, fits in right.items() if not fits} | {name for name, text in texts.items() if scrub(text) != text}
+    )

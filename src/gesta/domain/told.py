@@ -1,0 +1,72 @@
+"""What a user's application is told: one word for each event that changed a request's status."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gesta.domain import events as e
+from gesta.domain.ids import id_text
+from gesta.domain.operation import State
+
+CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
+#: Every word that can be listened for.
+WORDS = (CREATED, "sent", "failed", "expired", "cancelled", "unknown", ATTEMPT_FAILED)
+
+_WORD_OF: dict[type[e.Event], str] = {
+    e.Created: CREATED,
+    e.AttemptFailed: ATTEMPT_FAILED,
+    e.Sent: "sent",
+    e.SentLate: "sent",
+    e.Failed: "failed",
+    e.Expired: "expired",
+    e.Cancelled: "cancelled",
+    e.OutcomeUnknown: "unknown",
+}
+_RESOLVED = {"executed": "sent", "rejected": "failed"}
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One change of a request, as handlers get it. Never the payload: ask the engine for it, if it is needed.
+
+    An event may be told more than once; `id` is the same each time. Times are epoch milliseconds.
+    """
+
+    #: Its place in the log: events are told in this order.
+    position: int
+    id: str
+    #: The word that was listened for: created, sent, failed, expired, cancelled, unknown or attempt_failed.
+    status: str
+    #: The stored type, e.g. notification.webhook.Sent.v1.
+    type: str
+    flow: str
+    tenant: str
+    request_id: str
+    #: How many events the request had with this one.
+    version: int
+    at_ms: int
+    attempts: int
+    reason: str
+    detail: str
+    provider_id: str
+    correlation_id: str
+    key: str | None
+
+
+def word_of(event: e.Event | None) -> str | None:
+    """The word that an event may be told under, by itself; None: nobody is told of it."""
+    if isinstance(event, e.OutcomeResolved):
+        return _RESOLVED.get(event.result)
+    return None if event is None else _WORD_OF.get(type(event))
+
+
+def is_news(word: str, before: State | None) -> bool:
+    """Whether the event really changed something: a doubt that was asked about in vain is the same doubt still."""
+    return before is None or word == ATTEMPT_FAILED or before.status != word
+
+
+def told(word: str, after: State, meta: e.Meta, position: int, event_id: bytes, type_name: str) -> Event:
+    """What handlers get, from the request as it was right after the event."""
+    return Event(
+        position, id_text(event_id), word, type_name, after.flow, after.tenant, after.id, after.version, meta.occurred_at, after.attempts,
+        after.reason, after.detail, after.provider_id, meta.correlation_id, after.key,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""The facts for a diagnosis, gathered from a running engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from gesta.dead_letters import dead_letter
+from gesta.diagnosis import Facts, suspicious_fields
+from gesta.domain.codec import decode_meta
+from gesta.domain.ids import job_id
+from gesta.domain.operation import State
+from gesta.event_store import Recorded
+from gesta.job_queue import Standing
+from gesta.projector.follow import CHECKPOINT
+from gesta.road import Road
+from gesta.scrub import scrub
+from gesta.settings import odd_variables
+from gesta.views import Filter
+from gesta.why_not import RequestFacts
+
+#: Counted up to here; more is no other news.
+LIMIT = 1_000
+
+
+async def examine(road: Road, tenant: str) -> Facts:
+    """The store as it is now. Looks at every live job and, for a few seconds, at the file: for people, not for the road."""
+    stores, now = road.outside.stores, road.runtime.now_ms()
+    unseen = await stores.events.follow(await stores.views.checkpoint(CHECKPOINT), LIMIT)
+    undecided, undecided_since = await stores.views.undecided()
+    failed = await stores.views.find(Filter(tenant, status="failed", limit=LIMIT))
+    return Facts(
+        now_ms=now,
+        store=scrub(stores.name),
+        key_from=road.outside.master.where,
+        health=await stores.health(),
+        roles=await stores.views.roles(),
+        checkpoints=await stores.views.checkpoints(),
+        end=await stores.events.end(),
+        unseen=len(unseen),
+        unseen_since_ms=_happened(unseen[0]) if unseen else None,
+        backlog=await stores.queue.backlog(),
+        parked=await stores.views.parked(None, LIMIT),
+        undecided=undecided,
+        undecided_since_ms=undecided_since,
+        dead_letters=sum(dead_letter(view.state, road.flows.get(view.state.flow), now) is not None for view in failed),
+        odd_settings=odd_variables(),
+    )
+
+
+async def examine_request(road: Road, state: State) -> RequestFacts:
+    stores, now = road.outside.stores, road.runtime.now_ms()
+    name = job_id(state.id, state.dispatch_version)
+    found = await stores.queue.jobs(name[:-1], 1)
+    roles = await stores.views.roles()
+    return RequestFacts(
+        state,
+        now,
+        any(role.name == CHECKPOINT and role.is_held(now) for role in roles),
+        next((one for one in found if one.job.id == name), None),
+    )
+
+
+async def suspicious_jobs(road: Road) -> AsyncIterator[tuple[Standing, list[str]]]:
+    """Every live job, with the fields that hold something else than a pointer."""
+    after_id = ""
+    while page := await road.outside.stores.queue.jobs(after_id, LIMIT):
+        for standing in page:
+            yield standing, suspicious_fields(standing)
+        after_id = page[-1].job.id
+
+
+def _happened(recorded: Recorded) -> int | None:
+    try:
+        return decode_meta(recorded.meta).occurred_at
+    except ValueError:
+        return None

@@ -1,0 +1,70 @@
+"""Views folded anew beside the ones in use, then swapped for them. Everything else goes on; nothing is sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gesta.commits import Commits
+from gesta.errors import GestaError
+from gesta.event_store import EventStore
+from gesta.projector.folding import Folding
+from gesta.projector.follow import BATCH, CHECKPOINT, Projector
+from gesta.role import Role
+from gesta.runtime import Runtime
+from gesta.telemetry import Telemetry
+from gesta.views import Parked, Views
+
+ROLE = "rebuild"
+#: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's, who folds it again anyway.
+ROUNDS = 10
+
+Progress = Callable[[int, int], None]
+
+
+class Rebuild:
+    def __init__(
+        self, events: EventStore, views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry, owner: str
+    ) -> None:
+        self._events, self._views = events, views
+        self._runtime, self._telemetry, self._owner = runtime, telemetry, owner
+        # One of our own: the station of this process may be at work, too, and has its own place in the log.
+        self._projector = Projector(events, views, commits, runtime, telemetry, owner)
+
+    async def run(self, progress: Progress) -> int:
+        """How many events were folded. Raises, and nothing has changed, when another rebuild runs or takes over."""
+        role = Role(ROLE, self._owner, self._views, self._runtime)
+        await _hold(role)
+        try:
+            return await self._build(role, progress)
+        finally:
+            await self._views.claim(ROLE, self._owner, 0.0)
+
+    async def _build(self, role: Role, progress: Progress) -> int:
+        shadow = await self._views.shadow()
+        folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
+        parked: list[Parked] = []
+        position = folded = 0
+        for _ in range(ROUNDS):
+            target = await self._views.checkpoint(CHECKPOINT)
+            # The last event is left over: so the checkpoint goes back in any case, and what a projector has folded onto the old
+            # views is refused.
+            while batch := [one for one in await self._events.follow(position, BATCH) if one.position < target]:
+                await _hold(role)
+                views, _, poison = await folding.fold(batch, quiet_until=target)
+                await shadow.save(views)
+                parked += poison
+                position, folded = batch[-1].position, folded + len(batch)
+                progress(position, target)
+            if await self._views.checkpoint(CHECKPOINT) - position < BATCH:
+                break
+        await _hold(role)
+        if not await shadow.swap(CHECKPOINT, position, parked):
+            raise GestaError(
+                "another rebuild was faster, or old requests were removed meanwhile; nothing was changed. Run it again"
+            )
+        return folded + await self._projector.catch_up()
+
+
+async def _hold(role: Role) -> None:
+    if not await role.is_ours():
+        raise GestaError("another process is rebuilding the views of this store; nothing was changed. Wait for its end")

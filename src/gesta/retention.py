@@ -1,0 +1,65 @@
+"""Old requests go: events and view together, in small commits, while their keys stay claimed. Part of the sweep.
+
+Nobody who follows the log misses anything: what some checkpoint has not passed stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gesta.addresses import request_stream
+from gesta.commits import Commits
+from gesta.dead_letters import dead_letter
+from gesta.domain.ids import made_at
+from gesta.flows.flow import Flow
+from gesta.projector.rebuild import ROLE as REBUILD
+from gesta.runtime import Runtime
+from gesta.telemetry import Telemetry
+from gesta.views import Place, Views
+
+DAY_MS = 86_400_000
+#: Requests looked at per step, each step one commit.
+BATCH = 500
+#: From the end of one walk through the old requests to the next. Those that are still open are looked at once in a walk.
+PAUSE_SECONDS = 3600.0
+_START: Place = ("", "", "")
+
+
+class Retention:
+    def __init__(
+        self, days: int | None, flows: Mapping[str, Flow], views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry
+    ) -> None:
+        self._keep_ms = None if days is None else days * DAY_MS
+        self._flows, self._views, self._commits = flows, views, commits
+        self._runtime, self._telemetry = runtime, telemetry
+        self._place = _START
+        self._rests_until = float("-inf")
+
+    async def step(self) -> None:
+        """Look at the next old requests and remove those that may go."""
+        if self._keep_ms is None or self._runtime.monotonic() < self._rests_until:
+            return
+        now = self._runtime.now_ms()
+        if any(role.name == REBUILD and role.is_held(now) for role in await self._views.roles()):
+            # It would have to begin again.
+            return
+        ended, place = await self._views.old(now - self._keep_ms, self._place, BATCH)
+        leaving = [
+            (request_stream(state.flow, state.tenant, state.id), state)
+            for state in ended
+            # A dead letter that people still see is not taken from them.
+            if dead_letter(state, self._flows.get(state.flow), now) is None
+        ]
+        if leaving:
+            self._telemetry.removed(await self._commits.remove(leaving))
+        if place is None:
+            self._rests_until = self._runtime.monotonic() + PAUSE_SECONDS
+        self._place = place or _START
+
+
+def removed_text(request_id: str, days: int | None, now_ms: int) -> str:
+    """What to add to "not found" when retention may be the reason."""
+    made_ms = made_at(request_id)
+    if days is None or made_ms is None or made_ms >= now_ms - days * DAY_MS:
+        return ""
+    return f"; it was made more than {days} days ago, and retention_days = {days} removes ended requests of that age"

@@ -1,0 +1,81 @@
+"""Why has this not been sent yet? One sentence, pure over the request's facts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gesta.cli.wording import ago, joined, moment, span, tries
+from gesta.domain.operation import State
+from gesta.job_queue import Standing
+
+
+class RequestFacts(msgspec.Struct, frozen=True):
+    """One request as it is now, and who could do something about it."""
+
+    state: State
+    now_ms: int
+    is_worked_on: bool
+    #: Its live job, if it has one.
+    job: Standing | None
+
+
+def why_not_sent(facts: RequestFacts) -> str:
+    state = facts.state
+    if state.is_terminal:
+        return _ended(state, facts.now_ms)
+    if state.waits_for_a_person:
+        return (
+            f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been sent, and only a person can tell; "
+            f"gesta resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT"
+        )
+    if not facts.is_worked_on:
+        return f"no process works on this store{_then(state, facts.now_ms)}; start `gesta serve`"
+    # A flow or tenant that is paused says so here, before anything about its job.
+    if facts.job is not None and facts.job.state == "leased":
+        return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
+    if state.due_at is not None and state.due_at > facts.now_ms:
+        return _waits(state, facts.now_ms)
+    if facts.job is None:
+        return "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
+    waiting = facts.now_ms - facts.job.job.due_ms
+    return (
+        f"it is ready since {span(waiting)} and nobody has taken it yet: every slot is busy, "
+        f"or no running process declares the flow {state.flow}; `gesta doctor` shows the queue"
+    )
+
+
+def _ended(state: State, now_ms: int) -> str:
+    when = f"{moment(state.updated_at)} ({ago(state.updated_at, now_ms)})"
+    match state.status:
+        case "sent":
+            return f"it was sent at {when}" + (f"; the provider calls it {state.provider_id}" if state.provider_id else "")
+        case "failed":
+            return f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)}; again: gesta redrive {state.id}"
+        case "expired":
+            return f"its time to live ended at {when} before it was done; again: gesta redrive {state.id}"
+        case _:
+            return f"it was called back at {when}"
+
+
+def _waits(state: State, now_ms: int) -> str:
+    due = state.due_at or now_ms
+    when = f"{moment(due)} (in {span(due - now_ms)})"
+    if state.status == "unknown":
+        step = "sent again under the same key" if state.policy == "same_key" else "asked about at the provider"
+        return f"it is in doubt ({_cause(state)}) and will be {step} at {when}"
+    if state.attempts > state.attempts_before:
+        return f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at once: gesta retry {state.id}"
+    return f"it is scheduled for {when}; at once: gesta retry {state.id}"
+
+
+def _then(state: State, now_ms: int) -> str:
+    """What would still hold it back if somebody worked."""
+    return f" (and it is not due before {moment(state.due_at)})" if state.due_at is not None and state.due_at > now_ms else ""
+
+
+def _called_back(state: State) -> str:
+    return "; a cancel was asked for, and the end of this attempt decides" if state.cancel_requested else ""
+
+
+def _cause(state: State) -> str:
+    return joined(state.reason or "no reason given", state.detail)

@@ -1,0 +1,123 @@
+"""The command `gesta doctor` on a real file."""
+
+import apsw
+import pytest
+
+from tests.cli.shop import APP
+
+
+def put_job() -> None:
+    """A job that waits for an hour."""
+    db = apsw.Connection("gesta.db")
+    names = "id, tenant, flow, request_id, dispatch_version, kind, state, due_ms, priority, score, suspect"
+    db.execute(f"insert into jobs ({names}) values ('r-1', 'default', 'shop.note', 'r', 1, 'execute', 0, 9e15, 5, 0, 0)")
+    db.close()
+
+
+def levels(answer) -> dict[str, str]:
+    return {one["about"]: one["level"] for one in answer.json}
+
+
+def test_an_idle_store_is_warned_about_and_ends_with_0(cli, shop):
+    shop("done")
+    answer = cli("doctor", "--json")
+    assert answer.code == 0
+    assert levels(answer) == dict.fromkeys(
+        ("store", "disk", "master key", "views", "queue", "in doubt", "dead letters", "parked"), "ok"
+    ) | dict.fromkeys(("projector", "sweep"), "warn")
+    shown = cli("doctor")
+    assert "nobody projects" in shown.out
+    assert "0 bad, 2 to look at" in shown.err
+
+
+def test_what_waits_for_people_is_told_and_work_without_a_worker_is_bad(cli, shop):
+    for comes_to in ("rejected", "unknown"):
+        shop(comes_to)
+    put_job()
+    answer = cli("doctor", "--json")
+    assert answer.code == 1
+    told = levels(answer)
+    assert (told["in doubt"], told["dead letters"], told["projector"], told["queue shop.note"]) == ("warn", "warn", "bad", "ok")
+
+
+@pytest.mark.parametrize(
+    ("comes_to", "says"),
+    [
+        ("done", "sent: it was sent at "),
+        ("rejected", "failed: it failed for good at "),
+        ("unknown", "unknown: it is in doubt since "),
+        ("retry", "queued: no process works on this store (and it is not due before "),
+    ],
+)
+def test_one_sentence_answers_why_a_request_has_not_been_sent(cli, shop, comes_to, says):
+    request_id = shop(comes_to)
+    assert cli("doctor", request_id).out.startswith(says)
+    answer = cli("doctor", request_id, "--json").json
+    assert answer["id"] == request_id
+    assert says.endswith(answer["why"][: len(says.partition(": ")[2])])
+
+
+def test_a_request_that_is_not_there_is_not_found(cli, shop):
+    shop("done")
+    assert cli("doctor", "nothing").code == 3
+
+
+def test_a_store_that_is_not_there_or_not_ours_is_a_line_and_an_exit_code(cli, folder):
+    missing = cli("doctor", "--json")
+    assert (missing.code, levels(missing)) == (6, {"store": "bad"})
+    (folder / "gesta.db").write_text("no database at all, but long enough to be taken for one" * 100)
+    assert cli("doctor", "--json").code == 6
+
+
+def test_a_misspelt_variable_is_found(cli, shop, monkeypatch):
+    shop("done")
+    monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
+    (odd,) = [one for one in cli("doctor", "--json").json if one["about"] == "settings"]
+    assert odd["what"] == "GESTA_LOGLEVEL is no setting and does nothing; GESTA_LOG_LEVEL is"
+
+
+def test_a_file_that_others_may_read_is_found(cli, shop, folder):
+    shop("done")
+    (folder / "gesta.db").chmod(0o644)
+    assert next(one["what"] for one in cli("doctor", "--json").json if one["level"] == "warn").startswith(
+        "others may read gesta.db"
+    )
+
+
+def test_a_damaged_file_is_bad(cli, shop, folder):
+    for _ in range(3):
+        shop("done")
+    db = apsw.Connection("gesta.db")
+    page = db.execute("select rootpage from sqlite_schema where name = 'events_by_stream'").get
+    size = db.execute("pragma page_size").get
+    db.close()
+    with (folder / "gesta.db").open("r+b") as file:
+        file.seek(int(str(page)) * int(str(size)) - 200)
+        file.write(b"\xff" * 200)
+    answer = cli("doctor", "--json")
+    assert answer.code != 0
+    assert levels(answer)["store"] == "bad"
+
+
+def test_jobs_are_searched_for_secrets(cli, shop):
+    shop("done")
+    put_job()
+    clean = cli("doctor", "--jobs", "--json")
+    assert (clean.code, clean.json[0]["what"]) == (0, "1 live, pointers all of them")
+    db = apsw.Connection("gesta.db")
+    db.execute("update jobs set tenant = 'xoxb-1234567890-secret'")
+    db.close()
+    found = cli("doctor", "--jobs", "--json")
+    # S1-28: told where, never what.
+    assert found.code == 1
+    assert "something else than a pointer in: tenant" in found.json[0]["what"]
+    assert "xoxb" not in found.out + found.err  # S1-28
+
+
+def test_a_server_that_works_makes_all_well(start, cli):
+    server = start("serve", "--app", APP)
+    server.wait_for("ready")
+    told = cli("doctor", "--json")
+    assert told.code == 0
+    assert set(levels(told).values()) == {"ok"}
+    assert "process" in next(one["what"] for one in told.json if one["about"] == "projector")

@@ -1,0 +1,98 @@
+"""Stores with one thing wrong in finding old requests and removing them."""
+
+from gesta.adapters.memory.commits import MemoryCommits
+from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.harness import Harness
+from gesta.adapters.memory.views import MemoryViews
+from gesta.contracts.removal import OldViewsContract as Old
+from gesta.contracts.removal import RemovalContract as Removal
+from gesta.event_store import Stale
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(
+    Removal.test_an_ended_request_goes_with_its_events_and_its_view,
+    Removal.test_many_go_at_once,
+    Removal.test_what_is_parked_of_it_goes_with_it,
+    Removal.test_a_late_append_to_what_is_gone_is_refused,
+    Removal.test_a_shadow_made_before_is_not_swapped_in,
+)
+class RemovesNothing(MemoryCommits):
+    async def remove(self, ended):
+        return 0
+
+
+@breaks(Removal.test_its_key_stays_claimed)
+class ForgetsTheKey(MemoryEventStore):
+    def remove(self, stream, version, passed):
+        self._claims.clear()
+        return super().remove(stream, version, passed)
+
+
+@breaks(Removal.test_positions_go_on_behind_what_is_gone)
+class GivesPositionsAgain(MemoryEventStore):
+    def remove(self, stream, version, passed):
+        gone = super().remove(stream, version, passed)
+        self._log = [event for event in self._log if event is not None]
+        return gone
+
+
+@breaks(Removal.test_a_request_that_has_changed_since_is_left_alone)
+class RemovesWhateverItIs(MemoryEventStore):
+    def remove(self, stream, version, passed):
+        return super().remove(stream, len(self._streams[stream]), passed)
+
+
+@breaks(Removal.test_what_somebody_has_not_passed_is_left_alone)
+class WaitsForTheProjectorOnly(MemoryViews):
+    def passed_by_all(self):
+        return self._checkpoints.get("projector", 0)
+
+
+@breaks(Removal.test_a_shadow_made_before_is_not_swapped_in)
+class CountsNoRemoval(MemoryViews):
+    def remove(self, state, stream):
+        super().remove(state, stream)
+        self.removals = 0
+
+
+@breaks(Removal.test_a_late_append_to_what_is_gone_is_refused)
+class AppendsToNothing(MemoryEventStore):
+    def append_one(self, append):
+        verdict = super().append_one(append)
+        return verdict if verdict != Stale(0) else Stale(append.expected)
+
+
+@breaks(Removal.test_what_is_gone_stays_gone_after_a_restart)
+class BringsBackWhatWasRemoved(Harness):
+    async def open(self):
+        self.database.events._streams |= {name: list(self._seen.get(name, [])) for name in getattr(self, "_seen", {})}
+        await super().open()
+        self._seen: dict[str, list] = {}  # type: ignore[type-arg]
+        write = self.database.events._write
+
+        def remember(append):
+            write(append)
+            self._seen[append.stream] = list(self.database.events._streams[append.stream])
+
+        setattr(self.database.events, "_write", remember)  # noqa: B010 -- one object, not its class
+
+
+@breaks(Old.test_old_requests_that_have_ended_are_found_whoevers_they_are, Old.test_small_steps_go_through_all)
+class FindsTheFirstOnly(MemoryViews):
+    async def old(self, before_ms, after, limit):
+        found, _ = await super().old(before_ms, after, limit)
+        return found[:1], None
+
+
+@breaks(Old.test_what_is_open_or_has_changed_lately_is_not_told)
+class TellsWhatIsOpen(MemoryViews):
+    async def old(self, before_ms, after, limit):
+        _, place = await super().old(before_ms, after, limit)
+        return [row.state for row in self._rows.values()], place
+
+
+@breaks(Old.test_what_was_made_lately_is_passed_over)
+class LooksAtEverything(MemoryViews):
+    def _made_before(self, tenant, at_ms):
+        return super()._made_before(tenant, 2**47)

@@ -1,0 +1,101 @@
+"""Stores of views with one thing wrong in shadows and their swap."""
+
+from gesta.adapters.memory.views import MemoryShadow, MemoryViews
+from gesta.contracts.view_shadows import ShadowContract as Shadow
+from gesta.contracts.view_sweeps import UndecidedViewsContract as Undecided
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(
+    Shadow.test_a_shadow_shows_what_was_saved_in_it_and_nothing_else,
+    Shadow.test_a_shadow_changes_nothing_before_the_swap,
+)
+class BuildsInPlace(MemoryViews):
+    async def shadow(self):
+        return MemoryShadow(self, self)
+
+
+@breaks(Shadow.test_after_the_swap_the_views_are_those_of_the_shadow)
+class KeepsTheOldIndexes(MemoryViews):
+    def take_over(self, shadow, name, position, parked):
+        by_tenant = self._by_tenant
+        taken = super().take_over(shadow, name, position, parked)
+        for tenant, index in by_tenant.items():
+            for key in index.ascending():
+                if key[1] in self._rows:
+                    self._by_tenant[tenant].add(key)
+        self._counts = shadow._counts.__class__(shadow._counts.default_factory)
+        return taken
+
+
+@breaks(Shadow.test_after_the_swap_views_are_saved_as_before)
+class GoesOnWithTheOldIndex(MemoryViews):
+    def take_over(self, shadow, name, position, parked):
+        rows = self._rows
+        taken = super().take_over(shadow, name, position, parked)
+        shadow._rows = self._rows = {key: row for key, row in self._rows.items() if key not in rows}
+        return taken
+
+
+class _Counting(MemoryViews):
+    """Gives a fault a chance to undo what the swap did to one checkpoint."""
+
+    def take_over(self, shadow, name, position, parked):
+        before = dict(self._checkpoints)
+        taken = super().take_over(shadow, name, position, parked)
+        self._spoil(before, name)
+        return taken
+
+    def _spoil(self, before, name):
+        raise AssertionError("a fault says what goes wrong")
+
+
+@breaks(
+    Shadow.test_the_swap_turns_the_checkpoint_back_and_remembers_where_jobs_had_been_put,
+    Shadow.test_whoever_folded_onto_the_old_views_is_refused_after_the_swap,
+)
+class LeavesTheCheckpoint(_Counting):
+    def _spoil(self, before, name):
+        self._checkpoints[name] = before.get(name, 0)
+
+
+@breaks(Shadow.test_the_swap_turns_the_checkpoint_back_and_remembers_where_jobs_had_been_put)
+class TakesTheFurthestForDispatched(_Counting):
+    """As it once was: the checkpoint of a subscription is no sign that jobs were put."""
+
+    def _spoil(self, before, name):
+        self._checkpoints["dispatched"] = max(before.values(), default=0)
+
+
+@breaks(Shadow.test_a_second_swap_before_the_projector_caught_up_forgets_nothing)
+class ForgetsTheFirstSwap(_Counting):
+    def _spoil(self, before, name):
+        self._checkpoints["dispatched"] = before.get(name, 0)
+
+
+@breaks(Shadow.test_a_shadow_that_is_ahead_of_the_projector_is_refused)
+class SwapsInAnyCase(MemoryViews):
+    def take_over(self, shadow, name, position, parked):
+        self._checkpoints[name] = max(position, self._checkpoints.get(name, 0))
+        return super().take_over(shadow, name, position, parked)
+
+
+@breaks(Shadow.test_parked_events_become_those_of_the_swap_and_parked_jobs_stay)
+class ForgetsParkedJobs(MemoryViews):
+    def take_over(self, shadow, name, position, parked):
+        self._parked.clear()
+        return super().take_over(shadow, name, position, parked)
+
+
+@breaks(Shadow.test_a_shadow_that_was_left_is_forgotten_by_the_next)
+class GoesOnWithWhatWasLeft(MemoryViews):
+    async def shadow(self):
+        self._left = getattr(self, "_left", None) or await super().shadow()
+        return self._left
+
+
+@breaks(Undecided.test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest)
+class CountsWhatWillBeAsked(MemoryViews):
+    async def undecided(self):
+        unknown = [row.state.updated_at for row in self._rows.values() if row.state.status == "unknown"]
+        return len(unknown), min(unknown, default=None)

@@ -1,0 +1,153 @@
+"""What `gesta doctor` says, by the facts alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gesta import Rejected, Retry
+from gesta.adapters import Health
+from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
+from gesta.domain.operation import State
+from gesta.examination import examine, examine_request
+from gesta.job_queue import Backlog, Job, Standing
+from gesta.views import Checkpoint, Held, Parked
+from gesta.why_not import RequestFacts, why_not_sent
+from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time
+
+NOW = 1_800_000_000_000
+SOUND = Health(schema=2, faults=(), is_whole=True, size=5 * 2**20, log_size=0, free=2**40, open_to_others=())
+HELD = (Held("projector", "host:7:x", NOW + 3_000), Held("sweep", "host:7:x", NOW + 3_000))
+WELL = Facts(
+    now_ms=NOW, store="gesta.db", key_from="gesta.key", health=SOUND, roles=HELD, checkpoints=(Checkpoint("projector", 9),), end=9,
+    unseen=0, unseen_since_ms=None, backlog={}, parked=(), undecided=0, undecided_since_ms=None, dead_letters=0, odd_settings=(),
+)  # fmt: skip
+
+
+def found(**changes: Any) -> list[Finding]:
+    """What is not well."""
+    return [one for one in diagnose(msgspec.structs.replace(WELL, **changes)) if one.level != "ok"]
+
+
+def test_a_healthy_store_gets_nothing_but_ok():
+    assert found() == []
+    lines = {one.about: one.what for one in diagnose(WELL)}
+    assert lines["store"] == "gesta.db answers, schema 2, 5.0 MiB, sound"
+    assert lines["projector"] == "process 7 on host projects"
+    assert found(health=None) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "about", "words"),
+    [
+        ({"health": msgspec.structs.replace(SOUND, faults=("page 7 is lost",)) if False else Health(2, ("page 7 is lost",), True, 1, 0, 2**40, ())}, "bad", "store", "damaged: page 7"),
+        ({"health": Health(2, (), True, 1, 2**31, 2**40, ())}, "warn", "store", "write-ahead log has 2.0 GiB"),
+        ({"health": Health(2, (), True, 1, 0, 500 * 2**20, ())}, "warn", "disk", "500.0 MiB free"),
+        ({"health": Health(2, (), True, 1, 0, 5 * 2**20, ())}, "bad", "disk", "5.0 MiB free"),
+        ({"health": Health(2, (), True, 1, 0, 2**40, ("gesta.db",))}, "warn", "store", "others may read gesta.db"),
+        ({"unseen": 3, "unseen_since_ms": NOW - 30_000}, "warn", "views", "are 3 events behind, 30 s"),
+        ({"unseen": 3, "unseen_since_ms": NOW - 90_000}, "bad", "views", "behind"),
+        ({"backlog": {"a.b": Backlog(1, 2, 3, NOW - 70_000)}}, "warn", "queue a.b", "2 ready, 1 waiting, 3 at work; the oldest ready one for 1.2 min"),
+        ({"backlog": {"a.b": Backlog(0, 1, 0, NOW - 700_000)}}, "bad", "queue a.b", "1 ready"),
+        ({"parked": (Parked("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),)}, "bad", "parked", "1 thing could not be processed, the newest 5 s ago: event a.b.request-t-1 version 3 (DecodeError)"),
+        ({"undecided": 2, "undecided_since_ms": NOW - 7_200_000}, "warn", "in doubt", "2 requests wait for a person's word, the oldest since 2 h ago"),
+        ({"dead_letters": 1}, "warn", "dead letters", "1 request failed for good"),
+        ({"checkpoints": (Checkpoint("subscription/ledger", 4, "position 5: ValueError: no", NOW - 60_000),)}, "bad", "subscription ledger", "stuck since 1 min ago, 5 events behind: position 5: ValueError: no"),
+        ({"checkpoints": (Checkpoint("subscription/ledger", 4),)}, "warn", "subscription ledger", "no running process has this handler"),
+        ({"checkpoints": (Checkpoint("subscription/ledger", 4),), "end": 90_000, "roles": (*HELD, Held("subscription/ledger", "x", NOW + 1))}, "warn", "subscription ledger", "behind"),
+        ({"odd_settings": ("GESTA_ULR is no setting",)}, "warn", "settings", "GESTA_ULR"),
+    ],
+)  # fmt: skip
+def test_what_is_not_well_is_said_with_what_to_do(changes, level, about, words):
+    (finding,) = found(**changes)
+    assert (finding.level, finding.about) == (level, about)
+    assert words in finding.what
+    assert finding.advice
+
+
+def test_a_store_that_nobody_works_on_is_bad_only_when_there_is_something_to_do():
+    gone = (Held("projector", "host:7:x", NOW - 60_000),)
+    projector, sweep = found(roles=gone)
+    assert (projector.level, projector.what) == ("warn", "nobody projects; the last lease ended 1 min ago")
+    assert (sweep.level, sweep.what) == ("warn", "nobody sweeps; no process ever has")
+    assert [one.level for one in found(roles=gone, backlog={"a.b": Backlog(waiting=1)})] == ["bad", "bad"]
+    # A lease made before the clock was set back holds nothing.
+    assert len(found(roles=(Held("projector", "x", NOW + 10**9), HELD[1]))) == 1
+
+
+STATE = State("r-1", "default", FLOW, "queued", 2, NOW - 60_000, NOW - 10_000, dispatch_version=1)
+JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "ready", 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "words"),
+    [
+        ({"status": "sent", "provider_id": "p-1"}, {}, "it was sent at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1"),
+        ({"status": "failed", "reason": "no", "attempts": 3}, {}, "it failed for good at 2027-01-15 07:59:50.000Z (10 s ago) after 3 tries: no; again: gesta redrive r-1"),
+        ({"status": "expired"}, {}, "its time to live ended"),
+        ({"status": "cancelled"}, {}, "it was called back"),
+        ({"status": "unknown", "reason": "timeout", "policy": "park"}, {"is_worked_on": False}, "only a person can tell; gesta resolve r-1 --executed"),
+        ({}, {"is_worked_on": False}, "no process works on this store; start `gesta serve`"),
+        ({"due_at": NOW + 60_000}, {"is_worked_on": False}, "(and it is not due before 2027-01-15 08:01:00.000Z)"),
+        ({}, {"job": Standing(JOB.job, "leased", 1)}, "a worker is at it right now, 1 try with this one"),
+        ({"due_at": NOW + 30_000, "attempts": 1, "reason": "throttled", "detail": "429 from hooks.example.com"}, {}, "it waits until 2027-01-15 08:00:30.000Z (in 30 s) because of throttled, 429 from hooks.example.com, after 1 try"),
+        ({"due_at": NOW + 30_000}, {}, "it is scheduled for 2027-01-15 08:00:30.000Z (in 30 s)"),
+        ({"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "in doubt (timeout) and will be asked about at the provider"),
+        ({"status": "unknown", "policy": "same_key", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "sent again under the same key"),
+        ({}, {"job": None}, "the sweep puts it back"),
+        ({}, {}, f"it is ready since 5 s and nobody has taken it yet: every slot is busy, or no running process declares the flow {FLOW}"),
+    ],
+)  # fmt: skip
+def test_one_sentence_says_why_a_request_has_not_been_sent(state, facts, words):
+    asked = {"is_worked_on": True, "job": JOB} | facts
+    assert words in why_not_sent(RequestFacts(msgspec.structs.replace(STATE, **state), NOW, **asked))
+
+
+def test_a_job_that_is_a_pointer_is_not_suspicious():
+    assert suspicious_fields(JOB) == []
+    request_id = "01a1e19e-03cd-7000-aeb4-eaf4e483a646"
+    assert suspicious_fields(Standing(Job(f"{request_id}-12", "acme", FLOW, request_id, 12, "reconcile"), "ready", 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"tenant": "xoxb-1234567890-abcdef"}, ["tenant"]),
+        ({"tenant": "ada@example.com"}, ["tenant"]),
+        ({"flow": "Bearer abc123def456ghi789"}, ["flow"]),
+        ({"id": "sk_live_abcdefghijkl"}, ["id"]),
+        ({"kind": "whsec_QUJDQUJDQUJD"}, ["kind"]),
+        ({"request_id": "https://u:p@example.com/x?token=1"}, ["id", "request_id"]),
+    ],
+)
+def test_a_job_that_holds_anything_else_is_found(changes, fields):
+    assert suspicious_fields(Standing(msgspec.structs.replace(JOB.job, **changes), "ready", 0)) == fields  # S1-28
+
+
+async def test_the_facts_are_those_of_the_running_engine(gesta):
+    provider = Provider(Rejected("no"), Retry("busy", after_seconds=100))
+    async with engine_of(provider) as engine:
+        await engine.submit(Note())
+        waiting = await engine.submit(Note())
+        await let_run(gesta)
+        facts = await examine(engine.road, "default")
+        assert {role.name for role in facts.roles if role.is_held(facts.now_ms)} >= {"projector", "sweep"}
+        assert (facts.unseen, facts.end, facts.dead_letters, facts.undecided) == (0, 4, 1, 0)
+        assert facts.backlog == {FLOW: Backlog(waiting=1)}
+        assert [one for one in diagnose(facts) if one.level == "bad"] == []
+        state = (await waiting.view()).state
+        assert "because of busy" in why_not_sent(await examine_request(engine.road, state))
+
+
+async def test_the_age_of_the_oldest_ready_job_is_a_gauge(gesta):
+    """S1-22: also while nobody takes anything."""
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        await engine.road.outside.stores.queue.put([Job("x-1", "default", "other.flow", "x", 1)])
+        await pass_time(gesta, 125, step_seconds=1)
+        sample = engine.road.telemetry.registry.get_sample_value
+        age = sample("queue_oldest_ready_ms", {"queue": "other.flow"})
+        assert age is not None  # S1-22
+        assert 55_000 <= age <= 125_000  # S1-22
