@@ -26,6 +26,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "log_level": ("error", "GESTA_LOG_LEVEL"),
         "app": (None, "default"),
         "allow_private": ([], "default"),
+        "retention_days": (None, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
     }

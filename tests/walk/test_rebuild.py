@@ -110,8 +110,13 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         open_engine(path, "http://127.0.0.1:9", work=False) as other,
     ):
         assert await first.road.outside.stores.views.claim("rebuild", "another", 4.0)
-        with pytest.raises(GestaError, match="another process is rebuilding"):
+        with pytest.raises(GestaError, match="being rebuilt already"):
             await other.operating.rebuild()
+        await first.road.outside.stores.views.claim("rebuild", "another", 0.0)
+        answers = await asyncio.gather(first.operating.rebuild(), first.operating.rebuild(), return_exceptions=True)
+        assert answers[0] == 0
+        assert "being rebuilt already" in str(answers[1])
+        assert await other.operating.rebuild() == 0
 
 
 async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_go_with_the_next(tmp_path: Path):

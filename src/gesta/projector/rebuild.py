@@ -18,6 +18,8 @@ ROLE = "rebuild"
 #: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's, who folds it again anyway.
 ROUNDS = 10
 
+RUNS = "the views of this store are being rebuilt already; nothing was changed. Wait for the end of that"
+
 Progress = Callable[[int, int], None]
 
 
@@ -27,17 +29,25 @@ class Rebuild:
     ) -> None:
         self._events, self._views = events, views
         self._runtime, self._telemetry, self._owner = runtime, telemetry, owner
+        self._is_running = False
         # One of our own: the station of this process may be at work, too, and has its own place in the log.
         self._projector = Projector(events, views, commits, runtime, telemetry, owner)
 
     async def run(self, progress: Progress) -> int:
         """How many events were folded. Raises, and nothing has changed, when another rebuild runs or takes over."""
-        role = Role(ROLE, self._owner, self._views, self._runtime)
-        await _hold(role)
+        if self._is_running:
+            # The role knows processes only.
+            raise GestaError(RUNS)
+        self._is_running = True
         try:
-            return await self._build(role, progress)
+            role = Role(ROLE, self._owner, self._views, self._runtime)
+            await _hold(role)
+            try:
+                return await self._build(role, progress)
+            finally:
+                await self._views.claim(ROLE, self._owner, 0.0)
         finally:
-            await self._views.claim(ROLE, self._owner, 0.0)
+            self._is_running = False
 
     async def _build(self, role: Role, progress: Progress) -> int:
         shadow = await self._views.shadow()
@@ -67,4 +77,4 @@ class Rebuild:
 
 async def _hold(role: Role) -> None:
     if not await role.is_ours():
-        raise GestaError("another process is rebuilding the views of this store; nothing was changed. Wait for its end")
+        raise GestaError(RUNS)
