@@ -1,0 +1,114 @@
+"""The power goes at random moments under load: what was acknowledged is there, nothing is torn, nothing happens twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gesta.adapters.sqlite import database
+from gesta.adapters.sqlite.database import Database
+from gesta.worker.pool import Pool
+from tests.power.disk import SECTOR, Disk
+from tests.power.world import Load, faults_after, losing_power
+
+BLACKOUTS = 6
+
+
+async def faults_of_a_run(tmp_path: Path, seed: int, blackouts: int = BLACKOUTS, chance: float = 0.02) -> list[str]:
+    dice, disk = random.Random(seed), Disk()
+    load = Load(disk, dice, chance, blackouts)
+    (tmp_path / "running").mkdir()
+    with losing_power(disk):
+        await load.run(tmp_path / "running" / "gesta.db")
+    # The check would be worth nothing if the power went only before or after the work.
+    assert len(load.blackouts) == blackouts
+    return [
+        f"blackout {number}: {fault}"
+        for number, blackout in enumerate(load.blackouts)
+        for fault in await faults_after(blackout, tmp_path / str(number))
+    ]
+
+
+@pytest.fixture(autouse=True)
+def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main file is written at a checkpoint only; with the real setting that would be once in a long run."""
+    change_settings(monkeypatch, "wal_autocheckpoint = 4000", "wal_autocheckpoint = 30")
+
+
+def change_settings(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    before: Callable[[str], str] = vars(database)["sql"]
+    assert old in before("settings")
+    monkeypatch.setattr(database, "sql", lambda name: before(name).replace(old, new))
+
+
+@pytest.mark.slow
+async def test_what_was_acknowledged_survives_a_power_loss_and_nothing_happens_twice(tmp_path, seed):
+    assert await faults_of_a_run(tmp_path, seed) == []
+
+
+@pytest.mark.slow
+async def test_a_file_that_is_being_made_may_lose_its_power_at_any_moment(tmp_path, seed):
+    assert await faults_of_a_run(tmp_path, seed, blackouts=20, chance=0.7) == []
+
+
+def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_settings(monkeypatch, "synchronous = full", "synchronous = off")
+    monkeypatch.setattr(Database, "_set_synced", lambda *_, **__: None)
+
+
+def appends_are_committed_like_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Database._set_synced
+    monkeypatch.setattr(Database, "_set_synced", lambda self, **_: before(self, wanted=False))
+
+
+def takes_are_no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Pool.__init__
+
+    def broken(self: Pool, *args: object) -> None:
+        before(self, *args)  # type: ignore[arg-type]
+        self._durable = False
+
+    monkeypatch.setattr(Pool, "__init__", broken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (nothing_is_synced, "acknowledged and lost"),
+        (appends_are_committed_like_views, "acknowledged and lost"),
+        (takes_are_no_journal, "happened 2 times"),
+    ],
+)
+async def test_the_check_finds_code_that_does_not_sync(tmp_path, monkeypatch, plant, found):
+    plant(monkeypatch)
+    faults = await faults_of_a_run(tmp_path, seed=0, blackouts=20, chance=0.2)
+    assert [fault for fault in faults if found in fault]
+
+
+def test_the_disk_keeps_what_was_synced_and_may_lose_or_tear_the_rest():
+    disk, dice = Disk(), random.Random(0)
+    disk.opened("f-wal", b"")
+    disk.wrote("f-wal", 0, b"a" * SECTOR * 4)
+    disk.synced("f-wal")
+    disk.wrote("f-wal", 0, b"b" * SECTOR * 4)
+    seen = {disk.after_power_loss(dice)["f-wal"] for _ in range(200)}
+    assert {b"a" * SECTOR * 4, b"b" * SECTOR * 4} < seen
+    sectors = {image[at : at + SECTOR] for image in seen for at in range(0, len(image), SECTOR)}
+    assert sectors == {b"a" * SECTOR, b"b" * SECTOR}
+    assert any(image.startswith(b"a") and image.endswith(b"b") for image in seen)
+
+
+def test_a_name_is_on_the_disk_after_a_sync_and_gone_after_the_folders_sync():
+    disk, dice = Disk(), random.Random(0)
+    disk.opened("f", b"")
+    assert {len(disk.after_power_loss(dice)) for _ in range(50)} == {0, 1}
+    disk.synced("f")
+    assert {len(disk.after_power_loss(dice)) for _ in range(50)} == {1}
+    disk.deleted("f")
+    assert {len(disk.after_power_loss(dice)) for _ in range(50)} == {0, 1}
+    disk.folder_synced()
+    assert disk.after_power_loss(dice) == {}
