@@ -179,7 +179,7 @@ class Engine:
 
     async def _view(self, request_id: str, flow: str | None, tenant: str) -> View:
         names = [flow] if flow is not None else list(self._flows)
-        found, _ = await self.road.loader.load([(name, tenant, request_id) for name in names])
-        if request_id not in found:
+        view = await self.road.loader.find(names, tenant, request_id)
+        if view is None:
             raise NotFound("request", request_id)
-        return found[request_id]
+        return view

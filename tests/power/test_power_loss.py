@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gesta import Engine
 from gesta.adapters.sqlite import database
 from gesta.adapters.sqlite.database import Database
 from gesta.worker.pool import Pool
@@ -112,3 +114,14 @@ def test_a_name_is_on_the_disk_after_a_sync_and_gone_after_the_folders_sync():
     assert {len(disk.after_power_loss(dice)) for _ in range(50)} == {0, 1}
     disk.folder_synced()
     assert disk.after_power_loss(dice) == {}
+
+
+async def test_a_key_file_that_another_process_made_has_its_name_on_disk_before_anything_is_sealed_with_it(tmp_path, monkeypatch):
+    path = tmp_path / "gesta.db"
+    async with Engine(f"sqlite:///{path}"):
+        pass
+    synced: list[str] = []
+    before = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), before(file)))
+    async with Engine(f"sqlite:///{path}"):
+        assert synced == [str(tmp_path)]
