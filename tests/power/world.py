@@ -6,7 +6,7 @@ import asyncio
 import base64
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from gesta.settings import Settings
 from gesta.wiring import Outside, Wiring
 from tests.power.disk import Disk, PowerVfs
 
-REQUESTS = 60
+REQUESTS = 40
 SUBMITTERS = 6
 KEY = base64.b64encode(bytes(32)).decode()
 #: A machine that lost its power is back after this long: all leases have run out.
@@ -50,10 +50,13 @@ class Outcomes:
 
     def __init__(self, before: Counter[tuple[int, str]] | None = None) -> None:
         self.calls = Counter(before or {})
+        #: Called as soon as something has happened: the other moments at which the power may go.
+        self.moment: Callable[[], None] = lambda: None
 
     def flows(self) -> list[Flow]:
         async def act(payload: Order | Parcel, attempt: Attempt) -> Outcome:
             self.calls[payload.n, attempt.key] += 1
+            self.moment()
             await asyncio.sleep(0.002)
             return Done(id=str(payload.n))
 
@@ -79,7 +82,7 @@ class Load:
 
     disk: Disk
     dice: random.Random
-    #: How likely the power goes at a write or sync. The load goes on: the next moment is another world.
+    #: How likely the power goes at a write, a sync or an effect. The load goes on: the next moment is another world.
     chance: float
     limit: int
     world: Outcomes = field(default_factory=Outcomes)
@@ -88,12 +91,13 @@ class Load:
 
     def moment(self) -> None:
         if len(self.blackouts) < self.limit and self.dice.random() < self.chance:
-            # In this order: what was acknowledged by now must be on the disk; the writer stands still while we look.
+            # In this order: what was acknowledged and done by now has its trace on the disk, whatever is written meanwhile.
             acknowledged, calls = dict(self.acknowledged), Counter(self.world.calls)
             self.blackouts.append(Blackout(acknowledged, calls, self.disk.after_power_loss(self.dice)))
 
     async def run(self, path: Path) -> None:
-        self.disk.moment = self.moment
+        """Many at once: the power goes at any write, sync or effect."""
+        self.disk.moment = self.world.moment = self.moment
         async with engine_on(path, self.world) as engine:
             numbers = iter(range(REQUESTS))
 
@@ -104,6 +108,16 @@ class Load:
                     await asyncio.sleep(0.003)
 
             await asyncio.gather(*(submitter() for _ in range(SUBMITTERS)))
+
+    async def run_quietly(self, path: Path) -> None:
+        """One after the other, so that nobody else's sync helps: the power goes right after an acknowledgement or an effect."""
+        self.world.moment = self.moment
+        async with engine_on(path, self.world) as engine:
+            for n in range(REQUESTS):
+                request = await engine.submit(payload(n), key=str(n))
+                self.acknowledged[n] = request.id
+                self.moment()
+                await request.outcome()
 
 
 def payload(n: int) -> Payload:
