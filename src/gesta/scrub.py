@@ -22,6 +22,8 @@ _URL = (
     r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@)?(?P<host>[^\s/?#@\"'<>]+)"
     r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
 )
+_USER_PART = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,15}://)[^\s/?#]*@")
+_AFTER_PATH = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{1,15}://[^\s?#]*)[?#]\S*")
 #: What a credential is called in a query, a header or a JSON object.
 _NAMED = (
     r"(?:(?:x-)?api[-_]?key|access[-_]?key|private[-_]?key|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
@@ -93,6 +95,11 @@ def scrub(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text if len(text) <= length_max and not is_cut else text[: length_max - 1] + _CUT
+
+
+def without_credentials(text: str) -> str:
+    """The text with its URLs as people know them: only the user part and the query go, which may be credentials."""
+    return _AFTER_PATH.sub(r"\1?…", _USER_PART.sub(r"\1[hidden]@", text))
 
 
 def masked_host(url: str) -> str:
