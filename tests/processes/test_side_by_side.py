@@ -20,6 +20,7 @@ from tests.processes.members import PATIENCE_SECONDS, ROOT, Lines, members
 #: What the issue promises: another process takes over this soon.
 TAKEOVER_SECONDS = 5.0
 EACH = 150
+FORGOTTEN_SECONDS = 10.0
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,6 +36,16 @@ def effects(lines: Lines) -> dict[int, Counter[str]]:
     for line in lines.of("effect"):
         found.setdefault(line["n"], Counter())[line["key"]] += 1
     return found
+
+
+def waits_for_another_process(lines: Lines) -> list[float]:
+    """Seconds from submit in one process until another one calls the executor, sorted."""
+    asked = {line["n"]: line for line in lines.of("accepted")}
+    return sorted(
+        line["at"] - asked[line["n"]]["begun"]
+        for line in lines.of("effect")
+        if line["n"] in asked and line["pid"] != asked[line["n"]]["pid"]
+    )
 
 
 @pytest.mark.slow
@@ -58,6 +69,12 @@ def test_writes_coordinate_and_every_request_has_one_effect(tmp_path):
     assert lines.of("error") == []
     assert [(one.returncode, "error" in one.stderr) for one in answers] == [(0, False)] * 3, answers
     assert {n: sum(keys.values()) for n, keys in effects(lines).items()} == dict.fromkeys(wanted, 1)
+    waits = waits_for_another_process(lines)
+    print(
+        f"{len(waits)} started in another process: p50 {waits[len(waits) // 2] * 1000:.0f} ms, p99 {waits[int(len(waits) * 0.99)] * 1000:.0f} ms"
+    )
+    # How fast, the bench says; here none may be forgotten until some timer finds it.
+    assert waits[-1] < FORGOTTEN_SECONDS
     # One process projects and one sweeps; each gave its role up once, at its end, to whoever still lived.
     for what in ("projected", "swept"):
         assert len(lines.players(what)) == len(set(lines.players(what))), what
