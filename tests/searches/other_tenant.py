@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Rejected, Unknown
+from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown
 from gesta.domain.commands import Rules
 from gesta.flows.flow import ConfigBody, Secret
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.
 OWNER, INTRUDER = "acme-b", "acme"
 WORD = "planted"
+PERSON = f"{WORD} person"
 
 
 class Letter(Payload, frozen=True):
+    to: Personal[str] = PERSON
     text: str = f"{WORD} text"
     comes_to: str = "done"
 

@@ -24,6 +24,7 @@ from tests.searches.other_tenant import (
     INTRUDER,
     KIND,
     OWNER,
+    PERSON,
     WORD,
     Letter,
     Planted,
@@ -44,6 +45,7 @@ NOT_FOUND: dict[str, Act] = {
     "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
     "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
     "Request.view": lambda engine, name: handle(engine, name).view(),
+    "Request.payload": lambda engine, name: handle(engine, name).payload(),
     "Request.status": lambda engine, name: handle(engine, name).status(),
     "Request.outcome": lambda engine, name: handle(engine, name).outcome(timeout=1),
     "Request.cancel": lambda engine, name: handle(engine, name).cancel(),
@@ -63,7 +65,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
 }
 
 #: What has an effect of the intruder's own, whatever the owner has under the same key or code.
-OWN = {"Engine.submit", "Engine.submit_many", "Operating.put_config", "Operating.check_config"}
+OWN = {"Engine.submit", "Engine.submit_many", "Engine.erase", "Operating.erase", "Operating.put_config", "Operating.check_config"}
 
 #: Calls that name no tenant, and why they show none.
 WITHOUT_TENANT = {
@@ -149,6 +151,17 @@ async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
         assert await all_of_the_owner(engine, planted) == before
 
 
+async def test_a_person_is_erased_for_one_tenant_only(gesta):
+    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        before = await all_of_the_owner(engine, planted)
+        assert await engine.erase(PERSON, tenant=INTRUDER) == 0
+        assert await engine.operating.erase(PERSON, tenant=INTRUDER) == 0
+        assert await all_of_the_owner(engine, planted) == before
+        waiting = await engine.request(planted.ids["waiting"], tenant=OWNER)
+        assert await waiting.payload() == Letter()
+
+
 #: What each command is given; {name}: the owner's name for a request. Exit code 3: not found.
 COMMANDS_NOT_FOUND = {
     "show": ["{name}"],
@@ -172,6 +185,7 @@ COMMANDS_WITHOUT_TENANT = {
     "serve": "works for all tenants and prints nothing of them",
     "rebuild": "of the installation: a number",
     "settings": "of this process",
+    "erase": "its own people; see the test of erasing",
     "send": "its own request; see the test of the same key",
     "config put": "its own entity; see the test of the same code",
     "config apply": "its own entities; see the test of the same code",
