@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Created
 from gesta.domain.fold import evolve
+from gesta.domain.ids import REQUEST_ID
 from gesta.errors import PoisonEvent
 from gesta.event_store import EventStore, Recorded
 from gesta.views import View, Views
@@ -57,5 +58,13 @@ class Loader:
         return found, others
 
     async def one(self, key: Key) -> View | None:
-        found, _ = await self.load([key])
-        return found.get(key[2])
+        flow, tenant, request_id = key
+        return await self.find([flow], tenant, request_id)
+
+    async def find(self, flows: Iterable[str], tenant: str, request_id: str) -> View | None:
+        """A tenant's request by the id that somebody gave, of whichever of these flows it is."""
+        if not REQUEST_ID.fullmatch(request_id):
+            # Tenant `acme` and id `b-…` would give the name of a stream of tenant `acme-b`.
+            return None
+        found, _ = await self.load([(flow, tenant, request_id) for flow in flows])
+        return found.get(request_id)

@@ -215,13 +215,13 @@ class Engine:
     async def erase(self, subject: str, *, tenant: str = "default", actor: Actor | None = None) -> int:
         """Erase a person: destroy the keys that seal what payloads tell about them. How many there were.
 
-        `subject` is the text that stands in a Personal field, or what the payload's `data_subject` said, letter by letter.
+        `subject` is the text that stands in a Personal field, or what the payload's `subject` said, letter by letter.
         """
         return await self.operating.erase(subject, tenant=tenant, actor=actor)
 
     async def _view(self, request_id: str, flow: str | None, tenant: str) -> View:
         names = [flow] if flow is not None else list(self._flows)
-        found, _ = await self.road.loader.load([(name, tenant, request_id) for name in names])
-        if request_id not in found:
+        view = await self.road.loader.find(names, tenant, request_id)
+        if view is None:
             raise self.road.not_found(request_id)
-        return found[request_id]
+        return view

@@ -22,7 +22,7 @@ from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Know
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
-from gesta.personal import DATA_SUBJECT, plan_of
+from gesta.personal import SUBJECT, names_subject, plan_of
 from gesta.runtime import Ids, Runtime
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
@@ -229,13 +229,15 @@ def option_errors(options: Options) -> dict[str, str]:
 
 def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
     """Whom the payload says it is about, and what is wrong with that. A property is a program's own, and may do anything."""
+    if not names_subject(type(payload)):
+        return None, {}
     try:
-        about = getattr(payload, DATA_SUBJECT, None)
+        about = getattr(payload, SUBJECT)
     except Exception as error:  # noqa: BLE001 -- see above
-        return None, {DATA_SUBJECT: f"the property raised {type(error).__name__}"}
+        return None, {SUBJECT: f"the property raised {type(error).__name__}"}
     if about is None or about == "":
         return None, {}
-    return (about, {}) if _is_text(about) else (None, {DATA_SUBJECT: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
+    return (about, {}) if _is_text(about) else (None, {SUBJECT: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
 
 
 def subject_errors(subject: object, tenant: object) -> dict[str, str]:

@@ -60,11 +60,10 @@ class Operating:
         return found[:limit]
 
     async def dead_letter(self, request_id: str, tenant: str = "default") -> DeadLetter:
-        found, _ = await self._road.loader.load([(flow, tenant, request_id) for flow in self._road.flows])
+        view = await self._road.loader.find(self._road.flows, tenant, request_id)
         letter = None
-        if request_id in found:
-            state = found[request_id].state
-            letter = dead_letter(state, self._road.flows.get(state.flow), self._road.runtime.now_ms())
+        if view is not None:
+            letter = dead_letter(view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms())
         if letter is None:
             raise NotFound("dead letter", request_id)
         return letter

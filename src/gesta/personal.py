@@ -18,8 +18,8 @@ from gesta.flows.flow import PersonalMark
 
 #: The JSON of a part and its path → the JSON that takes its place.
 Replace = Callable[[bytes, str], bytes]
-#: A field or property of this name says whom the personal data of a payload is about.
-DATA_SUBJECT = "data_subject"
+#: A field or property of this name says whom the personal data of a payload is about; see `names_subject`.
+SUBJECT = "subject"
 
 decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -108,23 +108,26 @@ def _step(name: str) -> str:
 def plan_of(kind: type[msgspec.Struct]) -> Plan | None:
     """What is personal in a payload of this type; None when nothing is."""
     plan = _plan(kind, {})
-    subject = next((field for field in msgspec.structs.fields(kind) if field.name == DATA_SUBJECT), None)
-    if subject is None:
-        return plan
-    if kind.__struct_config__.array_like:
-        return WHOLE
-    # Who it is about is personal, too, whether or not it is marked.
-    whole = Fields() if plan is None else plan
-    assert isinstance(whole, Fields)
-    whole.parts[subject.encode_name] = WHOLE
-    return whole
+    subject = next((field for field in msgspec.structs.fields(kind) if field.name == SUBJECT), None)
+    if isinstance(plan, Fields) and subject is not None:
+        # Who it is about is personal, too, whether or not it is marked.
+        plan.parts[subject.encode_name] = WHOLE
+    return plan
+
+
+@cache
+def names_subject(kind: type[msgspec.Struct]) -> bool:
+    """Whether payloads of this type say whom their personal data is about. The subject line of a letter, itself marked, does not."""
+    field = next((field for field in msgspec.structs.fields(kind) if field.name == SUBJECT), None)
+    return isinstance(getattr(kind, SUBJECT, None), property) if field is None else not _is_personal(field.type, set())
 
 
 @cache
 def personal_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
     """The attributes of a type that are personal, or have something inside that is."""
-    fields = msgspec.structs.fields(kind)
-    return frozenset(field.name for field in fields if field.name == DATA_SUBJECT or _is_personal(field.type, set()))
+    marked = frozenset(field.name for field in msgspec.structs.fields(kind) if _is_personal(field.type, set()))
+    has_subject = bool(marked) and SUBJECT in kind.__struct_fields__
+    return marked | {SUBJECT} if has_subject else marked
 
 
 def _plan(hint: Any, structs: dict[type, Fields]) -> Plan | None:

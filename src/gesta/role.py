@@ -5,8 +5,8 @@ from __future__ import annotations
 from gesta.runtime import Runtime
 from gesta.views import Views
 
-#: Another process takes over this long after the player died.
-LEASE_SECONDS = 4.0
+#: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of both after the player died.
+LEASE_SECONDS = 3.0
 RENEWAL_SECONDS = 1.0
 
 

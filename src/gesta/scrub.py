@@ -22,6 +22,8 @@ _URL = (
     r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@)?(?P<host>[^\s/?#@\"'<>]+)"
     r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
 )
+_USER_PART = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,15}://)[^\s/?#]*@")
+_AFTER_PATH = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{1,15}://[^\s?#]*)[?#]\S*")
 #: What a credential is called in a query, a header or a JSON object.
 _NAMED = (
     r"(?:(?:x-)?api[-_]?key|access[-_]?key|private[-_]?key|(?:(?:access|refresh|id|auth|bot|session)[-_]?)?token"
@@ -100,20 +102,33 @@ _SUSPECT = re.compile(
     r"[@+(\s]|://|/[0-9A-Z]{4}-\d\d|(?:\d[.-]{0,2}){9}|whs|[sr]k[_-]|A[KS]IA|gh[a-z]_|eyJ"
     r"|(?i:xox|xapp|key|token|secret|passw|pwd|senha|sig|authorization|cookie)"
 )
-_PLAIN = b"abcdefghijklmnopqrstuvwxyz-"
-#: So few digits are nobody's number.
-_FEW_DIGITS = 8
+#: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: told from the others without a pattern.
+_LETTERS, _HEXADECIMAL, _DIGITS = b"abcdefghijklmnopqrstuvwxyz", b"abcdef", b"0123456789"
+#: Every digit as a nought, without what may stand between the digits of a number.
+_AS_NOUGHTS = bytes.maketrans(_DIGITS, b"0" * 10)
+_NUMBER = b"0" * 9
+#: Of the words that _SUSPECT looks for, those that can be made of lower-case letters and hyphens.
+_SUSPECT_WORD = re.compile("key|token|secret|passw|pwd|senha|sig|authorization|cookie|xox|xapp|whs|k-")
 
 
 def scrubbed_name(name: str) -> str:
     """A caller's own key or id as it may be stored and shown: an address, a number or a token in it is masked."""
-    if name.isascii():
-        # Lower case, hyphens and a few digits, like most keys: no pattern has to look at them.
-        rest = name.encode().translate(None, _PLAIN)
-        is_ordinary = not rest or (len(rest) <= _FEW_DIGITS and rest.isdigit())
-        if is_ordinary and "xox" not in name and "xapp" not in name and "k-" not in name:
-            return name
-    return name if _SUSPECT.search(name) is None else scrub(name, len(name) + TEXT_LENGTH_MAX)
+    return name if _is_ordinary(name) or _SUSPECT.search(name) is None else scrub(name, len(name) + TEXT_LENGTH_MAX)
+
+
+def _is_ordinary(name: str) -> bool:
+    if not name.isascii():
+        return False
+    raw = name.encode()
+    rest = raw.translate(None, b"-0123456789")
+    if rest.translate(None, _LETTERS) or _NUMBER in raw.translate(_AS_NOUGHTS, b"-"):
+        return False
+    return not rest.translate(None, _HEXADECIMAL) or _SUSPECT_WORD.search(name) is None
+
+
+def without_credentials(text: str) -> str:
+    """The text with its URLs as people know them: only the user part and the query go, which may be credentials."""
+    return _AFTER_PATH.sub(r"\1?…", _USER_PART.sub(r"\1[hidden]@", text))
 
 
 def masked_host(url: str) -> str:

@@ -88,17 +88,14 @@ async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tu
         raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
     path = Path(stores.name).with_suffix(".key")
     if path.exists():
-        return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path)), ()
+        return _found(path), ()
     if await stores.vault.get([IDENTITY]) and not path.exists():
         # A new key would open nothing of what is there.
         raise LostMasterKey(stores.name, str(path))
-    if path.exists():
-        # Made by another process since we looked.
-        return MasterKey(path.read_text(encoding="ascii"), str(path)), ()
     fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
     if not _write_once(path, fresh + "\n", runtime):
         # Another process was faster: its key is the one.
-        return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path)), ()
+        return _found(path), ()
     note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
     return MasterKey(fresh, str(path)), (note,)
 
@@ -117,13 +114,23 @@ def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
         return False
     finally:
         draft.unlink()
+    _sync_name(path)
+    return True
+
+
+def _found(path: Path) -> MasterKey:
+    # Made by another process, perhaps this very moment: what we seal with it must not outlive its name.
+    _sync_name(path)
+    return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path))
+
+
+def _sync_name(path: Path) -> None:
+    """The name itself must survive a power loss, too: what it opens is on disk already."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        # The name itself must survive a power loss, too: what it opens is on disk already.
         os.fsync(folder)
     finally:
         os.close(folder)
-    return True
 
 
 class Wiring:

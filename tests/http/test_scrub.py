@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.scrub import masked_host, scrub, scrubbed_name
+from gesta.scrub import masked_host, scrub, scrubbed_name, without_credentials
 
 #: (text, what of it must not come through). Joined at run time, so that no scanner takes this file for a leak.
 SECRETS = [
@@ -184,3 +184,15 @@ def test_an_ordinary_key_stays_as_it_is():
         "ORDER_7",
     ):
         assert scrubbed_name(key) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://ada:pw@x.example/hook?token=t&b=2#f", "https://[hidden]@x.example/hook?…"),
+        ("https://x.example/a-path-that-is-long-and-no-secret/7", "https://x.example/a-path-that-is-long-and-no-secret/7"),
+        ("from ada@x.example, is it a=b?", "from ada@x.example, is it a=b?"),
+    ],
+)
+def test_config_is_shown_without_the_credentials_of_a_url(text, shown):
+    assert without_credentials(text) == shown

@@ -36,7 +36,7 @@ class Bill(Payload, frozen=True):
     email: Personal[str]
 
     @property
-    def data_subject(self) -> str:
+    def subject(self) -> str:
         return self.customer
 
 

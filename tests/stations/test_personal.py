@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta import Payload, Personal
 from gesta.identity import canonical
-from gesta.personal import personal_fields, plan_of
+from gesta.personal import names_subject, personal_fields, plan_of
 from gesta.sealed_fields import MARK, context_of, forged, is_sealed, replace_sealed, seal, sealed_field, unseal
 
 T = TypeVar("T")
@@ -132,23 +132,36 @@ def test_every_part_that_is_marked_is_found_where_it_stands(hint, value, sealed)
 
 
 def test_whom_a_payload_is_about_is_sealed_whether_or_not_it_is_marked():
-    class Letter(Payload, frozen=True, rename="camel"):
+    class Letter(Payload, frozen=True, rename={"subject": "who"}):
         text: str
-        data_subject: str
+        subject: str
+        address: Personal[str] = ""
+
+    class Mail(Payload, frozen=True):
+        to: Personal[str]
+        subject: Personal[str]
+
+    class Topic(Payload, frozen=True):
+        subject: str
 
     class Plain(Payload, frozen=True):
         text: str
 
         @property
-        def data_subject(self) -> str:
+        def subject(self) -> str:
             return self.text
 
     class Listed(Payload, frozen=True, array_like=True):
-        data_subject: str
+        subject: str
+        address: Personal[str] = ""
 
-    assert parts_of(Letter, Letter("hello", "customer-42")) == {"/dataSubject": "customer-42"}
-    assert parts_of(Listed, Listed("customer-42")) == {"": ["customer-42"]}
+    assert parts_of(Letter, Letter("hello", "customer-42")) == {"/who": "customer-42"}
+    assert parts_of(Listed, Listed("customer-42")) == {"": ["customer-42", ""]}
     assert plan_of(Plain) is None
+    # Of a person's message the subject line, itself marked, is a field like any other; without a personal field it says nothing about anybody.
+    assert [names_subject(kind) for kind in (Letter, Plain, Listed, Mail)] == [True, True, True, False]
+    assert parts_of(Mail, Mail("ana@example.com", "Hello Ana")) == {"/to": "ana@example.com", "/subject": "Hello Ana"}
+    assert plan_of(Topic) is None
 
 
 CONTEXT = context_of("acme", "a.b", "r-1", "/to")

@@ -72,12 +72,12 @@ async def test_whom_it_is_about_has_to_be_a_text(gesta, about):
         email: Personal[str] = "ana@x.example"
 
         @property
-        def data_subject(self) -> Any:
+        def subject(self) -> Any:
             return about
 
     class Broken(Odd, frozen=True):
         @property
-        def data_subject(self) -> Any:
+        def subject(self) -> Any:
             raise KeyError("nobody")
 
     odd, broken = flow_of(Provider(), Odd, "test.odd"), flow_of(Provider(), Broken, "test.broken")
@@ -85,7 +85,7 @@ async def test_whom_it_is_about_has_to_be_a_text(gesta, about):
         for payload, fault in ((Odd(), "a string of at most"), (Broken(), "the property raised KeyError")):
             with pytest.raises(InvalidRequest) as refusal:
                 await engine.submit(payload)
-            assert fault in refusal.value.fields["data_subject"]
+            assert fault in refusal.value.fields["subject"]
         assert await all_events(engine) == []
 
 

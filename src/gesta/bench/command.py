@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from gesta import runtime
+from gesta.bench import crash, processes
 from gesta.bench.figures import Figures, Plan
 from gesta.bench.machine import bench_folder
 from gesta.bench.run import STAGES, measure
@@ -42,20 +46,46 @@ def run_bench(
     """
     plan = Plan(requests, history, batch, keyed, url, light_samples, idle_seconds, stall_seconds)
     _check(plan)
-    below = bench_folder(folder)
-    with (
-        subject_of(flow) as subject,
-        tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=below) as inside,
-        Screen() as screen,
-    ):
-        figures = measure(plan, subject, Path(inside), screen.tell)
-    if json:
-        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
-    else:
-        Console().print(_table(figures))
+    with _fresh(folder) as inside, subject_of(flow) as subject, Screen(STAGES) as screen:
+        figures = measure(plan, subject, inside, screen.tell)
+    _print(f"gesta bench: {figures.flow}", figures, _rows(figures), json=json)
     for fault in figures.faults:
         sys.stderr.write(f"wrong count: {fault}\n")
     return COUNT_IS_WRONG if figures.faults else 0
+
+
+def run_crash_bench(*, kills: int = 8, json: bool = False, folder: str | None = None) -> int:
+    """Kill workers and print how soon others went on; the exit code: 0, or 1 when a request was lost or done twice."""
+    with _fresh(folder) as inside, Screen(crash.STAGES) as screen:
+        figures = runtime.run(crash.measure_crashes(kills, inside, screen.tell))
+    _print("gesta bench: crash", figures, _crash_rows(figures), json=json)
+    for fault in figures.faults:
+        sys.stderr.write(f"wrong count: {fault}\n")
+    return COUNT_IS_WRONG if figures.faults else 0
+
+
+def run_processes_bench(
+    *, json: bool = False, folder: str | None = None, light_samples: int = 250, idle_seconds: float = 5.0
+) -> int:
+    """Measure several processes on one file and print; the exit code: 0."""
+    with _fresh(folder) as inside, Screen(processes.STAGES) as screen:
+        figures = runtime.run(processes.measure_processes(light_samples, idle_seconds, inside, screen.tell))
+    _print("gesta bench: processes", figures, _process_rows(figures), json=json)
+    return 0
+
+
+@contextmanager
+def _fresh(folder: str | None) -> Iterator[Path]:
+    """A folder for the run; it is removed with everything in it."""
+    with tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=bench_folder(folder)) as inside:
+        yield Path(inside)
+
+
+def _print(title: str, figures: msgspec.Struct, rows: dict[str, str], *, json: bool) -> None:
+    if json:
+        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
+    else:
+        Console().print(_table(title, rows))
 
 
 def _check(plan: Plan) -> None:
@@ -72,8 +102,9 @@ def _check(plan: Plan) -> None:
 class Screen:
     """Progress on stderr. It is drawn between the stages only: a thread that draws would take its share of what is measured."""
 
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    def __init__(self, stages: Sequence[str]) -> None:
+        self._stages = stages
+        columns = (TextColumn("{task.description:<17}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
         self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
         self._tasks: dict[str, TaskID] = {}
 
@@ -89,16 +120,49 @@ class Screen:
         if stage not in self._tasks:
             for task in self._tasks.values():
                 self._progress.update(task, completed=1, total=1)
-            self._tasks[stage] = self._progress.add_task(f"{stage} ({STAGES.index(stage) + 1}/{len(STAGES)})")
+            self._tasks[stage] = self._progress.add_task(f"{stage} ({self._stages.index(stage) + 1}/{len(self._stages)})")
         self._progress.update(self._tasks[stage], completed=done, total=total, refresh=True)
 
 
-def _table(figures: Figures) -> Table:
-    table = Table(title=f"gesta bench: {figures.flow}", show_header=False, title_justify="left")
+def _table(title: str, rows: dict[str, str]) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _crash_rows(figures: crash.CrashFigures) -> dict[str, str]:
+    one, every = (
+        f"{figures.kills} kills, {figures.interrupted:,}",
+        f"{figures.restarts} restarts, {figures.restart_interrupted:,}",
+    )
+    return {
+        "one of two killed": f"{one} requests interrupted, {_seconds(figures.recovery_p50_seconds, figures.recovery_p99_seconds)}",
+        "all killed": f"{every} requests interrupted, {_seconds(figures.restart_p50_seconds, figures.restart_p99_seconds)}",
+        "count": f"{figures.requests:,} requests, {figures.lost:,} lost, {figures.doubled:,} doubled",
+        "repeated": f"{figures.repeated:,} calls under the same key, which made them harmless",
+        "seconds": f"{figures.seconds:,.1f}",
+    }
+
+
+def _seconds(p50: float, p99: float) -> str:
+    return f"on record again after p50 {p50:.2f} s, p99 {p99:.2f} s"
+
+
+def _process_rows(figures: processes.ProcessFigures) -> dict[str, str]:
+    p50, p99 = figures.other_process_start_p50_ms, figures.other_process_start_p99_ms
+    idle = " and ".join(f"{percent:.2f}" for percent in figures.idle_cpu_percent)
+    return {
+        "sent from another process": f"{figures.requests:,} requests, started after p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        "idle": f"{idle} % of a core, two processes on one file",
+    }
+
+
+def _rows(figures: Figures) -> dict[str, str]:
     how = "submit_many" if figures.batch else "submit"
     keyed = " with a key each" if figures.keyed else ""
     raw = " and ".join(f"{run:,.0f}" for run in figures.raw_runs)
-    rows = {
+    return {
         "requests": f"{figures.requests:,} by {how}{keyed}, {figures.history:,} in the store before",
         "seconds": f"{figures.seconds:,.2f}",
         "requests per second": f"{figures.requests_per_second:,.0f}",
@@ -112,6 +176,3 @@ def _table(figures: Figures) -> Table:
         "interpreter": f"gc threshold {figures.gc_threshold:,}, switch interval {figures.switch_interval_ms:g} ms",
         "count": "; ".join(figures.faults) or "every request done once",
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table

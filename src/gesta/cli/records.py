@@ -14,6 +14,7 @@ from gesta.domain.codec import encode
 from gesta.domain.operation import State
 from gesta.flows.flow import Flow
 from gesta.personal import plan_of
+from gesta.scrub import without_credentials
 from gesta.sealed_fields import is_sealed, replace_sealed
 from gesta.views import Parked
 
@@ -113,16 +114,20 @@ def attempt_records(history: Iterable[Told]) -> list[Record]:
 
 
 def entity_record(entity: Entity) -> Record:
-    """Config without its secrets: of those only the version is told."""
+    """Config without its secrets: of those only the version is told, and of a URL neither user nor query."""
     hidden = set(secret_fields(type(entity.body)))
     fields: Record = msgspec.to_builtins(entity.body)
     return {
         "kind": entity.kind,
         "code": entity.code,
         "version": entity.version,
-        "fields": {name: value for name, value in fields.items() if name not in hidden},
+        "fields": {name: _shown(value) for name, value in fields.items() if name not in hidden},
         "secrets": {name: refs[0].version for name, refs in entity.secrets.items() if refs},
     }
+
+
+def _shown(value: Any) -> Any:
+    return without_credentials(value) if isinstance(value, str) else value
 
 
 def parked_record(parked: Parked) -> Record:

@@ -30,13 +30,29 @@ def bench(
     batch: Annotated[bool, typer.Option("--batch", help="Submit many at once.")] = False,
     keyed: Annotated[bool, typer.Option("--keyed", help="Every request carries a random key.")] = False,
     flow: Annotated[str, typer.Option(help="What is executed; plain returns at once.")] = "plain",
+    crash: Annotated[
+        bool, typer.Option("--crash", help="Kill workers in the middle of work instead: how soon do others go on?")
+    ] = False,
+    kills: Annotated[int, typer.Option(min=1, help="With --crash: how often.")] = 8,
+    processes: Annotated[
+        bool,
+        typer.Option(
+            "--processes", help="Several processes on one file instead: how soon does a request start, what does idling cost?"
+        ),
+    ] = False,
     url: Url = None,
     folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where the files are made; without it, here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Measure: requests per second, latency, memory, beside the raw rate of this machine."""
-    from gesta.bench.command import run_bench
+    from gesta.bench.command import run_bench, run_crash_bench, run_processes_bench
 
+    if crash and processes:
+        raise typer.BadParameter("--crash and --processes are two runs; ask for one at a time")
+    if crash:
+        raise typer.Exit(run_crash_bench(kills=kills, folder=folder, json=as_json))
+    if processes:
+        raise typer.Exit(run_processes_bench(folder=folder, json=as_json))
     raise typer.Exit(
         run_bench(requests=requests, history=history, batch=batch, keyed=keyed, flow=flow, url=url, folder=folder, json=as_json)
     )

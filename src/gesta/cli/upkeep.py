@@ -41,9 +41,7 @@ async def erase(
     call: Invocation,
     subject: Annotated[
         str,
-        typer.Argument(
-            metavar="SUBJECT", help="The text of a personal field, or the payloads' data_subject; - reads it from stdin."
-        ),
+        typer.Argument(metavar="SUBJECT", help="The text of a personal field, or the payloads' subject; - reads it from stdin."),
     ],
     by: By = None,
     as_json: Json = False,

@@ -44,7 +44,7 @@ async def set_up(url: str, folder: Path, screen: Screen, runtime: Runtime) -> As
     async with (
         SandboxServer(Sandbox(receiver), runtime) as server,
         Engine(settings=demo_settings(url), flows=[webhook.flow()], work=False) as engine,
-        WorkerProcess(url, folder / "worker.log", runtime) as worker,
+        WorkerProcess("gesta.demo.worker", [url], folder / "worker.log", runtime) as worker,
     ):
         await _refuse_foreign_store(engine, url)
         screen.say(f"The store, fresh and empty: {scrub(url)}")

@@ -1,10 +1,11 @@
-"""The demo's end of its worker: started, killed in the middle of a call, started again, stopped. Only ever this child, by its id."""
+"""One's own end of a worker process: started, killed in the middle of a call, started again, stopped. Only ever this child, by its id."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -20,8 +21,9 @@ STOP_SECONDS = 5.0
 class WorkerProcess:
     """`async with` makes sure that no worker is left behind."""
 
-    def __init__(self, url: str, log: Path, runtime: Runtime) -> None:
-        self._url, self._log, self._runtime = url, log, runtime
+    def __init__(self, module: str, arguments: Sequence[str], log: Path, runtime: Runtime) -> None:
+        """`python -m module arguments`, which says READY when it works and ends when its standard input does."""
+        self._module, self._arguments, self._log, self._runtime = module, arguments, log, runtime
         self._process: Process | None = None
 
     @property
@@ -45,7 +47,7 @@ class WorkerProcess:
             # -P: a module in the current folder must not stand in for one of ours. A session of its own: Ctrl-C is for the demo,
             # which then stops its worker in order.
             self._process = process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "gesta.demo.worker", self._url,
+                sys.executable, "-P", "-m", self._module, *self._arguments,
                 stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
         assert process.stdout is not None
@@ -56,6 +58,14 @@ class WorkerProcess:
             said.cancel()
         if said.result() != READY:
             raise Stuck("the worker to start: it ended instead")
+
+    async def ask(self) -> str:
+        """Send an empty line, where the worker answers one."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        return (await self._process.stdout.readline()).decode()
 
     async def kill(self) -> None:
         """SIGKILL: no warning, no goodbye, nothing written."""

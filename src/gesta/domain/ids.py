@@ -9,6 +9,8 @@ TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TENANT_RULE = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
 #: Two or more parts, `kind.name`; no dash, because an event store's category ends at the first dash.
 FLOW = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
+#: A request id as text. Its length is fixed, so that a stream's name, built from tenant and id, is that of one request only.
+REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY_LENGTH_MAX = 512
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

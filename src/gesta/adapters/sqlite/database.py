@@ -70,9 +70,9 @@ class Database:
         self._closed = False
         self._runtime = runtime
         self._watcher = open_connection(path, migrate=False)
-        # The event loop does not wait for a lock.
-        self._watcher.set_busy_timeout(0)
         self._seen_version = self._data_version()
+        # From here on it is asked in the event loop, which does not wait for a lock.
+        self._watcher.set_busy_timeout(0)
         self._listeners: list[Callable[[], None]] = []
         self._watching = runtime.call_later(WATCH_SECONDS, self._watch)
 

@@ -1,0 +1,80 @@
+"""Several processes on one store, and a receiver that outlives them: two that work, and this one, which submits and looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gesta.bench.worker import PROCESS, Call, open_engine
+from gesta.demo.worker_process import WorkerProcess
+from gesta.engine import Engine
+from gesta.outbound_http import HttpRequest
+from gesta.runtime import Runtime, SystemRuntime
+from gesta.sandbox import Sandbox
+from gesta.sandbox.http import HttpSandbox
+from gesta.sandbox.receiver import Call as Received
+from gesta.sandbox.receiver import Reply
+from gesta.sandbox.server import SandboxServer
+
+WORKERS = 2
+TENANT = "default"
+FLOW = "bench.call"
+
+
+class Desk(HttpSandbox):
+    """Notes when each call came first, and which process called last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_at: dict[int, float] = {}
+        self.caller: dict[int, int] = {}
+
+    def read(self, request: HttpRequest, now_ms: int) -> Received | Reply:
+        call = super().read(request, now_ms)
+        if isinstance(call, Received):
+            number = call.data["number"]
+            self.first_at.setdefault(number, time.perf_counter())
+            self.caller[number] = int(call.headers[PROCESS])
+        return call
+
+
+@dataclass
+class Crew:
+    engine: Engine
+    desk: Desk
+    workers: list[WorkerProcess]
+    runtime: Runtime
+    #: The requests that were accepted, by their number, and when they were asked for.
+    ids: dict[int, str] = field(default_factory=dict)
+    asked_at: dict[int, float] = field(default_factory=dict)
+
+    async def submit(self, number: int) -> None:
+        self.asked_at[number] = time.perf_counter()
+        self.ids[number] = (await self.engine.submit(Call(number))).id
+
+    async def open_ones(self, numbers: Iterable[int]) -> set[int]:
+        """Those whose end is not on record yet."""
+        wanted = [number for number in numbers if number in self.ids]
+        found, _ = await self.engine.road.loader.load([(FLOW, TENANT, self.ids[number]) for number in wanted])
+        return {number for number in wanted if not found[self.ids[number]].state.is_terminal}
+
+
+@asynccontextmanager
+async def crew(folder: Path) -> AsyncIterator[Crew]:
+    """All of them up and running; none of them left behind."""
+    runtime, desk = SystemRuntime(), Desk()
+    store = f"sqlite:///{folder / 'bench.db'}"
+    async with SandboxServer(Sandbox(http=desk), runtime) as server:
+        receiver = f"{server.url}/{desk.name}"
+        workers = [WorkerProcess("gesta.bench.worker", [store, receiver], folder / "worker.log", runtime) for _ in range(WORKERS)]
+        async with open_engine(store, receiver, work=False) as engine:
+            try:
+                for worker in workers:
+                    await worker.start()
+                yield Crew(engine, desk, workers, runtime)
+            finally:
+                for worker in workers:
+                    await worker.stop()

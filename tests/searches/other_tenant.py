@@ -1,0 +1,84 @@
+"""A tenant with something of everything, each with a planted word in it, beside a tenant that tries to get at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown
+from gesta.domain.commands import Rules
+from gesta.flows.flow import ConfigBody, Secret
+
+#: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.
+OWNER, INTRUDER = "acme-b", "acme"
+WORD = "planted"
+PERSON = f"{WORD} person"
+
+
+class Letter(Payload, frozen=True):
+    to: Personal[str] = PERSON
+    text: str = f"{WORD} text"
+    comes_to: str = "done"
+
+
+class Account(ConfigBody, frozen=True):
+    url: str
+    token: Secret[str]
+
+
+async def send(letter: Letter, attempt: Attempt) -> Outcome:
+    match letter.comes_to:
+        case "done":
+            return Done(id=f"{WORD} provider id")
+        case "failed":
+            return Rejected("bad_address", f"{WORD} detail")
+        case _:
+            return Unknown("no_answer", f"{WORD} detail")
+
+
+KIND, CODE = "shop.account", f"{WORD}-code"
+FIELDS = {"url": f"https://{WORD}.example.com", "token": f"{WORD} token"}
+
+
+def letter_flow() -> Flow:
+    return Flow("shop.letter", Letter, send, Rules(), config={KIND: Account})
+
+
+engine = Engine("sqlite:///gesta.db", flows=[letter_flow()])
+APP = "tests.searches.other_tenant:engine"
+
+
+@dataclass(frozen=True)
+class Planted:
+    #: What its request comes to → its id.
+    ids: dict[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """What an intruder may call the requests: by their ids, and by ids that make up for the difference between the tenants."""
+        return [*self.ids.values(), *(f"{OWNER.removeprefix(INTRUDER)[1:]}-{one}" for one in self.ids.values())]
+
+
+async def plant(engine: Engine) -> Planted:
+    """One request of every kind and an account, all the owner's."""
+    await engine.operating.put_config(KIND, CODE, dict(FIELDS), tenant=OWNER)
+    ids = {}
+    for comes_to in ("done", "failed", "unknown"):
+        request = await engine.submit(Letter(comes_to=comes_to), key=f"{WORD} {comes_to}", tenant=OWNER)
+        await request.outcome()
+        ids[comes_to] = request.id
+    later = datetime.now(UTC) + timedelta(days=365)
+    waiting = await engine.submit(Letter(), key=f"{WORD} waiting", tenant=OWNER, deliver_at=later, correlation_id=WORD)
+    return Planted({**ids, "waiting": waiting.id})
+
+
+async def all_of_the_owner(engine: Engine, planted: Planted) -> list[Any]:
+    """Everything that is on record about the owner."""
+    return [
+        *[await engine.history(one, tenant=OWNER) for one in planted.ids.values()],
+        await engine.find(tenant=OWNER),
+        await engine.operating.list_config(OWNER),
+        await engine.operating.dead_letters(OWNER),
+        await engine.operating.counts(OWNER),
+    ]

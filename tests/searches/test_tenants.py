@@ -1,0 +1,245 @@
+"""One tenant tries every public call with the ids, keys and codes of another: it finds nothing, changes nothing, is shown nothing.
+
+The calls are those that the public classes and the command line have; one that is new and has no case here fails the test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gesta import Engine, NotFound, Options, Request
+from gesta.cli.main import COMMANDS, GROUPS
+from gesta.intake import Accepted
+from gesta.operating import Operating
+from gesta.runtime import run
+from tests.cli.conftest import cli, folder, start
+from tests.searches.other_tenant import (
+    APP,
+    CODE,
+    FIELDS,
+    INTRUDER,
+    KIND,
+    OWNER,
+    PERSON,
+    WORD,
+    Letter,
+    Planted,
+    all_of_the_owner,
+    letter_flow,
+    plant,
+)  # fmt: skip
+
+__all__ = ["cli", "folder", "start"]
+
+#: Asked under the intruder's name for something that is the owner's, by a name that is the owner's: each ends in NotFound.
+Act = Callable[[Engine, str], Awaitable[object]]
+NOT_FOUND: dict[str, Act] = {
+    "Engine.request": lambda engine, name: engine.request(name, tenant=INTRUDER),
+    "Engine.get": lambda engine, name: engine.get(name, tenant=INTRUDER),
+    "Engine.history": lambda engine, name: engine.history(name, tenant=INTRUDER),
+    "Operating.dead_letter": lambda engine, name: engine.operating.dead_letter(name, INTRUDER),
+    "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
+    "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
+    "Request.view": lambda engine, name: handle(engine, name).view(),
+    "Request.payload": lambda engine, name: handle(engine, name).payload(),
+    "Request.status": lambda engine, name: handle(engine, name).status(),
+    "Request.outcome": lambda engine, name: handle(engine, name).outcome(timeout=1),
+    "Request.cancel": lambda engine, name: handle(engine, name).cancel(),
+    "Request.retry": lambda engine, name: handle(engine, name).retry(),
+    "Request.redrive": lambda engine, name: handle(engine, name).redrive(again=True),
+    "Request.resolve": lambda engine, name: handle(engine, name).resolve("executed", by="me", evidence="none"),
+    "Request.purge": lambda engine, name: handle(engine, name).purge(),
+}
+
+#: Listings: empty.
+EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
+    "Engine.find": lambda engine: engine.find(tenant=INTRUDER),
+    "Operating.counts": lambda engine: engine.operating.counts(INTRUDER),
+    "Operating.parked": lambda engine: engine.operating.parked(INTRUDER),
+    "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
+    "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
+}
+
+#: What has an effect of the intruder's own, whatever the owner has under the same key or code.
+OWN = {"Engine.submit", "Engine.submit_many", "Engine.erase", "Operating.erase", "Operating.put_config", "Operating.check_config"}
+
+#: Calls that name no tenant, and why they show none.
+WITHOUT_TENANT = {
+    "Engine.add": "declares a flow",
+    "Engine.flows": "of this process",
+    "Engine.flow": "of this process",
+    "Engine.payload": "reads what the caller gives",
+    "Engine.road": "the inside of the engine",
+    "Engine.operating": "see Operating",
+    "Engine.notes": "of this process",
+    "Engine.metrics": "no tenant in a label; searched below",
+    "Engine.start": "of this process",
+    "Engine.stop": "of this process",
+    "Engine.on": "declares a handler of this process, which is told of every tenant",
+    "Engine.subscribe": "declares a handler of this process",
+    "Engine.subscriptions": "of this process",
+    "Engine.lifespan": "of this process",
+    "Operating.is_worked_on": "of the installation: yes or no",
+    "Operating.unseen": "of the installation: a number",
+    "Operating.rebuild": "of the installation: a number",
+    "Operating.request": "takes a dead letter, and those of another tenant cannot be had",
+}
+
+
+def handle(engine: Engine, name: str) -> Request:
+    return Request(engine.road, Accepted("shop.letter", INTRUDER, name, "duplicate"))
+
+
+def public_calls() -> set[str]:
+    return {
+        f"{kind.__name__}.{name}"
+        for kind in (Engine, Operating, Request)
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    }
+
+
+def test_every_public_call_has_its_case():
+    assert public_calls() == {*NOT_FOUND, *EMPTY, *OWN, *WITHOUT_TENANT}
+
+
+async def refusal(call: str, asked: Awaitable[object]) -> str:
+    """What the caller is told when nothing is found."""
+    try:
+        shown = await asked
+    except NotFound as error:
+        return str(error)
+    raise AssertionError(f"{call} answered {shown!r}")
+
+
+async def searched(planted: Planted, engine: Engine) -> None:
+    """Every case once; raises what is not as it should be."""
+    for call, ask in NOT_FOUND.items():
+        for name in planted.names:
+            assert WORD not in (await refusal(call, ask(engine, name))).replace(CODE, ""), call
+    for call, look in EMPTY.items():
+        assert not await look(engine), call
+    assert WORD not in engine.metrics().decode()
+
+
+@pytest.mark.parametrize("lags", [False, True])
+async def test_the_requests_and_config_of_another_tenant_cannot_be_had(gesta, lags):
+    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        if lags:
+            # As long as the views are behind, requests are read from their streams alone.
+            await (await engine.road.outside.stores.views.shadow()).swap("projector", 0, [])
+        before = await all_of_the_owner(engine, planted)
+        await searched(planted, engine)
+        assert await all_of_the_owner(engine, planted) == before
+
+
+async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
+    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        before = await all_of_the_owner(engine, planted)
+        again = await engine.submit(Letter(), key=f"{WORD} done", tenant=INTRUDER)
+        many = await engine.submit_many([(Letter(text="other"), Options(key=f"{WORD} failed", tenant=INTRUDER))])
+        assert [one.verdict for one in (again, *many) if isinstance(one, Request)] == ["created", "created"]
+        assert not {again.id, *(one.id for one in many if isinstance(one, Request))} & {*planted.ids.values()}
+        await engine.operating.check_config(KIND, CODE, dict(FIELDS), tenant=INTRUDER)
+        mine = await engine.operating.put_config(KIND, CODE, {"url": "https://mine.example.com", "token": "t"}, tenant=INTRUDER)
+        assert mine.version == 1
+        await again.outcome()
+        await engine.operating.delete_config(KIND, CODE, tenant=INTRUDER)
+        assert await all_of_the_owner(engine, planted) == before
+
+
+async def test_a_person_is_erased_for_one_tenant_only(gesta):
+    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        before = await all_of_the_owner(engine, planted)
+        assert await engine.erase(PERSON, tenant=INTRUDER) == 0
+        assert await engine.operating.erase(PERSON, tenant=INTRUDER) == 0
+        assert await all_of_the_owner(engine, planted) == before
+        waiting = await engine.request(planted.ids["waiting"], tenant=OWNER)
+        assert await waiting.payload() == Letter()
+
+
+#: What each command is given; {name}: the owner's name for a request. Exit code 3: not found.
+COMMANDS_NOT_FOUND = {
+    "show": ["{name}"],
+    "doctor": ["{name}"],
+    "retry": ["{name}"],
+    "cancel": ["{name}"],
+    "redrive": ["{name}", "--again"],
+    "resolve": ["{name}", "--executed", "--evidence", "none"],
+    "dlq show": ["{name}"],
+    "dlq redrive": ["{name}", "--again"],
+    "dlq purge": ["{name}"],
+    "config get": [KIND, CODE],
+    "config delete": [KIND, CODE],
+}
+COMMANDS_EMPTY = [
+    ["list"], ["list", "--parked"], ["list", "--json"], ["dlq list"], ["dlq list", "--json"], ["dlq redrive", "--all", "--again"],
+    ["dlq purge", "--all"], ["config list"], ["config list", "--json"],
+]  # fmt: skip
+COMMANDS_WITHOUT_TENANT = {
+    "demo": "a store of its own",
+    "bench": "a store of its own",
+    "serve": "works for all tenants and prints nothing of them",
+    "rebuild": "of the installation: a number",
+    "settings": "of this process",
+    "erase": "its own people; see the test of erasing",
+    "send": "its own request; see the test of the same key",
+    "config put": "its own entity; see the test of the same code",
+    "config apply": "its own entities; see the test of the same code",
+    "tail": "see the test of tail",
+}
+
+
+def test_every_command_has_its_case():
+    commands = {name for panel in COMMANDS.values() for name in panel}
+    commands |= {f"{group} {name}" for group, (_, names) in GROUPS.items() for name in names}
+    assert commands == {*COMMANDS_NOT_FOUND, *(one[0] for one in COMMANDS_EMPTY), *COMMANDS_WITHOUT_TENANT}
+
+
+async def planted_in_a_file() -> tuple[Planted, list[Any]]:
+    async with Engine("sqlite:///gesta.db", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        return planted, await all_of_the_owner(engine, planted)
+
+
+async def owner_in_the_file(planted: Planted) -> list[Any]:
+    async with Engine("sqlite:///gesta.db", flows=[letter_flow()], work=False) as engine:
+        return await all_of_the_owner(engine, planted)
+
+
+@pytest.mark.slow
+def test_no_command_shows_or_changes_what_is_another_tenants(cli):
+    planted, before = run(planted_in_a_file())
+    asked = [
+        [*command.split(), *(one.format(name=name) for one in rest)]
+        for command, rest in COMMANDS_NOT_FOUND.items()
+        for name in planted.names[:: 1 if "{name}" in rest else len(planted.names)]
+    ]
+    for command in asked:
+        answer = cli(*command, "--app", APP, "--tenant", INTRUDER)
+        assert answer.code == 3, (command, answer)
+        assert WORD not in (answer.out + answer.err).replace(CODE, ""), command
+    for first, *rest in COMMANDS_EMPTY:
+        answer = cli(*first.split(), *rest, "--app", APP, "--tenant", INTRUDER)
+        assert (answer.code, answer.out) == (0, ""), (first, rest, answer)
+        assert WORD not in answer.err
+    assert run(owner_in_the_file(planted)) == before
+
+
+@pytest.mark.slow
+def test_tail_follows_the_events_of_its_own_tenant_only(cli, start):
+    cli("send", "shop.letter", "{}", "--app", APP, "--tenant", OWNER)
+    following = start("tail", "--count", "1", "--json", "--app", APP, "--tenant", INTRUDER)
+    following.wait_for("following")
+    cli("send", "shop.letter", "{}", "--key", WORD, "--app", APP, "--tenant", OWNER)
+    mine = cli("send", "shop.letter", '{"text": "mine"}', "--app", APP, "--tenant", INTRUDER).out.strip()
+    answer = following.end()
+    assert [line["requestId"] for line in answer.lines] == [mine]
+    assert WORD not in answer.out + answer.err
