@@ -9,19 +9,23 @@ WORKERS ?= 2
 # Seeds for each test that takes `seed` in `make test-long`, and the first of them.
 SEEDS      ?= 200
 FIRST_SEED ?= 0
+# The first run of `make simulate`, and how many.
+SEED ?= 0
+RUNS ?= 1
 ARGS    ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 UV  := .venv-lock/bin/uv
 
-.PHONY: help demo bench test quick test-long check format missing requirements-doc wheel lock clean FORCE
+.PHONY: help demo bench test quick test-long simulate check format missing requirements-doc wheel lock clean FORCE
 
 help:
 	@echo 'make demo       see a request go the whole road, with faults on the way   (ARGS=--stay)'
 	@echo 'make test       everything that has to be green: lint, types, all tests'
 	@echo 'make quick      the same without the slow tests, below a minute'
 	@echo 'make test-long  the tests that take seeds, with many of them              (SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED))'
+	@echo 'make simulate   replay one simulated run, or make many                    (SEED=$(SEED) RUNS=$(RUNS))'
 	@echo 'make bench      measure                                                   (ARGS="--requests 20000 --json")'
 	@echo 'make format     put the sources into the one format'
 	@echo 'make requirements-doc   write docs/requirements.md from the tests'
@@ -42,6 +46,9 @@ quick: check
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m "seeds or long or hypothesis" --hypothesis-profile=long --seeds=$(SEEDS) --first-seed=$(FIRST_SEED) $(ARGS)
+
+simulate: $(VENV)/.dev
+	@$(BIN)/python -m tests.simulation --seed $(SEED) --runs $(RUNS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -35,6 +35,8 @@ from gesta.worker.soundness import discreet, sound
 BAD_PAYLOAD = Rejected(
     "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
 )
+#: A job that is due by the queue's clock and not by ours is looked at again after this: another worker's clock may be right.
+CLOCK_PAUSE_MS = 1_000
 
 
 class Attempts:
@@ -62,7 +64,7 @@ class Attempts:
             return
         finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
         if finding == "lose":
-            applied = await self._apply(taken, view, self._lost(), flow, _keep(taken))
+            applied = await self._apply(taken, view, self._lost(view.state), flow, _keep(taken))
             view = applied.view
             # Under `same_key` the lost attempt may be repeated at once; otherwise the request now stands in unknown.
             finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), flow.rules)
@@ -73,7 +75,9 @@ class Attempts:
                 await self._apply(taken, view, Expire(self._runtime.now_ms()), flow, _settle(taken))
             case "cancel":
                 await self._apply(taken, view, Cancel(), flow, _settle(taken))
-            case "wait" | "ignore" | "lose":
+            case "wait":
+                await self._recorder.settle(_not_yet(taken, view.state, self._runtime.now_ms()), insist=True)
+            case "ignore" | "lose":
                 await self._recorder.settle(_settle(taken)(view.state, view.state), insist=True)
 
     async def _give_back(self, taken: Taken) -> None:
@@ -180,8 +184,9 @@ class Attempts:
         except msgspec.ValidationError:
             return None, BAD_PAYLOAD
 
-    def _lost(self) -> Lose:
-        return Lose(self._runtime.now_ms(), chance=self._runtime.chance())
+    def _lost(self, state: State) -> Lose:
+        # It was taken when it was due, whatever our clock says.
+        return Lose(max(self._runtime.now_ms(), state.due_at or 0), chance=self._runtime.chance())
 
     async def _apply(self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle) -> Applied:
         return await self._recorder.apply(view, command, flow.rules, settle, causation_id=taken.job.id, insist=True)
@@ -203,6 +208,15 @@ def _settle(taken: Taken) -> Settle:
         return Ack(taken.job.id, taken.token)
 
     return settle
+
+
+def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
+    """Back until it is due. By the queue's clock it is: released until then, it would be taken again at once, and again."""
+    settlement = _settle(taken)(state, state)
+    if isinstance(settlement, Release):
+        left_ms = min(CLOCK_PAUSE_MS, max(0, settlement.due_ms - now_ms))
+        return msgspec.structs.replace(settlement, due_ms=max(settlement.due_ms, taken.available_ms + left_ms))
+    return settlement
 
 
 def _keep(taken: Taken) -> Settle:

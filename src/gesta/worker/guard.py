@@ -23,11 +23,19 @@ def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
     if state.wants == "reconcile":
         # A question changes nothing at the provider, so asking twice is harmless.
         return "ask" if (state.due_at or 0) <= now_ms else "wait"
-    if state.due_at is not None and state.due_at > now_ms:
-        # Also the answer to a suspect job: a time that is still to come was set by the recorded end of its last attempt.
+    if state.due_at is not None and state.due_at > now_ms and not _began(state.due_at, taken):
         return "wait"
     if taken.is_suspect or state.started is not None:
         return "lose"
     if (state.expires_at is not None or state.in_doubt) and decide(state, Expire(now_ms), rules):
         return "expire"
     return "cancel" if state.cancel_requested else "execute"
+
+
+def _began(due_ms: int, taken: Taken) -> bool:
+    """Whether an attempt that was due then may have begun, however early it is by our clock: ours may be slow.
+
+    The queue had the job ready for that time before it was taken and lost. One that was ready earlier was lost after an attempt whose
+    recorded end set the time that is still to come.
+    """
+    return taken.is_suspect and taken.available_ms >= due_ms

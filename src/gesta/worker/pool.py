@@ -31,6 +31,8 @@ from gesta.worker.lease import LEASE_SECONDS, Lease
 #: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
+#: How often a queue is asked for a job that is due by our clock and not by its own.
+CLOCK_PAUSE_SECONDS = 0.1
 #: What was cut off when the drain was over may be recorded for this long; then the engine stops without it.
 LAST_SECONDS = 10.0
 #: A pointer may be ahead of the log it points into, for a moment, where queue and log are different servers.
@@ -86,7 +88,7 @@ class Pool:
             self._news.set()
 
     async def _take(self, free: dict[str, int]) -> None:
-        asked_at, token = self._runtime.monotonic(), self.lease.token
+        asked_at, asked_ms, token = self._runtime.monotonic(), self._runtime.now_ms(), self.lease.token
         # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the next start.
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
@@ -94,7 +96,9 @@ class Pool:
         if not taken:
             wait = POLL_SECONDS
             if self.next_due_ms is not None:
-                wait = min(wait, max(0.001, (self.next_due_ms - self._runtime.now_ms()) / 1000))
+                # Due before we asked, and not given to us: the queue's clock is behind ours.
+                least = 0.001 if self.next_due_ms > asked_ms else CLOCK_PAUSE_SECONDS
+                wait = min(wait, max(least, (self.next_due_ms - self._runtime.now_ms()) / 1000))
             await self._news.wait(wait)
             return
         self.lease.renewed(token, asked_at)

@@ -1,0 +1,238 @@
+"""What gesta promises (G1 to G5), checked against the truth that only the simulation knows. A promise is reported by its words."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gesta.addresses import request_stream
+from gesta.current import apply_event
+from gesta.domain import events as e
+from gesta.domain.codec import decode_meta, event_types
+from gesta.domain.fold import evolve
+from gesta.domain.ids import idempotency_key, job_id
+from gesta.domain.operation import State
+from gesta.event_store import Recorded
+from gesta.job_queue import Job
+from gesta.projector.follow import CHECKPOINT
+from gesta.views import View
+from tests.simulation.provider import CARELESS
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+    from tests.simulation.provider import Call
+    from tests.simulation.world import World
+
+Key = tuple[str, str, str]
+
+#: More takes of one process in one second than the few jobs of a run can ask for.
+TAKES_MAX = 25
+
+
+class Broken(AssertionError):
+    """A promise does not hold."""
+
+    def __init__(self, promise: str, detail: str) -> None:
+        super().__init__(f"{promise}: {detail}")
+        self.promise = promise
+
+
+class Checks:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._takes: Counter[tuple[str, int]] = Counter()
+
+    # While it runs.
+
+    def at_call(self, call: Call) -> None:
+        """A provider is about to be called: by one who may, with what is right, and not too early."""
+        world, attempt = self._world, call.attempt
+        state = self._head((attempt.flow, attempt.tenant, attempt.request_id))
+        name = world.short(attempt.request_id)
+        now_ms, key = int(world.loop.now * 1000), idempotency_key(state.tenant, state.id, state.operation, state.intent)
+        is_open = state.wants == "execute" and not state.is_terminal
+        self._holds("nothing is called that is over, in doubt or called back", is_open, f"{name} is {state.status}")
+        self._holds("every attempt of an intent has the same key", attempt.key == key, f"{name}: {attempt.key}, not {key}")
+        self._holds("attempts are counted from events", attempt.number == state.attempts + 1, f"{name} #{attempt.number}")
+        due = state.due_at is None or state.due_at <= call.process.runtime.now_ms()
+        self._holds("nothing is called before it is due", due, f"{name} is due at {state.due_at}")
+        early = state.attempts == 0 and state.due_at is not None and state.due_at > now_ms
+        self._holds(
+            "no clock but the store's makes a delivery early", not early, f"{name} is due at {state.due_at}, now {now_ms}"
+        )
+        row = world.database.queue._rows.get(job_id(state.id, state.dispatch_version))
+        lease = world.database.queue._leases.get(call.token)
+        held = row is not None and row.token == call.token and lease is not None and lease.end_ms > now_ms
+        self._holds("whoever calls holds the lease", held or world.queue_was_lost, f"{name} by {call.process.name}")
+        others = [one for one in world.provider.calls[state.id] if not (one.is_over or one.is_cut or one.process.is_dead)]
+        rival = next((one for one in others if one.process.road.pool.lease.covers(one.token)), None)
+        self._holds("two never call at once", rival is None or world.queue_was_lost, f"{name} by {call.process.name}")
+
+    def put(self, jobs: list[Job]) -> None:
+        """The sweep puts back what was lost; where queue and log share a database, a job is lost with the queue only."""
+        lost = [job.request_id for job in jobs if job.suspect]
+        if lost:
+            self._world.hit("jobs_restored")
+            self._holds("no job is lost unless the queue is", self._world.queue_was_lost, f"{len(lost)} jobs")
+
+    def take(self, process: Process) -> None:
+        second = process.name, int(self._world.loop.now)
+        self._takes[second] += 1
+        self._holds("nobody asks the queue in a tight loop", self._takes[second] <= TAKES_MAX, process.name)
+
+    @property
+    def takes_in_a_second(self) -> int:
+        return max(self._takes.values(), default=0)
+
+    def no_new_jobs(self, before: set[str], dispatched: int) -> None:
+        """What was projected before a rebuild is not dispatched by it."""
+        database = self._world.database
+        again = [
+            row.job.id
+            for row in database.queue._rows.values()
+            if row.job.id not in before and self._opened_at(row.job) <= dispatched
+        ]
+        self._holds("a rebuild dispatches nothing", not again, f"{len(again)} jobs")
+
+    def _opened_at(self, job: Job) -> int:
+        return self._world.database.events._streams[request_stream(job.flow, job.tenant, job.request_id)][
+            job.dispatch_version - 1
+        ].position
+
+    # At rest.
+
+    def at_rest(self) -> None:
+        """Everything has ended, or stands visibly in unknown; everybody's books agree."""
+        world, database = self._world, self._world.database
+        open_ones = [view.state for view in database.views._rows.values() if view.state.wants is not None]
+        detail = ", ".join(f"{world.short(one.id)} {one.status} ({one.flow})" for one in open_ones)
+        self._holds(
+            "everything comes to rest", not open_ones and not database.queue._rows, f"{detail}; {len(database.queue._rows)} jobs"
+        )
+        self._holds("nothing is parked", not database.views._parked, f"{list(database.views._parked.values())}")
+        streams: defaultdict[str, list[Recorded]] = defaultdict(list)
+        for recorded in database.events._log:
+            streams[recorded.stream].append(recorded)
+        states = {state.id: state for stream in streams.values() for state in [self._stream(stream)]}
+        self._accepted(states)
+        self._effects(states)
+        self._holds("views are what their events say", self.views() == self._folded(), "")
+        world.hits.update(f"rest_{state.status}" for state in states.values())
+
+    def _accepted(self, states: dict[str, State]) -> None:
+        """G1, G2: what was answered exists, and a key leads to one request with one content."""
+        database, by_key = self._world.database, Counter(
+            (state.flow, state.tenant, state.key) for state in states.values() if state.key is not None
+        )  # fmt: skip
+        twice = [key for key, count in by_key.items() if count > 1]
+        self._holds("a key leads to one request", not twice, f"{twice}")
+        created = Counter(one.id for one in self._world.users.acked if one.verdict == "created")
+        self._holds("a request is created once", not created or max(created.values()) == 1, f"{created}")
+        for one in self._world.users.acked:
+            view = database.views._rows.get((one.flow, one.tenant, one.id))
+            name = self._world.short(one.id)
+            self._holds("what was accepted exists", view is not None and one.id in states, name)
+            if view is not None:
+                stored = msgspec.json.decode(view.payload)["text"]
+                self._holds(
+                    "a key leads to the content it was given with", stored == one.text, f"{name}: {stored}, not {one.text}"
+                )
+                self._holds("a key leads to its request", view.state.key == one.key, name)
+
+    def _stream(self, stream: list[Recorded]) -> State:
+        """Well-formed from its first event to its last, and nothing after a success."""
+        state: State | None = None
+        name = self._world.short(decode_meta(stream[0].meta).request_id)
+        for place, recorded in enumerate(stream, 1):
+            event = event_types(decode_meta(recorded.meta).flow).decode(recorded.type, recorded.data)
+            self._holds("versions count the events", recorded.version == place, f"{name} v{recorded.version}")
+            self._holds("a success is final", state is None or state.status != "sent", f"{name}: {recorded.type} after it")
+            late = isinstance(event, e.SentLate) and state is not None and state.status == "cancelled"
+            self._holds(
+                "nothing is cancelled while it is called", not late or self._world.queue_was_lost, f"{name}: {recorded.type}"
+            )
+            self._world.hit(f"event_{recorded.type.split('.')[-2]}{_kind(event)}")
+            state = evolve(state, event, decode_meta(recorded.meta))
+        self._holds("positions rise", all(a.position < b.position for a, b in pairwise(stream)), name)
+        assert state is not None
+        return state
+
+    def _effects(self, states: dict[str, State]) -> None:
+        """G3, G4: one effect for each intent, and evidence of it is never lost."""
+        world, provider = self._world, self._world.provider
+        for request_id, calls in [one for one in provider.calls.items() if one[1]]:
+            state, name = states[request_id], world.short(request_id)
+            effects = {call.attempt.key: provider.effects[call.attempt.key] for call in calls}
+            residual, forced = sum(effects.values()) - 1, world.users.forced[request_id]
+            if state.flow == CARELESS:
+                # A duplicate for each call that had its effect and whose answer or lease was lost, and not one more.
+                missing = sum(call.has_effect and call.was_in_doubt for call in calls)
+                world.hits["residual"] += max(0, residual)
+                self._holds("a careless flow doubles only what was in doubt", residual <= missing + forced, f"{name}: {effects}")
+            else:
+                self._holds("one effect for each intent", max(effects.values()) <= 1, f"{name}: {effects}")
+                # Absent with the whole queue counts as never held: such a request may expire, and then be redriven as a new intent.
+                is_one = residual <= forced + world.queue_was_lost
+                self._holds("one effect for each request, unless a person forced another", is_one, f"{name}: {effects}")
+            heard = [call for call in calls if call.is_answered and not call.process.is_dead]
+            self._holds("evidence of success is never lost", not heard or state.status == "sent", f"{name} is {state.status}")
+            self._holds("sent means that it happened", state.status != "sent" or residual >= 0, name)
+            if world.queue_was_lost and state.status in ("expired", "cancelled"):
+                # A job that is absent counts as one that nobody held: lost with the queue, that may be wrong.
+                world.hits["ended_without_its_job"] += 1
+                continue
+            doubted = state.status == "sent" or state.in_doubt or sum(effects.values()) == 0 or forced > 0
+            self._holds("what happened is sent, or in doubt", doubted, f"{name} is {state.status}: {effects}")
+
+    # Views.
+
+    def views(self) -> dict[Key, View]:
+        return dict(self._world.database.views._rows)
+
+    def _folded(self) -> dict[Key, View]:
+        views: dict[Key, View] = {}
+        for recorded in self._world.database.events._log:
+            meta = decode_meta(recorded.meta)
+            key = (meta.flow, meta.tenant, meta.request_id)
+            views[key] = apply_event(views.get(key), recorded, meta.flow)
+        return views
+
+    def rebuilt(self, before: dict[Key, View]) -> None:
+        """G5: the same views, and no job."""
+        database = self._world.database
+        self._holds("a rebuild gives the same views", self.views() == before, "")
+        at_end = database.views._checkpoints[CHECKPOINT] == len(database.events._log) if before else True
+        self._holds("a rebuild goes to the end", at_end, f"{database.views._checkpoints}")
+        self.no_new_jobs(set(), len(database.events._log))
+
+    def nothing_new(self, calls_before: int) -> None:
+        self._holds("nothing is sent after a rebuild", len(self._world.trace_of_calls) == calls_before, "")
+        self._holds("nothing is recorded after a rebuild", self.views() == self._folded(), "")
+
+    def _head(self, key: Key) -> State:
+        state: State | None = None
+        types = event_types(key[0])
+        for recorded in self._world.database.events._streams[request_stream(*key)]:
+            state = evolve(state, types.decode(recorded.type, recorded.data), decode_meta(recorded.meta))
+        assert state is not None
+        return state
+
+    def _holds(self, promise: str, does: bool, detail: str) -> None:
+        if not does:
+            self._world.breaks(promise, detail)
+
+
+def _kind(event: Any) -> str:
+    """What is worth telling apart within a type of event."""
+    match event:
+        case e.Updated():
+            return f"_{event.change}"
+        case e.OutcomeResolved():
+            return f"_{event.result}_by_{'provider' if event.by == 'provider' else 'person'}"
+        case e.OutcomeUnknown():
+            return f"_{event.reason}" if event.reason in ("lease_lost", "timeout", "key_forgotten", "expired_in_doubt") else ""
+        case _:
+            return ""

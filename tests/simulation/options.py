@@ -1,0 +1,94 @@
+"""What a seed decides before a run begins, printed with every failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import msgspec
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """How likely each fault is, at each opportunity for it."""
+
+    #: A process dies at a store call, before or after its effect.
+    crash_at_store: float = 0.0
+    #: A process dies in a call of the provider, before or after its effect.
+    crash_at_provider: float = 0.0
+    #: A process stands still at a store call or in a call of the provider.
+    freeze: float = 0.0
+    store_error: float = 0.0
+    answer_lost: float = 0.0
+    #: A store call takes seconds.
+    store_slow: float = 0.0
+    #: The provider does something else than what it was asked for.
+    provider: float = 0.0
+
+
+CALM = Rates()
+SKEW_MS_MAX = 300_000
+
+
+@dataclass(frozen=True)
+class Options:
+    seed: int
+    submits: int
+    decisions: int
+    #: How long faults happen.
+    seconds: float
+    #: How far each process's clock is off.
+    skews_ms: tuple[int, ...]
+    rates: Rates
+    #: Deaths by the clock, whatever the process is doing.
+    kills: int
+    #: Clean stops, as in a deployment.
+    stops: int
+    #: The queue is lost with everything in it.
+    queue_lost: bool
+    #: All processes stop, and the views are rebuilt.
+    rebuild: bool
+    #: Events in one batch of the projector.
+    batch: int
+    #: Long after everything has come to rest somebody looks at what failed or stands in unknown.
+    people_after_seconds: float
+    #: What is submitted: names of payload types.
+    payloads: tuple[str, ...] = ("Deduping", "Forgetting", "Asked", "Journalled", "Left", "Careless")
+
+    @property
+    def skew_ms(self) -> int:
+        return max(map(abs, self.skews_ms))
+
+
+def options(seed: int) -> Options:
+    """The options of a seed: each run has some of the faults, because all of them at once hide each other."""
+    random = Random(f"options {seed}")
+
+    def sometimes(chance: float, rate: float) -> float:
+        return rate * random.random() if random.random() < chance else 0.0
+
+    rates = Rates(
+        sometimes(0.5, 0.02), sometimes(0.5, 0.25), sometimes(0.4, 0.03), sometimes(0.4, 0.06), sometimes(0.4, 0.06),
+        sometimes(0.4, 0.03), sometimes(0.8, 1.0),
+    )  # fmt: skip
+    processes, skewed = random.choice([1, 2, 2, 3]), random.random() < 0.25
+    return Options(
+        seed=seed,
+        skews_ms=tuple(round(random.uniform(-1, 1) * SKEW_MS_MAX) if skewed else 0 for _ in range(processes)),
+        submits=random.randint(2, 7),
+        decisions=random.choice([0, 2, 5, 8]),
+        seconds=random.choice([4.0, 8.0, 15.0]),
+        rates=rates,
+        kills=random.choice([0, 0, 1, 2]),
+        stops=random.choice([0, 0, 0, 1]),
+        queue_lost=random.random() < 0.1,
+        rebuild=random.random() < 0.15,
+        batch=random.choice([1, 2, 2_000]),
+        people_after_seconds=random.choice([0.0, 20.0, 400.0]),
+    )
+
+
+def faultless(seed: int) -> Options:
+    """The same work without any fault."""
+    chosen = options(seed)
+    skews_ms = (0,) * len(chosen.skews_ms)
+    return replace(chosen, rates=CALM, kills=0, stops=0, queue_lost=False, rebuild=False, skews_ms=skews_ms)

@@ -1,0 +1,253 @@
+"""Bugs planted into the engine, each with the promise that finds it. Patched in by a test: the product has no switch for them.
+
+A bug that needs a real database to be seen (a token check in SQL, say) is planted in tests/contracts/faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from gesta import request
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.adapters.memory.views import MemoryViews
+from gesta.contracts.job_settlements import SettleContract
+from gesta.current import Loader
+from gesta.domain import events as e
+from gesta.domain import notification
+from gesta.domain.commands import Redrive, Rules
+from gesta.domain.ids import idempotency_key
+from gesta.domain.operation import State
+from gesta.domain.outcome import Done, Outcome, Retry, Unknown
+from gesta.intake import Accepted, Intake, Options
+from gesta.job_queue import Ack, Drop, Settled, Settlement, Taken
+from gesta.projector import follow
+from gesta.projector.follow import Projector
+from gesta.recorder import Applied, no_job
+from gesta.views import Move
+from gesta.worker import attempt, guard, pool
+from gesta.worker.attempt import Attempts
+from gesta.worker.soundness import sound
+from tests.simulation.options import Rates
+
+# The code as it is, for bugs that change only a part of what it does.
+append_of, record_of, judge, redrive, record = (
+    Intake._append,
+    Attempts._record,
+    MemoryJobQueue.judge,
+    notification._redrive,
+    notification._record,
+)
+examine, load, run = guard.examine, Loader.load, Attempts.run
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`where.name` is replaced by `planted`; one of `found_by` is what the simulation has to report."""
+
+    where: Any
+    name: str
+    planted: Any
+    found_by: frozenset[str]
+    #: What makes it likely to be met: options other than those of the seed.
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    #: Suite and promise that find it where the simulation does not reach.
+    contract: tuple[type[Any], Any] | None = None
+
+
+#: Within so many seeds a bug has to be found.
+SEEDS_MAX = 200
+
+BUGS: dict[str, Bug] = {}
+
+
+def plants(
+    where: Any, name: str, *found_by: str, contract: tuple[type[Any], Any] | None = None, **tuned: Any
+) -> Callable[[Any], Any]:
+    """Make a function a bug, called after the function."""
+
+    def plant(planted: Any) -> Any:
+        assert hasattr(where, name), f"{where} has no {name}: the bug {planted.__name__} is planted nowhere"
+        BUGS[planted.__name__] = Bug(where, name, planted, frozenset(found_by), tuned, contract)
+        return planted
+
+    return plant
+
+
+@plants(Intake, "submit", "what was accepted exists", "an accepted request is known to everybody")
+async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Options) -> Accepted:
+    flow = self.flow_of(payload)
+    append, request_id = append_of(self, flow, payload, options)
+    _ = self._commit.add(append)
+    return Accepted(flow.name, options.tenant, request_id, "created")
+
+
+@plants(Attempts, "_record", "no job is lost unless the queue is", rates=Rates(crash_at_store=0.02), queue_lost=False)
+async def acked_before_it_is_recorded(self: Attempts, taken: Taken, *rest: Any, **options: Any) -> Applied:
+    await self._recorder.settle(Ack(taken.job.id, taken.token), insist=True)
+    return await record_of(self, taken, *rest, **options)
+
+
+# Late outcomes are stopped by the stream's version before their token matters: only the contract sees it for sure.
+@plants(MemoryJobQueue, "judge", contract=(SettleContract, SettleContract.test_only_the_holder_can_ack_or_release))
+def no_token_check(self: MemoryJobQueue, settlement: Settlement) -> Settled:
+    row = self._rows.get(settlement.job_id)
+    return judge(self, settlement) if row is None or isinstance(settlement, Drop) else "done"
+
+
+@plants(
+    Loader,
+    "load",
+    "attempts are counted from events",
+    "nothing is called that is over, in doubt or called back",
+    rates=Rates(provider=0.6, crash_at_store=0.01),
+    batch=1,
+)
+async def guard_without_stream_head(self: Loader, keys: Any, also: Any = ()) -> Any:
+    found = await self._views.get(keys)
+    missing = [key for key in keys if key[2] not in found]
+    return found | (await load(self, missing))[0], await self._events.read(list(also))
+
+
+@plants(
+    attempt,
+    "idempotency_key",
+    "every attempt of an intent has the same key",
+    "one effect for each request, unless a person forced another",
+)
+def new_key_on_retry(tenant: str, request_id: str, operation: str, intent: int) -> str:
+    return f"{idempotency_key(tenant, request_id, operation, intent)}:{next(_fresh)}"
+
+
+_fresh = count()
+
+
+@plants(Projector, "step", "everything comes to rest", "what was accepted exists", rates=Rates(crash_at_store=0.02))
+async def checkpoint_before_effect(self: Projector) -> int:
+    if self._position is None:
+        self._position = await self._views.checkpoint(follow.CHECKPOINT)
+        self._quiet_until = await self._views.checkpoint("dispatched")
+    batch = await self._events.follow(self._position, follow.BATCH)
+    if not batch:
+        return 0
+    if not await self._views.save([], [], Move(follow.CHECKPOINT, self._position, batch[-1].position)):
+        self._position = None
+        return 0
+    views, jobs, parked = await self._fold(batch)
+    await self._commits.project(views, jobs, parked, Move("nobody's", 0, 0))
+    self._position = batch[-1].position
+    return len(batch)
+
+
+@plants(MemoryViews, "clear", "a rebuild dispatches nothing")
+async def rebuild_that_dispatches(self: MemoryViews) -> None:
+    self._forget()
+
+
+@plants(
+    notification,
+    "_redrive",
+    "one effect for each request, unless a person forced another",
+    rates=Rates(provider=0.8),
+    decisions=8,
+    payloads=("Asked", "Left"),
+)
+def redrive_as_a_new_intent_while_unknown(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
+    return redrive(replace(state, in_doubt=False), command, rules)
+
+
+@plants(
+    request, "drop_job", "nothing is cancelled while it is called", "two never call at once", "what happened is sent, or in doubt",
+    "one effect for each request, unless a person forced another", rates=Rates(provider=0.6), decisions=16, submits=7,
+)  # fmt: skip
+def cancel_that_does_not_drop(before: State, after: State) -> None:
+    return no_job(before, after)
+
+
+@plants(
+    attempt,
+    "examine",
+    "one effect for each intent",
+    "what happened is sent, or in doubt",
+    "nobody asks the queue in a tight loop",
+)
+def lost_attempts_look_innocent(state: State, taken: Taken, now_ms: int, rules: Rules) -> guard.Finding:
+    return examine(replace(state, started=None), attempt._innocent(taken), now_ms, rules)
+
+
+@plants(
+    notification,
+    "_record",
+    "a success is final",
+    rates=Rates(provider=0.7, freeze=0.012),
+    payloads=("Deduping",),
+    seconds=15.0,
+    submits=7,
+    skews_ms=(0, 0, 0),
+)
+def late_failure_overwrites_success(state: State, command: Any, rules: Rules) -> list[e.Event]:
+    if state.status == "sent" and not isinstance(command.outcome, Done):
+        return [e.Failed("late", state.attempts)]
+    return record(state, command, rules)
+
+
+@plants(notification, "_done", "evidence of success is never lost", "a careless flow doubles only what was in doubt")
+def late_success_is_dropped(state: State, outcome: Done, number: int) -> list[e.Event]:
+    return [] if state.is_terminal or state.status == "unknown" else [e.Sent(max(number, state.attempts), outcome.id)]
+
+
+@plants(
+    attempt,
+    "sound",
+    "one effect for each intent",
+    "what happened is sent, or in doubt",
+    rates=Rates(provider=0.8),
+    payloads=("Asked", "Left"),
+)
+def missing_answer_counts_as_failure(answer: object) -> Outcome:
+    outcome = sound(answer)
+    return Retry(outcome.reason) if isinstance(outcome, Unknown) else outcome
+
+
+class Hope:
+    """A lease that is believed in."""
+
+    def covers(self, _token: str) -> bool:
+        return True
+
+
+@plants(Attempts, "run", "whoever calls holds the lease", "two never call at once", rates=Rates(freeze=0.03), skews_ms=(0, 0))
+async def calls_without_a_lease(self: Attempts, view: Any, config: Any, _lease: Any, running: Any) -> None:
+    await run(self, view, config, cast("Any", Hope()), running)
+
+
+@plants(
+    notification, "_key_protects", "one effect for each intent",
+    rates=Rates(provider=1.0), payloads=("Forgetting",), skews_ms=(0, 0), seconds=15.0, submits=7, people_after_seconds=400.0,
+)  # fmt: skip
+def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
+    return True
+
+
+@plants(
+    guard, "_began", "one effect for each intent",
+    rates=Rates(crash_at_provider=0.2), payloads=("Asked", "Left"), skews_ms=(-300_000, 250_000), decisions=8, submits=7,
+)  # fmt: skip
+def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
+    return False
+
+
+BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
+    pool, "CLOCK_PAUSE_SECONDS", 0.001, frozenset({"nobody asks the queue in a tight loop"}), {"skews_ms": (300_000,)}
+)
+BUGS["slow_clock_takes_in_a_tight_loop"] = Bug(
+    attempt,
+    "CLOCK_PAUSE_MS",
+    0,
+    frozenset({"nobody asks the queue in a tight loop"}),
+    {"skews_ms": (-300_000,), "rates": Rates(provider=0.8)},
+)

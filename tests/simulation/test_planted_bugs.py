@@ -1,0 +1,54 @@
+"""The checkers, checked: bugs planted into the engine, each found by the simulation, on seeds that are clean without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gesta.adapters.memory.harness import Harness
+from tests.simulation.checks import Broken
+from tests.simulation.options import options
+from tests.simulation.planted import BUGS, SEEDS_MAX, Bug, plants
+from tests.simulation.world import World
+
+
+def first_found(bug: Bug) -> tuple[int, str] | None:
+    """The first seed that shows the bug, and by which promise."""
+    for seed in range(SEEDS_MAX):
+        try:
+            World(replace(options(seed), **bug.tuned)).run()
+        except Broken as broken:
+            return seed, broken.promise
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.contract is None])
+def test_the_simulation_finds(name, monkeypatch):
+    bug = BUGS[name]
+    with monkeypatch.context() as planted:
+        planted.setattr(bug.where, bug.name, bug.planted)
+        found = first_found(bug)
+    assert found is not None, f"{name} was not found in {SEEDS_MAX} seeds"
+    seed, promise = found
+    assert promise in bug.found_by
+    # The same seed without the bug: it is the bug that was found.
+    World(replace(options(seed), **bug.tuned)).run()
+
+
+@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.contract is not None])
+async def test_the_contract_finds_what_the_simulation_cannot_reach(name, monkeypatch, tmp_path):
+    bug = BUGS[name]
+    assert bug.contract is not None
+    suite, promise = bug.contract
+    monkeypatch.setattr(bug.where, bug.name, bug.planted)
+    harness = Harness(tmp_path)
+    await harness.open()
+    with pytest.raises(AssertionError):
+        await promise(suite(), harness)
+
+
+def test_a_bug_that_names_nothing_of_the_product_is_refused():
+    with pytest.raises(AssertionError, match="planted nowhere"):
+        plants(World, "no_such_function", "x")(first_found)

@@ -1,0 +1,163 @@
+"""Programs and people who ask: they submit, ask twice, call back, retry, redrive and resolve. They remember every answer they got."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gesta.domain.ids import idempotency_key
+from gesta.errors import Busy, Conflict, GestaError, NotFound, Refused, StoreError
+from gesta.request import Request
+from tests.simulation.process import Process
+from tests.simulation.provider import PAYLOADS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TENANTS = ("default", "acme", "zeta")
+#: What may be answered to anybody at any time.
+EXPECTED = (StoreError, Refused, Busy)
+
+
+@dataclass(frozen=True)
+class Acked:
+    """A submit that was answered: created or duplicate."""
+
+    flow: str
+    tenant: str
+    id: str
+    key: str | None
+    text: str
+    verdict: str
+
+
+class Users:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.acked: list[Acked] = []
+        #: How often somebody forced a new intent, doubt or not.
+        self.forced: Counter[str] = Counter()
+        self._busy: dict[asyncio.Task[Any], Process] = {}
+        self._wishes: list[tuple[type[Any], dict[str, Any], str]] = []
+
+    def plan(self) -> None:
+        """Spread everything that is asked for over the time of faults."""
+        world, options = self._world, self._world.options
+        for act, times in ((self._submit, options.submits), (self._decide_something, options.decisions)):
+            for _ in range(times):
+                world.later(world.random.random() * options.seconds, self._begin, act)
+
+    def look_after(self) -> None:
+        """Somebody goes through what failed or stands in unknown, when everything has come to rest."""
+        for view in list(self._world.database.views._rows.values()):
+            state = view.state
+            if state.status != "sent" and self._world.random.random() < 0.6:
+                decide = self._world.random.choice([self._resolve, self._redrive, self._redrive, self._cancel])
+                self._begin(partial(self._decide, state.flow, state.tenant, state.id, decide))
+
+    def _begin(self, act: Any) -> None:
+        up = [process for process in self._world.processes if process.is_up]
+        if not up:
+            return
+        process = self._world.random.choice(up)
+        task = process.spawn(self._act(process, act))
+        self._busy[task] = process
+        task.add_done_callback(self._busy.pop)
+
+    @property
+    def is_busy(self) -> bool:
+        return any(not process.is_dead for process in self._busy.values())
+
+    async def _act(self, process: Process, act: Any) -> None:
+        try:
+            await act(process)
+        except EXPECTED as error:
+            self._world.hit(f"user_{type(error).__name__}")
+            self._world.told(process, f"answers {type(error).__name__}: {error}")
+        except Exception as error:
+            if isinstance(error, GestaError) and process.is_stopped:
+                # The engine was stopped while they asked.
+                return
+            self._world.breaks("users get answers they can understand", repr(error))
+
+    async def _submit(self, process: Process) -> None:
+        world, random = self._world, self._world.random
+        if self._wishes and random.random() < 0.35:
+            # The same again: its answer was lost, or two programs had the same idea. Sometimes with other content.
+            kind, options, text = random.choice(self._wishes)
+            text = text if random.random() < 0.7 else f"{text}, or not"
+        else:
+            now = datetime.fromtimestamp(world.loop.now, UTC)
+            after = random.choice([None, None, None, 3.0, 20.0, 1_200.0])
+            kind, text = PAYLOADS[random.choice(world.options.payloads)], f"text {len(self._wishes)}"
+            options = {
+                "key": random.choice([None, f"key-{len(self._wishes)}", f"key-{len(self._wishes)}"]),
+                "tenant": random.choice(TENANTS),
+                "deliver_at": None if after is None else now + timedelta(seconds=after),
+                "ttl": random.choice([None, None, None, timedelta(seconds=4), timedelta(seconds=6)]),
+                "priority": random.randint(1, 10),
+            }
+            self._wishes.append((kind, options, text))
+        flow = f"sim.{kind.__name__.lower()}"
+        try:
+            request = await process.engine.submit(kind(text=text), **options)
+        except Conflict as conflict:
+            world.hit("conflict")
+            world.told(process, f"{options['key']} is a conflict with {world.short(conflict.request_id)}")
+            return
+        world.hit(f"submit_{request.verdict}")
+        world.told(process, f"{world.short(request.id)} {request.verdict}: {flow} {options['tenant']} {options['key']}")
+        self.acked.append(Acked(flow, options["tenant"], request.id, options["key"], text, request.verdict))
+
+    async def _decide_something(self, process: Process) -> None:
+        if self.acked:
+            known, choice = self._world.random.choice(self.acked), self._world.random.choice
+            decide = choice([self._cancel, self._cancel, self._retry, self._redrive, self._redrive, self._resolve])
+            await self._decide(known.flow, known.tenant, known.id, decide, process)
+
+    async def _decide(self, flow: str, tenant: str, request_id: str, decide: Any, process: Process) -> None:
+        try:
+            request = await process.engine.request(request_id, flow=flow, tenant=tenant)
+        except NotFound:
+            self._world.breaks("an accepted request is known to everybody", self._world.short(request_id))
+        else:
+            await decide(process, request)
+
+    async def _cancel(self, process: Process, request: Request) -> None:
+        self._answered(process, request, "cancel", await request.cancel())
+
+    async def _retry(self, process: Process, request: Request) -> None:
+        self._answered(process, request, "retry", await request.retry())
+
+    async def _redrive(self, process: Process, request: Request) -> None:
+        again = self._world.random.random() < 0.15
+        if again:
+            self.forced[request.id] += 1
+        self._answered(process, request, "redrive", await request.redrive(again=again))
+
+    async def _resolve(self, process: Process, request: Request) -> None:
+        """A person looks it up at the provider, and is right."""
+        provider, state = self._world.provider, (await request.view()).state
+        key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
+        if any(call.may_still_happen(self._world.loop.now) for call in provider.calls[request.id]):
+            # Somebody calls, or something may be on its way: nobody can look that up.
+            return
+        if not state.in_doubt:
+            # Nobody looks up what is in no doubt.
+            return
+        looked_at = self._world.loop.now
+        result: Any = "executed" if provider.effects[key] else "not_executed"
+        status = await request.resolve(result, by="ann", evidence="looked it up")
+        if any(call.began > looked_at for call in provider.calls[request.id]):
+            # The word came too late: it speaks of an older doubt than the one it ended.
+            self.forced[request.id] += 1
+            self._world.hit("resolved_too_late")
+        self._answered(process, request, f"resolve {result}", status)
+
+    def _answered(self, process: Process, request: Request, what: str, status: str) -> None:
+        self._world.hit(f"user_{what.replace(' ', '_')}")
+        self._world.told(process, f"{what} of {self._world.short(request.id)} answers {status}")

@@ -1,0 +1,309 @@
+"""A whole run: processes, stores, providers and users, first with faults, then healed until everything has come to rest."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextvars import Context
+from functools import cache
+from random import Random
+from typing import Any, cast
+
+from gesta import intake
+from gesta.adapters.memory.database import MemoryDatabase
+from gesta.job_queue import Job
+from gesta.projector import follow
+from gesta.settings import Settings
+from gesta.validation import holds_times
+from gesta.wiring import Outside, Wiring
+from tests.simulation.checks import Broken, Checks
+from tests.simulation.loop import OWNER, SimulatedLoop, Stuck
+from tests.simulation.options import CALM, Options
+from tests.simulation.process import Network, Process, SimulatedRuntime
+from tests.simulation.provider import Provider
+from tests.simulation.users import Users
+
+START_SECONDS = 1_800_000_000.0
+#: Healed, everything has to come to rest within this: the latest delivery (20 minutes), retries, skewed clocks.
+REST_SECONDS = 7_200.0
+REST_LASTS_SECONDS = 0.1
+#: Time in which nothing can happen is skipped, but for this.
+JUMP_MARGIN_SECONDS = 0.5
+_holds_times = cache(holds_times)
+#: The sweep looks for lost jobs this often.
+LOST_SECONDS = 61.0
+
+
+class World:
+    def __init__(self, options: Options) -> None:
+        self.options, self.rates = options, options.rates
+        self.random = Random(f"run {options.seed}")
+        self.loop = SimulatedLoop(self.random, START_SECONDS)  # type: ignore[abstract]
+        self.trace: list[tuple[float, str, str]] = []
+        self.hits: Counter[str] = Counter()
+        self._short: dict[str, str] = {}
+        self._numbers = 0
+        self.is_healed = False
+        self.queue_was_lost = False
+        self.broken: Broken | None = None
+        self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random))
+        self.provider = Provider(self)
+        self.network = Network(self)
+        self.checks = Checks(self)
+        self.users = Users(self)
+        self.processes: list[Process] = []
+        #: When people look after what stands there at rest; None before that.
+        self._people_at: float | None = None
+
+    # What happens.
+
+    def run(self) -> None:
+        """The whole run; raises Broken when a promise does not hold."""
+        wire, batch, level = Wiring.wire, follow.BATCH, logging.getLogger("gesta").level
+        Wiring.wire, follow.BATCH = staticmethod(_wire), self.options.batch
+        # Looked up at every start of an engine, for the same few types: half of the time of a run.
+        setattr(intake, "holds_times", _holds_times)  # noqa: B010 -- a name that intake.py does not offer
+        logging.getLogger("gesta").setLevel(logging.CRITICAL + 1)
+        try:
+            self._live()
+        except Stuck as stuck:
+            self.breaks("it goes on, and comes to an end", str(stuck))
+            raise self._broken() from None
+        finally:
+            Wiring.wire, follow.BATCH = staticmethod(wire), batch
+            setattr(intake, "holds_times", holds_times)  # noqa: B010 -- see above
+            logging.getLogger("gesta").setLevel(level)
+            self.loop.end()
+
+    def _live(self) -> None:
+        options, random = self.options, self.random
+        for number, skew_ms in enumerate(options.skews_ms):
+            self._start(f"p{number}", skew_ms)
+        self.users.plan()
+        for act, times in ((self._kill, options.kills), (self._stop, options.stops), (self._lose_queue, options.queue_lost)):
+            for _ in range(times):
+                self.later(random.random() * options.seconds, act)
+        if options.rebuild:
+            self.later(random.random() * options.seconds, self._rebuild)
+        self.later(options.seconds, self._heal)
+        self._come_to_rest(options.seconds)
+        self._people_at = self.loop.now + options.people_after_seconds
+        self._go_on(lambda: self.loop.now >= (self._people_at or 0.0))
+        self.told(None, "people look after it")
+        self.users.look_after()
+        self._come_to_rest(0.0)
+        self._rebuild_and_compare()
+
+    def _come_to_rest(self, seconds: float) -> None:
+        """Liveness: with no more faults, everything ends or stands visibly in unknown, in bounded time."""
+        end, rests_since = self.loop.now + seconds + REST_SECONDS, float("inf")
+
+        def is_over() -> bool:
+            # Somebody may be between two steps of the same work: rest is rest that lasts.
+            nonlocal rests_since
+            rests_since = min(rests_since, self.loop.now) if self.is_healed and self._is_at_rest() else float("inf")
+            return self.loop.now > min(end, rests_since + REST_LASTS_SECONDS)
+
+        self._go_on(is_over)
+        self.checks.at_rest()
+        self._check()
+
+    def _go_on(self, is_over: Callable[[], bool]) -> None:
+        self.loop.run(lambda: self.broken is not None or is_over(), self._jump_to)
+        self._check()
+
+    def _rebuild_and_compare(self) -> None:
+        """Views are disposable: folded anew they are the same, and nothing is put or sent again."""
+        self.told(None, "rebuild, and compare")
+        for process in self.processes:
+            process.is_dead = True
+        before, calls = self.checks.views(), len(self.trace_of_calls)
+        keeper = self._start("rebuilder", 0, work=False)
+        self._go_on(lambda: keeper.is_ready)
+        rebuilding = keeper.spawn(keeper.engine.operating.rebuild())
+        self._go_on(rebuilding.done)
+        self.checks.rebuilt(before)
+        # As after a clean stop: whoever starts now is projector and sweep at once.
+        self.database.views._roles.clear()
+        after = self._start("after", 0)
+        end = self.loop.now + 1.5
+        self._go_on(lambda: after.is_ready and self.loop.now > end)
+        self.checks.nothing_new(calls)
+        self._check()
+
+    def _start(self, name: str, skew_ms: int, *, work: bool = True) -> Process:
+        process = Process(self, name, skew_ms, work=work)
+        self.processes.append(process)
+        _ = process.spawn(process.start())
+        return process
+
+    def crash(self, process: Process, why: str) -> None:
+        """The process is gone, and another one comes up in its place after a while."""
+        if process.is_dead:
+            return
+        process.is_dead = True
+        self.hit("crash")
+        self.told(process, f"crashes ({why})")
+        for calls in self.provider.calls.values():
+            for call in calls:
+                if call.process is process and not call.is_over:
+                    self.hit("crash_after_effect" if call.has_effect else "crash_before_effect")
+        self.later(0.05 if self.is_healed else self.random.choice([0.1, 1.0, 6.0]), self._restart, process)
+
+    def _restart(self, process: Process) -> None:
+        if any(one.name == "rebuilder" and not one.is_dead for one in self.processes):
+            self.later(0.5, self._restart, process)
+            return
+        name, _, life = process.name.partition("'")
+        self._start(f"{name}'{int(life or 0) + 1}", process.skew_ms)
+
+    def freeze(self, process: Process) -> None:
+        if process.is_frozen or process.is_dead:
+            return
+        seconds = self.random.choice([0.5, 6.0, 6.0, 20.0])
+        self.hit("freeze" if seconds < 5 else "freeze_past_lease")
+        self.told(process, f"stands still for {seconds} s")
+        process.is_frozen = True
+        self.later(seconds, self._resume, process)
+
+    def _resume(self, process: Process) -> None:
+        if process.is_frozen and not process.is_dead:
+            self.told(process, "goes on")
+            self.loop.resume(process)
+
+    def _kill(self) -> None:
+        if alive := [process for process in self.processes if not process.is_dead]:
+            self.crash(self.random.choice(alive), "killed")
+
+    def _stop(self) -> None:
+        if up := [process for process in self.processes if process.is_up]:
+            process = self.random.choice(up)
+            self.hit("clean_stop")
+            self.told(process, "is to stop")
+            process.spawn(process.stop()).add_done_callback(lambda _: self.later(0.1, self._restart, process))
+
+    def _lose_queue(self) -> None:
+        self.hit("queue_lost")
+        self.told(None, f"the queue is lost with {len(self.database.queue._rows)} jobs")
+        self.queue_was_lost = True
+        self.database.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
+
+    def _rebuild(self) -> None:
+        """Everybody is stopped and the views are folded anew; the one who does that may die, too."""
+        if self.is_healed:
+            return
+        self.hit("rebuild_amid_faults")
+        for process in self.processes:
+            self.crash(process, "stopped for a rebuild")
+        keeper = self._start("rebuilder", 0, work=False)
+
+        async def rebuild() -> None:
+            while not keeper.is_ready:
+                await self.loop.delay(0.1)
+            try:
+                jobs, dispatched = set(self.database.queue._rows), max(self.database.views._checkpoints.values(), default=0)
+                await keeper.engine.operating.rebuild()
+                self.checks.no_new_jobs(jobs, dispatched)
+            finally:
+                keeper.is_dead = True
+
+        _ = keeper.spawn(rebuild())
+
+    def _heal(self) -> None:
+        """No more faults. From here on everything has to come to its end by itself."""
+        self.told(None, "healed")
+        self.is_healed, self.rates = True, CALM
+        for process in self.processes:
+            self._resume(process)
+
+    # What is known.
+
+    def _is_at_rest(self) -> bool:
+        database = self.database
+        alive = [process for process in self.processes if not process.is_dead]
+        if database.queue._rows or self.users.is_busy or not any(process.is_up for process in alive):
+            return False
+        if self.provider.is_busy:
+            return False
+        if database.views._checkpoints.get(follow.CHECKPOINT, 0) < len(database.events._log):
+            return False
+        return all(view.state.wants is None for view in database.views._rows.values())
+
+    def _jump_to(self) -> float:
+        """The next moment at which something can happen that is not housekeeping. Nothing may be under way: leases would run out."""
+        database, alive = self.database, [process for process in self.processes if not process.is_dead]
+        if (
+            not self.is_healed
+            or self.users.is_busy
+            or self.provider.on_the_way
+            or any(process.before + process.after for process in alive)
+        ):
+            return 0.0
+        if any(one.held and any(one.held.values()) for one in database.queue._leases.values()) or not all(p.is_up for p in alive):
+            return 0.0
+        if database.views._checkpoints.get(follow.CHECKPOINT, 0) < len(database.events._log):
+            return 0.0
+        slowest_ms = min((process.skew_ms for process in alive), default=0)
+        moments = [] if self._people_at is None or self._people_at < self.loop.now else [self._people_at + JUMP_MARGIN_SECONDS]
+        moments += [row.available_ms / 1000 for row in database.queue._rows.values()]
+        moments += [(at_ms - slowest_ms) / 1000 for at_ms in database.views._sweep_at.values()]
+        if database.views._wanting._keys:
+            moments.append(self.loop.now + LOST_SECONDS)
+        return min(moments, default=0.0) - JUMP_MARGIN_SECONDS
+
+    def chance(self, rate: float) -> bool:
+        return rate > 0 and self.random.random() < rate
+
+    def later(self, seconds: float, act: Callable[..., object], *args: Any) -> None:
+        """The world's own timer: it belongs to no process."""
+        self.loop.call_later(seconds, act, *args, context=Context())
+
+    def hit(self, what: str) -> str:
+        self.hits[what] += 1
+        return what
+
+    def told(self, process: Process | None, what: str) -> None:
+        self.trace.append((self.loop.now - START_SECONDS, "" if process is None else process.name, what))
+
+    def short(self, request_id: str) -> str:
+        return self._short.setdefault(request_id, f"r{len(self._short) + 1}")
+
+    def stored(self, process: Process, verb: str, args: tuple[Any, ...], answer: Any) -> None:
+        """A store call had its effect."""
+        self.told(process, verb)
+        if verb == "queue.put":
+            self.checks.put(cast("list[Job]", args[0]))
+        elif verb == "queue.take":
+            self.checks.take(process)
+
+    @property
+    def trace_of_calls(self) -> list[str]:
+        return [what for _, _, what in self.trace if what.startswith("calls ")]
+
+    def breaks(self, promise: str, detail: str) -> None:
+        """A promise does not hold: the run ends here. Never raised where it happens, because engines survive exceptions."""
+        if self.broken is None:
+            self.told(None, f"BROKEN: {promise}: {detail}")
+            self.broken = Broken(promise, detail)
+
+    def _check(self) -> None:
+        if self.broken is not None:
+            raise self._broken()
+
+    def _broken(self) -> Broken:
+        assert self.broken is not None
+        return self.broken
+
+    def digest(self) -> str:
+        """Tells two runs apart that differ in anything: what was told, how many steps it took, and where the dice stand."""
+        told = hashlib.sha256(repr((self.trace, self.loop.steps, self.random.getstate())).encode())
+        for event in self.database.events._log:
+            told.update(event.id + event.type.encode() + event.data + event.meta)
+        return told.hexdigest()
+
+
+async def _wire(_settings: Settings) -> Outside:
+    """The engine that starts belongs to the process whose code this is."""
+    return cast("Process", OWNER.get()).outside()

@@ -1,0 +1,26 @@
+"""A worker's clock and the queue's differ: the queue's decides what may have happened."""
+
+from __future__ import annotations
+
+from gesta.domain.commands import Rules
+from gesta.domain.operation import State
+from gesta.job_queue import Job, Taken
+from gesta.worker.guard import examine
+
+DUE_MS = 1_800_000_000_000
+FIVE_MINUTES_MS = 300_000
+
+
+def suspect(available_ms: int) -> Taken:
+    return Taken(Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS), "token", 2, available_ms)
+
+
+def test_a_slow_clock_does_not_make_a_lost_attempt_look_innocent():
+    state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
+    # Ready for that time, taken and lost: the provider may have been called, however early it is by our clock.
+    assert examine(state, suspect(available_ms=DUE_MS), DUE_MS - FIVE_MINUTES_MS, Rules()) == "lose"
+
+
+def test_a_job_lost_after_a_recorded_end_waits_for_the_time_that_this_end_set():
+    state = State("r", "default", "test.note", "queued", 2, 0, 0, dispatch_version=1, attempts=1, due_at=DUE_MS)
+    assert examine(state, suspect(available_ms=DUE_MS - 60_000), DUE_MS - 1, Rules()) == "wait"  # K-17
