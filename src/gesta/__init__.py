@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.engine import Engine
-    from gesta.errors import Conflict, GestaError, InvalidRequest, NotFound, NotYet, Refused
+    from gesta.errors import Conflict, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
     from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
     from gesta.intake import Options
     from gesta.request import Request
@@ -37,6 +37,7 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Settings",
+    "TryLater",
     "Unknown",
     "flow",
 ]
@@ -47,7 +48,7 @@ _HOMES = {
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.engine": ("Engine",),
-    "gesta.errors": ("Conflict", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused"),
+    "gesta.errors": ("Conflict", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
     "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),
     "gesta.intake": ("Options",),
     "gesta.request": ("Request",),

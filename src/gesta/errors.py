@@ -6,11 +6,13 @@ GestaError
 │   ├── UnknownFlow
 │   ├── BadFlow            a flow was declared wrongly
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
-│   └── BadConfig          a tenant's config entity
+│   ├── BadConfig          a tenant's config entity
+│   └── BadScope           what to pause or resume
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
 ├── Refused                the request's state does not allow it
 ├── NotYet                 no outcome within the time given
+├── TryLater               too much is waiting, or the disk is nearly full; nothing was written
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
     ├── Busy               a request kept changing; try again
@@ -69,6 +71,10 @@ class BadConfig(BadInput):
         self.fields = dict(fields)
 
 
+class BadScope(BadInput):
+    """What is to be paused or resumed is not said well; the text says how."""
+
+
 class Conflict(GestaError):
     """The key belongs to an earlier request with other content."""
 
@@ -101,6 +107,14 @@ class NotYet(GestaError):
             f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; it goes on, ask again later"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
+
+
+class TryLater(GestaError):
+    """Refused before anything was written, so that nothing that was accepted is ever lost. The same call may be made again."""
+
+    def __init__(self, what: str, advice: str, retry_after_seconds: float) -> None:
+        super().__init__(f"{what}; nothing was written. {advice}. Try again in {retry_after_seconds:g} s")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class PoisonEvent(GestaError):

@@ -99,6 +99,10 @@ class EventStore(Protocol):
         """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later."""
         ...
 
+    async def behind(self, after: int) -> int:
+        """How many events follow a position: 0 at the end, never fewer than there are. Cheap, so it may be somewhat more."""
+        ...
+
     async def changed(self, timeout_seconds: float) -> None:
         """Return when something may have been appended, at the latest after the timeout. A hint, never a promise."""
         ...

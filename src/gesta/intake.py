@@ -1,4 +1,4 @@
-"""Station 2 of 7: validate, deduplicate, decide, append.
+"""Station 2 of 7: validate, ask whether there is room, deduplicate, decide, append.
 
 Receives a payload from engine.py; hands Created to the event store and returns once it is on disk.
 """
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from gesta.addresses import request_stream
+from gesta.admission import Admission
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Actor, Meta
@@ -22,10 +23,13 @@ from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Know
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
-from gesta.runtime import Ids, Runtime
+from gesta.pace import Pace
+from gesta.runtime import Ids, Runtime, turn
 from gesta.validation import holds_times, naive_times, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
+#: Requests of a batch that are prepared before everybody else gets their turn.
+TURN = 50
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
@@ -54,29 +58,43 @@ NO_OPTIONS = Options()
 
 
 class Intake:
-    def __init__(self, flows: Mapping[str, Flow], events: EventStore, identity: Identity, runtime: Runtime, ids: Ids) -> None:
+    def __init__(
+        self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, pace: Pace, identity: Identity, runtime: Runtime, ids: Ids
+    ) -> None:  # fmt: skip
         self._flows, self._identity, self._runtime, self._ids = flows, identity, runtime, ids
         self._by_payload = {flow.payload: flow for flow in flows.values()}
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
         self._with_times = {flow.name for flow in flows.values() if holds_times(flow.payload)}
-        self._events = events
+        self._events, self._admission, self._pace = events, admission, pace
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", weigh=_weight)
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
+        self._pace.saw(options.tenant)
         flow = self.flow_of(payload)
         append, request_id = self._append(flow, payload, options)
+        if not self._admission.is_open:
+            await self._admission.ask()
         return _answer(
             await self._commit.add(append), append, Accepted(flow.name, options.tenant, request_id, "created"), options
         )
 
     async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
         """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written."""
+        began = self._runtime.monotonic()
         prepared = []
-        for payload, options in requests:
+        for number, (payload, options) in enumerate(requests, start=1):
+            if number % TURN == 0:
+                # A large batch leaves the others their turns.
+                await turn()
+            self._pace.saw(options.tenant)
             flow = self.flow_of(payload)
             append, request_id = self._append(flow, payload, options)
             prepared.append((append, Accepted(flow.name, options.tenant, request_id, "created"), options))
+        if not self._admission.is_open:
+            await self._admission.ask()
+        if len(prepared) >= TURN:
+            await self._pace.give_way(began)
         # One append and not the group commit, which may cut a batch in two: a full disk takes all of them or none.
         verdicts = await self._events.append([append for append, _, _ in prepared])
         answers: list[Accepted | Conflict] = []

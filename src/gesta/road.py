@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
+from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.current import Loader
 from gesta.errors import StoreError
@@ -14,6 +15,8 @@ from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.outbound_http import Http
+from gesta.pace import Company, Pace
+from gesta.pausing import Pausing
 from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.recorder import Recorder
 from gesta.runtime import Ids, sleep, spawn
@@ -41,15 +44,29 @@ class Road:
         self.recorder = Recorder(stores.commits, self.loader, runtime)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference)
         self.config = ConfigCache(flows, self.config_writer)
-        self.intake = Intake(flows, stores.events, Identity(identity_secret), runtime, ids)
+        self.pausing = Pausing(self.config, self.config_writer, stores.queue)
         self._owner = owner = ids.new()
-        self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        company = Company(runtime)
+        self.projector = Projector(stores.events, stores.views, stores.commits, company, runtime, telemetry, owner)
+        pace = Pace(runtime, company, self.projector.catch_up)
+        admission = Admission(stores, self.projector.place, outside.settings, runtime)
+        self.intake = Intake(flows, stores.events, admission, pace, Identity(identity_secret), runtime, ids)
         deadlines = Deadlines(runtime)
         attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
         self.pool = Pool(
-            flows, stores.queue, stores.views, self.loader, self.config, attempts, deadlines, runtime, ids, telemetry
+            flows,
+            stores.queue,
+            stores.views,
+            self.loader,
+            self.config,
+            self.pausing,
+            attempts,
+            deadlines,
+            runtime,
+            ids,
+            telemetry,
         )
-        self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, runtime, telemetry, owner)
+        self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Callable[[], Awaitable[None]]] = {

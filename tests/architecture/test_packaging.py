@@ -29,6 +29,7 @@ PUBLIC = [
     "Retry",
     "RetryPolicy",
     "Settings",
+    "TryLater",
     "Unknown",
     "flow",
 ]

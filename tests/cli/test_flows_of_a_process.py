@@ -25,6 +25,8 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "log_level": ("error", "GESTA_LOG_LEVEL"),
         "app": (None, "default"),
         "allow_private": ([], "default"),
+        "backlog_max": (1_000_000, "default"),
+        "disk_free_min_mb": (200, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
     }

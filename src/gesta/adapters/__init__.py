@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -20,6 +21,10 @@ class Closing(Protocol):
     async def __call__(self) -> None: ...
 
 
+async def unlimited() -> None:
+    """The store has no disk of its own."""
+
+
 @dataclass(frozen=True)
 class Stores:
     """The ports of one engine, wired to one database."""
@@ -33,6 +38,8 @@ class Stores:
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""
+    #: Bytes left where the store grows; None where nobody can say.
+    disk_free: Callable[[], Awaitable[int | None]] = unlimited
 
 
 class Adapter(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from gesta.bench import flood
 from gesta.bench.figures import Figures, Plan
+from gesta.bench.flood import FACTOR_MAX, FloodFigures, FloodPlan, measure_flood
 from gesta.bench.machine import bench_folder
 from gesta.bench.run import STAGES, measure
 from gesta.bench.subjects import subject_of
@@ -46,7 +49,7 @@ def run_bench(
     with (
         subject_of(flow) as subject,
         tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=below) as inside,
-        Screen() as screen,
+        Screen(STAGES) as screen,
     ):
         figures = measure(plan, subject, Path(inside), screen.tell)
     if json:
@@ -56,6 +59,26 @@ def run_bench(
     for fault in figures.faults:
         sys.stderr.write(f"wrong count: {fault}\n")
     return COUNT_IS_WRONG if figures.faults else 0
+
+
+def run_flood(
+    *,
+    requests: int = 100_000,
+    json: bool = False,
+    folder: str | None = None,
+    quiet_seconds: float = 10.0,
+    flood_seconds: float = 30.0,
+) -> int:
+    """Measure what a flood of one tenant does to another and print it. Works on a fresh file below `folder` and removes it."""
+    plan = FloodPlan(requests, quiet_seconds, flood_seconds)
+    below = bench_folder(folder)
+    with tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=below) as inside, Screen(flood.STAGES) as screen:
+        figures = measure_flood(plan, Path(inside), screen.tell)
+    if json:
+        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
+    else:
+        Console().print(_flood_table(figures))
+    return 0
 
 
 def _check(plan: Plan) -> None:
@@ -72,7 +95,8 @@ def _check(plan: Plan) -> None:
 class Screen:
     """Progress on stderr. It is drawn between the stages only: a thread that draws would take its share of what is measured."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Sequence[str]) -> None:
+        self._stages = stages
         columns = (TextColumn("{task.description:<12}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
         self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
         self._tasks: dict[str, TaskID] = {}
@@ -89,7 +113,7 @@ class Screen:
         if stage not in self._tasks:
             for task in self._tasks.values():
                 self._progress.update(task, completed=1, total=1)
-            self._tasks[stage] = self._progress.add_task(f"{stage} ({STAGES.index(stage) + 1}/{len(STAGES)})")
+            self._tasks[stage] = self._progress.add_task(f"{stage} ({self._stages.index(stage) + 1}/{len(self._stages)})")
         self._progress.update(self._tasks[stage], completed=done, total=total, refresh=True)
 
 
@@ -111,6 +135,22 @@ def _table(figures: Figures) -> Table:
         "machine": f"{figures.cores} cores, Python {figures.python}, SQLite {figures.sqlite} (raw: {figures.raw_sqlite})",
         "interpreter": f"gc threshold {figures.gc_threshold:,}, switch interval {figures.switch_interval_ms:g} ms",
         "count": "; ".join(figures.faults) or "every request done once",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _flood_table(figures: FloodFigures) -> Table:
+    table = Table(title="gesta bench: a flood beside a few requests", show_header=False, title_justify="left")
+    verdict = "within" if figures.is_within else "NOT within"
+    rows = {
+        "quiet": f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {flood.PER_SECOND} per second",
+        "flooded": f"p50 {figures.flooded_p50_ms:.1f} ms, p99 {figures.flooded_p99_ms:.1f} ms, {figures.samples:,} samples",
+        "factor": f"{figures.factor:.2f} at p99, {verdict} {FACTOR_MAX:g}",
+        "flood": f"{figures.flood_requests:,} requests of another tenant, {figures.flood_done:,} of them done meanwhile",
+        "fsync": f"{figures.fsync_ms:.2f} ms on {figures.file_system}",
+        "machine": f"{figures.cores} cores, Python {figures.python}",
     }
     for name, value in rows.items():
         table.add_row(name, value)

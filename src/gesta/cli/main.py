@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 import typer.main
 
-from gesta.cli import config, decisions, dlq, requests, serve, show, tail, trials, upkeep
+from gesta.cli import config, decisions, dlq, pauses, requests, serve, show, tail, trials, upkeep
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
@@ -33,6 +33,8 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "resolve": decisions.resolve,
     },
     "Upkeep": {
+        "pause": pauses.pause,
+        "resume": pauses.resume,
         "rebuild": upkeep.rebuild,
         "settings": upkeep.list_settings,
     },

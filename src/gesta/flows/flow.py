@@ -108,6 +108,8 @@ class Flow:
     dead_letter_seconds: float = 14 * 86_400
     #: Masked target of a payload for the logs, e.g. the host of a URL.
     target: Callable[[Any], str] | None = None
+    #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused by that; None: it uses none.
+    credential: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):

@@ -16,15 +16,18 @@ from gesta.domain.events import Meta
 from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.job_queue import Job
+from gesta.pace import Company
 from gesta.projector.dispatch import opened_job
 from gesta.role import RENEWAL_SECONDS, Role
-from gesta.runtime import Runtime, sleep
+from gesta.runtime import Runtime, Signal, sleep
 from gesta.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
 
 CHECKPOINT = "projector"
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
+#: While several tenants are at work: whoever comes waits for the end of the batch before.
+MIXED_BATCH = 250
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
@@ -34,14 +37,35 @@ CONFIG = "config"
 
 class Projector:
     def __init__(
-        self, events: EventStore, views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry, owner: str
+        self,
+        events: EventStore,
+        views: Views,
+        commits: Commits,
+        company: Company,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
     ) -> None:
         self._events, self._views, self._commits = events, views, commits
-        self._runtime, self._telemetry = runtime, telemetry
+        self._company, self._runtime, self._telemetry = company, runtime, telemetry
         self._role = Role(CHECKPOINT, owner, views, runtime)
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         self._position: int | None = None
         self._quiet_until = 0
+        self._is_behind = False
+        self._caught_up = Signal(runtime)
+
+    async def place(self) -> int:
+        """The position up to which the views show the log: our own where we project, else what the store says."""
+        if self._role.was_ours and self._position is not None:
+            return self._position
+        return await self._views.checkpoint(CHECKPOINT)
+
+    async def catch_up(self, seconds: float) -> None:
+        """Wait while much is to be projected, for so long at most; not at all where another process projects."""
+        end = self._runtime.monotonic() + seconds
+        while self._is_behind and self._role.was_ours and (left := end - self._runtime.monotonic()) > 0:
+            await self._caught_up.wait(left)
 
     @property
     def is_here(self) -> bool:
@@ -80,7 +104,10 @@ class Projector:
         if self._position is None:
             self._position = await self._views.checkpoint(CHECKPOINT)
             self._quiet_until = await self._views.checkpoint("dispatched")
-        batch = await self._events.follow(self._position, BATCH)
+        batch = await self._events.follow(self._position, MIXED_BATCH if self._company.is_mixed else BATCH)
+        self._is_behind = len(batch) >= MIXED_BATCH
+        if not self._is_behind:
+            self._caught_up.set()
         if not batch:
             return 0
         views, jobs, parked = await self._fold(batch)
@@ -115,6 +142,8 @@ class Projector:
                 continue
             if told.flow != CONFIG:
                 metas[recorded.position] = told
+        for tenant in {meta.tenant for meta in metas.values()}:
+            self._company.saw(tenant)
         known = await self._known(batch, metas)
         changed: dict[str, View] = {}
         jobs: dict[str, Job] = {}

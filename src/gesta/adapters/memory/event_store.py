@@ -26,6 +26,9 @@ class MemoryEventStore:
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         return self._log[after : after + limit]
 
+    async def behind(self, after: int) -> int:
+        return max(0, len(self._log) - after)
+
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -54,6 +54,9 @@ class SqliteEventStore:
             return tail[start : start + limit]
         rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def behind(self, after: int) -> int:
+        return max(0, await self._database.read(lambda db: cast(int, db.execute(sql("behind"), (after,)).get)))
 
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)

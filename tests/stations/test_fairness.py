@@ -1,0 +1,128 @@
+"""G6, told by order and not by time: whatever one tenant floods the engine with, another tenant's request is among the next."""
+
+from __future__ import annotations
+
+from gesta import Engine, Options, runtime
+from gesta.pace import Company, Pace
+from tests.stations.world import FLOW, Gate, Note, Provider, engine_of, let_run, note_flow
+
+FLOOD = 2_000
+SLOTS = 16
+
+
+async def _order(engine: Engine, provider: Provider, gate: Gate, settle) -> list[str]:
+    """Whose calls came after all slots were full with the flood, until the other tenant had its turn."""
+    flood = [(Note(), Options(tenant="flood")) for _ in range(FLOOD)]
+    await engine.submit_many(flood)
+    await gate.reached.wait()
+    await settle()
+    begun = len(provider.calls)
+    assert begun == SLOTS
+    await engine.submit(Note(), tenant="other")
+    await settle()
+    gate.opened.set()
+    while "other" not in (tenants := [call.tenant for call in provider.calls[begun:]]):
+        await runtime.turn()
+    return tenants
+
+
+async def test_a_flood_queues_behind_itself(gesta):
+    gate = Gate()
+    provider = Provider(*[gate] * SLOTS)
+    async with engine_of(provider, concurrency=SLOTS) as engine:
+        tenants = await _order(engine, provider, gate, lambda: let_run(gesta))
+        assert len(tenants) <= 4
+
+
+async def test_a_flood_on_a_file_queues_behind_itself(tmp_path):
+    gate = Gate()
+    provider = Provider(*[gate] * SLOTS)
+    async with Engine(f"sqlite:///{tmp_path / 'gesta.db'}", flows=[note_flow(provider, concurrency=SLOTS)]) as engine:
+
+        async def settled() -> None:
+            while len(provider.calls) < SLOTS or await engine.operating.unseen():
+                await runtime.turn()
+
+        tenants = await _order(engine, provider, gate, settled)
+        # While the job is on its way into the queue, slots that fall free are the flood's.
+        assert len(tenants) <= 2 * SLOTS
+
+
+async def test_a_paused_flood_delays_nobody(gesta):
+    provider = Provider()
+    async with engine_of(provider, concurrency=SLOTS) as engine:
+        await engine.operating.pause(tenant="flood")
+        await engine.submit_many([(Note(), Options(tenant="flood")) for _ in range(FLOOD)])
+        request = await engine.submit(Note(), tenant="other")
+        await let_run(gesta)
+        assert [call.request_id for call in provider.calls] == [request.id]
+        assert (await engine.operating.held())[0].scope == "tenant:flood"
+
+
+async def test_a_tenant_that_is_alone_is_not_slowed_down(gesta):
+    waited = []
+
+    async def catch_up(seconds):
+        waited.append(seconds)
+
+    company = Company(gesta.runtime)
+    pace = Pace(gesta.runtime, company, catch_up)
+    pace.saw("one")
+    await pace.give_way(gesta.runtime.monotonic())
+    assert waited == []
+    pace.saw("two")
+    await pace.give_way(gesta.runtime.monotonic())
+    assert waited == [1.0]
+    gesta.advance(1)
+    await pace.give_way(gesta.runtime.monotonic())
+    assert waited == [1.0]
+
+
+async def test_a_batch_gives_way_for_as_long_as_it_took_itself(gesta):
+    async def catch_up(_):
+        gesta.advance(0.25)
+
+    company = Company(gesta.runtime)
+    pace = Pace(gesta.runtime, company, catch_up)
+    pace.saw("one")
+    pace.saw("two")
+    began = gesta.runtime.monotonic()
+    waiting = runtime.spawn(pace.give_way(began), "giving way")
+    await let_run(gesta)
+    assert not waiting.done()
+    gesta.advance(0.24)
+    await let_run(gesta)
+    assert not waiting.done()
+    gesta.advance(0.01)
+    await waiting
+
+
+async def test_a_batch_waits_for_the_projector_while_others_are_at_work(gesta):
+    """What it appends would stand in the log before theirs."""
+    async with engine_of(Provider()) as engine:
+        projector = engine.road.projector
+        await engine.submit(Note())
+        await let_run(gesta)
+        projector._is_behind = True
+        waiting = runtime.spawn(projector.catch_up(1.0), "catching up")
+        await runtime.turn()
+        assert not waiting.done()
+        await engine.submit(Note())
+        await let_run(gesta)
+        assert waiting.done()
+
+
+async def test_the_slots_of_a_flow_are_not_all_filled_by_one_take(gesta, ports):
+    gate = Gate()
+    async with engine_of(Provider(*[gate] * SLOTS), concurrency=SLOTS) as engine:
+        asked = []
+
+        async def listen(take, token, flows, lease_seconds, *, durable):
+            asked.append(flows[FLOW])
+            return await take(token, flows, lease_seconds, durable=durable)
+
+        ports.queue.replace("take", listen)
+        await engine.submit_many([Note()] * FLOOD)
+        await let_run(gesta)
+        assert max(asked) == SLOTS // 8
+        gate.opened.set()
