@@ -178,6 +178,7 @@ async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resu
     [
         ({}, "say what to pause"),
         ({"flow": "no dots"}, "flow:"),
+        ({"flow": 7}, "flow:"),
         ({"tenant": "_gesta"}, "tenant:"),
         ({"credential": "shop.account/a"}, "name the tenant"),
         ({"tenant": "acme", "credential": "shop.account"}, "kind/code"),

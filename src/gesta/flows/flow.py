@@ -135,6 +135,7 @@ def flow(
     ttl_seconds: float | None = None,
     concurrency: int = 100,
     key_protects_seconds: float | None = None,
+    credential: Callable[[Any], str | None] | None = None,
 ) -> Callable[[Executor], Flow]:
     """Make an async function `(payload, attempt) -> Outcome` a flow."""
 
@@ -144,7 +145,8 @@ def flow(
             policy = msgspec.structs.replace(policy, attempts=attempts)
         rules = Rules(policy, on_unknown, key_protects_seconds)
         return Flow(
-            name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency
+            name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency,
+            credential=credential,
         )  # fmt: skip
 
     return declare
