@@ -39,6 +39,8 @@ MISSING_PAUSE_MS = 500
 #: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
 #: waves a moment apart leave a slot for another tenant's job soon.
 TAKES_TO_FILL = 8
+#: Smaller takes would cost more than the waves do.
+TAKE_LEAST = 8
 
 
 class Pool:
@@ -54,7 +56,7 @@ class Pool:
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
-        self._most = {flow.name: max(1, flow.concurrency // TAKES_TO_FILL) for flow in flows.values()}
+        self._most = {flow.name: max(TAKE_LEAST, flow.concurrency // TAKES_TO_FILL) for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._news = Signal(runtime)
         self._ended = Signal(runtime)
