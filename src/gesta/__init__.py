@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.told import Event
     from gesta.engine import Engine
-    from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused
+    from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
     from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
     from gesta.intake import Options
     from gesta.request import Request
@@ -40,6 +40,7 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Settings",
+    "TryLater",
     "Unknown",
     "flow",
 ]
@@ -51,7 +52,7 @@ _HOMES = {
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.domain.told": ("Event",),
     "gesta.engine": ("Engine",),
-    "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused"),
+    "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
     "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),
     "gesta.intake": ("Options",),
     "gesta.request": ("Request",),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Whose config concerns every tenant. No tenant can be called so.
+INSTALLATION = "_gesta"
+
 
 def request_stream(flow: str, tenant: str, request_id: str) -> str:
     """The stream of one request."""

@@ -15,7 +15,7 @@ from gesta.commits import Commits, Entry, Recording
 from gesta.domain.operation import State
 from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, EventStore, Verdict
-from gesta.job_queue import Backlog, Drop, Job, JobQueue, Settled, Settlement, Standing, Taken
+from gesta.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 from gesta.views import Move, Parked, View, Views
 
@@ -71,6 +71,15 @@ class QueueApart:
 
     async def ready(self, timeout_seconds: float) -> None:
         await self._queue.ready(timeout_seconds)
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        return await self._queue.unhold(scope, limit)
+
+    async def held(self) -> list[Held]:
+        return await self._queue.held()
+
+    async def count(self, limit: int) -> int:
+        return await self._queue.count(limit)
 
     async def backlog(self) -> dict[str, Backlog]:
         return await self._queue.backlog()

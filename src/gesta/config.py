@@ -1,4 +1,4 @@
-"""Config of a tenant: one stream of entities by kind and code; secrets in the vault, read at execution, never stale.
+"""Config of a tenant: one stream of entities by kind and code, and of pauses; secrets in the vault, read at execution, never stale.
 
 The worker reads the stream's head with every batch, so a change counts for the next attempt.
 """
@@ -19,6 +19,7 @@ from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
 from gesta.outbound_http import AttemptEnded
+from gesta.pauses import PAUSED, RESUMED, PauseBook
 from gesta.runtime import Ids, Runtime
 from gesta.scrub import scrub
 from gesta.sealing import Safe
@@ -91,6 +92,7 @@ class ConfigCache:
         self._tenants: dict[str, str] = {}
         self._entities: dict[str, Entities] = {}
         self._writer = writer
+        self.pauses = PauseBook()
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
@@ -111,9 +113,11 @@ class ConfigCache:
             if recorded.version != self.version(tenant) + 1:
                 continue
             self._versions[tenant] = recorded.version
-            entities = fresh.setdefault(tenant, dict(self._entities.get(tenant, {})))
             try:
-                self._fold(entities, recorded)
+                if recorded.type in (PAUSED, RESUMED):
+                    self.pauses.fold(tenant, recorded)
+                else:
+                    self._fold(fresh.setdefault(tenant, dict(self._entities.get(tenant, {}))), recorded)
             except msgspec.DecodeError as error:
                 poison.append((recorded, error))
         self._entities |= fresh
@@ -225,12 +229,12 @@ class ConfigWriter:
             body = await self.check(cache, tenant, kind, code, given)
             seen = cache.version(tenant)
             data = await self._put_data(tenant, cache.of(tenant).find(kind, code), kind, code, body)
-            if await self._append(tenant, seen, PUT, data, actor):
+            if await self.append(tenant, seen, PUT, data, actor):
                 await self.refresh(cache, tenant)
                 entity = cache.of(tenant).get(kind, code)
                 assert entity is not None
                 return entity
-        raise _busy(tenant)
+        raise busy(tenant)
 
     async def _put_data(self, tenant: str, current: Entity | Unreadable | None, kind: str, code: str, body: ConfigBody) -> bytes:
         names = secret_fields(type(body))
@@ -249,9 +253,9 @@ class ConfigWriter:
             newer = await self._events.read([(config_stream(tenant), entity.version)])
             if any(_names(recorded, entity) for recorded in newer):
                 return
-            if await self._append(tenant, entity.version + len(newer), PUT, data, None):
+            if await self.append(tenant, entity.version + len(newer), PUT, data, None):
                 return
-        raise _busy(tenant)
+        raise busy(tenant)
 
     async def delete(self, cache: ConfigCache, tenant: str, kind: str, code: str, actor: Actor | None = None) -> None:
         for _ in range(TRIES):
@@ -259,18 +263,18 @@ class ConfigWriter:
             if cache.of(tenant).find(kind, code) is None:
                 raise NotFound("config", f"{kind}/{code}")
             data = encode(EntityDeleted(kind, code))
-            if await self._append(tenant, cache.version(tenant), DELETED, data, actor):
+            if await self.append(tenant, cache.version(tenant), DELETED, data, actor):
                 return
-        raise _busy(tenant)
+        raise busy(tenant)
 
     async def note_erasure(self, cache: ConfigCache, tenant: str, digest: str, actor: Actor | None) -> None:
         """Put on record that a subject was erased."""
         data = encode(SubjectErased(digest))
         for _ in range(TRIES):
             await self.refresh(cache, tenant)
-            if await self._append(tenant, cache.version(tenant), ERASED, data, actor):
+            if await self.append(tenant, cache.version(tenant), ERASED, data, actor):
                 return
-        raise _busy(tenant)
+        raise busy(tenant)
 
     async def open(self, tenant: str, entity: Entity | Unreadable | None, field: str) -> list[str]:
         now = self._runtime.now_ms()
@@ -291,7 +295,7 @@ class ConfigWriter:
             return (fresh,)
         return (fresh, msgspec.structs.replace(before[0], until=self._runtime.now_ms() + ROTATION_MS))
 
-    async def _append(self, tenant: str, expected: int, type_name: str, data: bytes, actor: Actor | None) -> bool:
+    async def append(self, tenant: str, expected: int, type_name: str, data: bytes, actor: Actor | None) -> bool:
         """False when the stream has moved since: whoever decided has to look again."""
         name = config_stream(tenant)
         meta = encode(Meta(tenant, "config", name, self._runtime.now_ms(), name, name, actor=actor))
@@ -302,7 +306,7 @@ class ConfigWriter:
 
 def _names(recorded: Recorded, entity: Entity) -> bool:
     """Whether an event is about this entity; one that cannot be read may be."""
-    if recorded.type == ERASED:
+    if recorded.type in (ERASED, PAUSED, RESUMED):
         return False
     try:
         named = msgspec.json.decode(recorded.data, type=EntityDeleted)
@@ -311,7 +315,7 @@ def _names(recorded: Recorded, entity: Entity) -> bool:
     return (named.kind, named.code) == (entity.kind, entity.code)
 
 
-def _busy(tenant: str) -> StoreError:
+def busy(tenant: str) -> StoreError:
     return StoreError(f"the config of tenant {tenant} changed {TRIES} times meanwhile; try again")
 
 

@@ -7,12 +7,14 @@ GestaError
 │   ├── BadFlow            a flow was declared wrongly
 │   ├── BadSubscription    a handler was declared wrongly
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
-│   └── BadConfig          a tenant's config entity
+│   ├── BadConfig          a tenant's config entity
+│   └── BadScope           what to pause or resume
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
 ├── Refused                the request's state does not allow it
 ├── NotYet                 no outcome within the time given
 ├── Erased                 the person it is about was erased
+├── TryLater               too much is waiting, or the disk is nearly full; nothing was written
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
     ├── Busy               a request kept changing; try again
@@ -76,6 +78,10 @@ class BadConfig(BadInput):
         self.fields = dict(fields)
 
 
+class BadScope(BadInput):
+    """What is to be paused or resumed is not said well; the text says how."""
+
+
 class Conflict(GestaError):
     """The key belongs to an earlier request with other content."""
 
@@ -121,6 +127,14 @@ class Erased(GestaError):
             f"request {request_id}: a person its payload is about was erased; what became of the request stays on record"
         )
         self.request_id = request_id
+
+
+class TryLater(GestaError):
+    """Refused before anything was written, so that nothing that was accepted is ever lost. The same call may be made again."""
+
+    def __init__(self, what: str, advice: str, retry_after_seconds: float) -> None:
+        super().__init__(f"{what}; nothing was written. {advice}. Try again in {retry_after_seconds:g} s")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class PoisonEvent(GestaError):

@@ -101,6 +101,9 @@ class EventStore(Protocol):
 
     async def end(self) -> int:
         """The position of the newest event, whether or not it is still there; 0 when there never was one."""
+
+    async def behind(self, after: int) -> int:
+        """How many events follow a position: 0 at the end, never fewer than there are. Cheap, so it may be somewhat more."""
         ...
 
     async def changed(self, timeout_seconds: float) -> None:

@@ -1,17 +1,18 @@
-"""Station 2 of 7: validate, deduplicate, decide, append.
+"""Station 2 of 7: validate, ask whether there is room, deduplicate, decide, append.
 
 Receives a payload from engine.py; hands Created to the event store and returns once it is on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 
 from gesta.addresses import request_stream
+from gesta.admission import Admission
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Actor, Meta
@@ -23,7 +24,7 @@ from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
 from gesta.personal import SUBJECT, names_subject, plan_of
-from gesta.runtime import Ids, Runtime
+from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
 from gesta.subjects import Clear, Subjects
@@ -32,6 +33,10 @@ from gesta.validation import holds_times, naive_times, value_errors
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
 SEALED_MAX = 250
+#: Requests of a batch that are prepared before everybody else gets their turn.
+TURN = 50
+#: A batch waits at most this long for the projector to work off those before it.
+EASE_SECONDS = 1.0
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
@@ -70,17 +75,20 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
+#: Returns when the road has worked off most of what was appended, at the latest after so many seconds.
+Ease = Callable[[float], Awaitable[None]]
 
 
 class Intake:
     def __init__(
-        self, flows: Mapping[str, Flow], events: EventStore, identity: Identity, subjects: Subjects, runtime: Runtime, ids: Ids
-    ) -> None:
+        self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, ease: Ease, identity: Identity, subjects: Subjects,
+        runtime: Runtime, ids: Ids,
+    ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._by_payload = {flow.payload: flow for flow in flows.values()}
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
         self._with_times = {flow.name for flow in flows.values() if holds_times(flow.payload)}
-        self._events = events
+        self._events, self._admission, self._ease = events, admission, ease
         #: Of the flows that tell something about a person.
         self._plans = {flow.name: plan for flow in flows.values() if (plan := plan_of(flow.payload)) is not None}
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", weigh=_weight)
@@ -91,6 +99,8 @@ class Intake:
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
         draft = self._draft(payload, options)
+        if not self._admission.is_open:
+            await self._admission.ask()
         if draft.flow.name in self._plans:
             append, verdict = await self._sealed_commit.add(draft)
         else:
@@ -100,7 +110,17 @@ class Intake:
 
     async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
         """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written."""
-        drafts = [self._draft(payload, options) for payload, options in requests]
+        drafts = []
+        for number, (payload, options) in enumerate(requests, start=1):
+            drafts.append(self._draft(payload, options))
+            if number % TURN == 0:
+                # A large batch leaves the others their turns.
+                await turn()
+        if not self._admission.is_open:
+            await self._admission.ask()
+        if len(drafts) >= TURN:
+            # The log has one order: what a batch appends stands before whoever comes next, so it waits for the batches before it.
+            await self._ease(EASE_SECONDS)
         # One append and not the group commit, which may cut a batch in two: a full disk takes all of them or none.
         appended = await self._seal_and_append(drafts)
         answers: list[Accepted | Conflict] = []

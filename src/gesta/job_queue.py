@@ -62,8 +62,24 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     job_id: str
 
 
-Settlement = Ack | Release | Drop
-#: done: acked, released or removed. lost: the lease is another's by now. active: somebody holds it. absent: no such job.
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """Set the job aside under a scope until `unhold`: nothing was called. Whoever may have held it before stays remembered."""
+
+    job_id: str
+    token: str
+    scope: str
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """How many of a tenant's jobs are held under a scope."""
+
+    tenant: str
+    scope: str
+    count: int
+
+
+Settlement = Ack | Release | Drop | Hold
+#: done: acked, released, held or removed. lost: the lease is another's by now. active: somebody holds it. absent: no such job.
 Settled = Literal["done", "lost", "active", "absent"]
 
 
@@ -87,7 +103,11 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobQueue(Protocol):
-    """Put, take, extend, settle (ack, release, drop), find; each call carries many."""
+    """Put, take, extend, settle (ack, release, drop, hold), unhold, find; each call carries many.
+
+    A job gets its turn (domain/turns.py) when it becomes ready: put or released when due, woken, unheld. Turns are fair between the
+    tenants of a flow.
+    """
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         """True: created. False: a job of that id is live already; nothing changed. On disk when it returns: a relay forgets them then."""
@@ -96,7 +116,7 @@ class JobQueue(Protocol):
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[Taken], int | None]:
-        """Lease up to `flows[flow]` due jobs of each flow, dead leases included, and tell when the next one falls due.
+        """Lease up to `flows[flow]` due jobs of each flow in their turns, dead leases included, and tell when the next one falls due.
 
         `durable`: the take serves as the journal, so it must be on disk before it is answered.
         """
@@ -107,7 +127,19 @@ class JobQueue(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Ack, release or drop, each fenced by its token."""
+        """Ack, release, hold or drop, each fenced by its token."""
+        ...
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        """Make up to `limit` jobs that are held under this scope ready again; how many. Fewer than `limit`: none is left."""
+        ...
+
+    async def held(self) -> list[Held]:
+        """What is held, counted by tenant and scope."""
+        ...
+
+    async def count(self, limit: int) -> int:
+        """How many jobs are live, counted up to `limit`."""
         ...
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:

@@ -1,19 +1,22 @@
-"""What people who run gesta do with it: counts, dead letters, config, rebuild."""
+"""What people who run gesta do with it: counts, dead letters, config, pauses, rebuild."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
-from gesta.errors import BadInput, NotFound
+from gesta.errors import BadInput, InvalidRequest, NotFound
 from gesta.intake import Accepted, actor_errors, subject_errors
+from gesta.job_queue import Held
+from gesta.pauses import Pause, Scope, checked
 from gesta.projector.follow import CHECKPOINT
 from gesta.projector.rebuild import Progress
 from gesta.request import Request
 from gesta.road import Road
-from gesta.views import Filter, Parked
+from gesta.views import Filter, Parked, View
 
 PAGE = 200
 
@@ -112,3 +115,50 @@ class Operating:
     async def rebuild(self, progress: Progress = _silent) -> int:
         """Fold all views anew from the events, beside whatever works on the store; nothing is sent again. How many events were folded."""
         return await self._road.rebuild.run(progress)
+
+    async def pause(
+        self,
+        *,
+        flow: str | None = None,
+        tenant: str | None = None,
+        credential: str | None = None,
+        reason: str = "",
+        actor: Actor | None = None,
+    ) -> Pause:
+        """Begin nothing more of a flow, a tenant, a flow of a tenant, or a tenant's credential (`kind/code`).
+
+        Requests are accepted and wait; running attempts go on; a time to live runs on. It counts from the next take.
+        """
+        scope = checked(Scope(flow, tenant, credential), reason)
+        _check_actor(actor)
+        return await self._road.pausing.pause(scope, reason, actor)
+
+    async def resume(
+        self, *, flow: str | None = None, tenant: str | None = None, credential: str | None = None, actor: Actor | None = None
+    ) -> int:
+        """Let it go on; how many jobs were held. Raises NotFound when exactly this is not paused."""
+        scope = checked(Scope(flow, tenant, credential))
+        _check_actor(actor)
+        return await self._road.pausing.resume(scope, actor)
+
+    async def paused(self, tenant: str | None = None) -> list[Pause]:
+        """What is paused for everybody and for this tenant; without one, for any tenant that has held jobs now."""
+        return await self._road.pausing.paused(tenant)
+
+    async def pauses_of(self, views: Sequence[View]) -> list[Pause | None]:
+        """What holds each of these requests, if anything does. Told by the pauses: no queue is asked."""
+        pausing = self._road.pausing
+        for tenant in {view.state.tenant for view in views}:
+            await pausing.paused(tenant)
+        return [pausing.pause_of(view, self._road.flows.get(view.state.flow)) for view in views]
+
+    async def held(self) -> list[Held]:
+        """How many jobs are held, by tenant and scope."""
+        return await self._road.outside.stores.queue.held()
+
+
+def _check_actor(actor: Actor | None) -> None:
+    # What a program passes goes into events for ever, whatever the annotations say.
+    faults = actor_errors(actor)
+    if faults:
+        raise InvalidRequest("config", faults)

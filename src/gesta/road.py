@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.current import Loader
 from gesta.errors import NotFound, StoreError
@@ -16,6 +17,7 @@ from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.outbound_http import Http
+from gesta.pausing import Pausing
 from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
@@ -59,11 +61,15 @@ class Road:
         self.config = ConfigCache(flows, self.config_writer)
         identity = Identity(identity_secret)
         self.subjects = Subjects(stores.vault, safe, identity, runtime)
-        self.intake = Intake(flows, stores.events, identity, self.subjects, runtime, ids)
         # For people who ask who plays a role.
         self._owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
-        self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         self.rebuild = Rebuild(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        self.pausing = Pausing(self.config, self.config_writer, stores.queue)
+        self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        admission = Admission(stores, self.projector.place, outside.settings, runtime)
+        self.intake = Intake(
+            flows, stores.events, admission, self.projector.not_far_behind, identity, self.subjects, runtime, ids
+        )
         deadlines = Deadlines(runtime)
         attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
         self.pool = Pool(
@@ -73,6 +79,7 @@ class Road:
             self.loader,
             self.config,
             self.subjects,
+            self.pausing,
             attempts,
             deadlines,
             runtime,
@@ -81,7 +88,9 @@ class Road:
         )
         retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)
         self.retention_days = retention_days
-        self.sweep = Sweep(flows, stores.views, stores.queue, self.loader, self.recorder, retention, runtime, telemetry, owner)
+        self.sweep = Sweep(
+            flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, retention, runtime, telemetry, owner
+        )
         self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)

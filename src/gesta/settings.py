@@ -38,6 +38,10 @@ class Settings:
     allow_private: tuple[str, ...] = ()
     #: Ended requests are removed so many days after their last change; their keys stay known. None: kept for ever.
     retention_days: int | None = None
+    #: Requests that may wait, live jobs and events not projected yet; beyond, submit says "try later".
+    backlog_max: int = 1_000_000
+    #: Megabytes that must stay free on the store's disk for what was accepted already; below, submit says "try later".
+    disk_free_min_mb: int = 200
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -45,6 +49,8 @@ class Settings:
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
 SECRET = frozenset({"master_key"})
+#: Setting → the least it may be.
+WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0}
 
 
 def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:
@@ -107,6 +113,8 @@ def _checked(name: str, value: Any, source: str) -> Any:
         return _networks(value, source)
     if name == "retention_days":
         return _days(name, value, source)
+    if name in WHOLE:
+        return _whole(name, value, source)
     if not isinstance(value, str):
         raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
     if name == "log_level" and value not in LOG_LEVELS:
@@ -119,6 +127,15 @@ def _days(name: str, value: Any, source: str) -> int:
     if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= 36_500:
         raise BadSettings(f"{name} in {source}: {value!r} is no number of days; write a whole number from 1 on, or leave it out")
     return int(text)
+
+
+def _whole(name: str, value: Any, source: str) -> int:
+    text = value.replace("_", "") if isinstance(value, str) else value
+    if isinstance(text, str) and text.isascii() and text.isdecimal():
+        text = int(text)
+    if type(text) is not int or text < WHOLE[name]:
+        raise BadSettings(f"{name} in {source}: a whole number from {WHOLE[name]} is needed, not {value!r}")
+    return text
 
 
 def _networks(value: Any, source: str) -> tuple[str, ...]:

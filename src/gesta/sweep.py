@@ -1,4 +1,4 @@
-"""Puts right what crashes and long waits leave: expiry, scheduled requests, due questions to providers, jobs that were lost.
+"""Puts right what crashes and long waits leave: expiry, scheduled requests, due questions, jobs that were lost or stayed held.
 
 It never calls a provider: it appends what time has decided, or puts a job like any other.
 """
@@ -13,6 +13,7 @@ from gesta.domain.ids import job_id
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.job_queue import JobQueue
+from gesta.pausing import Pausing
 from gesta.projector.dispatch import job_for
 from gesta.recorder import Recorder, drop_job
 from gesta.retention import Retention
@@ -30,17 +31,20 @@ LOOK_AGAIN_MS = 60_000
 LOST_PERIOD_SECONDS = 60.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
+#: How often held jobs are checked for a pause that still stands.
+HELD_PERIOD_SECONDS = 10.0
 
 
 class Sweep:
     def __init__(
-        self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, retention: Retention, runtime: Runtime,
-        telemetry: Telemetry, owner: str,
+        self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, pausing: Pausing,
+        retention: Retention, runtime: Runtime, telemetry: Telemetry, owner: str,
     ) -> None:  # fmt: skip
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
-        self._recorder, self._retention, self._runtime, self._telemetry = recorder, retention, runtime, telemetry
+        self._recorder, self._pausing, self._retention = recorder, pausing, retention
+        self._runtime, self._telemetry = runtime, telemetry
         self._role = Role(ROLE, owner, views, runtime)
-        self._lost_checked_at = float("-inf")
+        self._held_checked_at = self._lost_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -63,6 +67,9 @@ class Sweep:
                 break
         await self._retention.step()
         now = self._runtime.monotonic()
+        if now - self._held_checked_at >= HELD_PERIOD_SECONDS:
+            self._held_checked_at = now
+            await self._pausing.let_go_of_all()
         if now - self._lost_checked_at >= LOST_PERIOD_SECONDS:
             self._lost_checked_at = now
             await self._restore_lost_jobs()

@@ -66,6 +66,7 @@ class Harness:
             pass_time=self.pass_time,
             drain_seconds=0,
             built=self._roads.append,
+            settings=settings,
         )
 
     def advance(self, seconds: float) -> None:

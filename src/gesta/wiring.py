@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ class Outside:
     built: Callable[[Road], None] | None = None
     #: Said to the person who starts the process, e.g. that a key file was made.
     notes: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
 
 
 Wire = Callable[[Settings], Awaitable[Outside]]
@@ -55,7 +56,7 @@ async def wire_really(settings: Settings) -> Outside:
     except BaseException:
         await stores.close()
         raise
-    return Outside(runtime, stores, transport, master, notes=notes)
+    return Outside(runtime, stores, transport, master, settings=settings, notes=notes)
 
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:

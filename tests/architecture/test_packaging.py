@@ -31,6 +31,7 @@ PUBLIC = [
     "Retry",
     "RetryPolicy",
     "Settings",
+    "TryLater",
     "Unknown",
     "flow",
 ]

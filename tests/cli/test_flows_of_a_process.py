@@ -27,6 +27,8 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "app": (None, "default"),
         "allow_private": ([], "default"),
         "retention_days": (None, "default"),
+        "backlog_max": (1_000_000, "default"),
+        "disk_free_min_mb": (200, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
     }

@@ -19,14 +19,16 @@ def test_the_commands_are_exactly_these():
     assert plain + grouped == [
         "demo", "serve", "bench",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
-        "doctor", "rebuild", "erase", "settings",
+        "doctor", "pause", "resume", "rebuild", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
     ]  # fmt: skip
 
 
 def test_the_settings_are_exactly_these():
-    assert NAMES == ("url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "flows")
+    assert NAMES == (
+        "url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "backlog_max", "disk_free_min_mb", "flows",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -42,11 +44,13 @@ def test_the_settings_are_exactly_these():
         (errors.NotFound("request", "1"), 3),
         (errors.Conflict("key", "1"), 4),
         (errors.NotYet("1", State("1", "default", "shop.note", "queued", 1, 0, 0), 1), 5),
+        (errors.BadScope("x"), 2),
         (errors.StoreError("x"), 6),
         (errors.WrongMasterKey("x"), 6),
         (errors.NotOurs("x", "y"), 6),
         (errors.TooNew("x", 2, 1), 6),
         (errors.StoreFull("x", "y"), 6),
+        (errors.TryLater("x", "y", 10), 7),
     ],
     ids=lambda value: type(value).__name__,
 )

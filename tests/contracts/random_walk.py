@@ -12,13 +12,14 @@ from gesta.commits import Entry, Recording
 from gesta.contracts.harness import CommitsHarness
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
 from gesta.event_store import Append, Appended
-from gesta.job_queue import Ack, Drop, Release, Settlement
+from gesta.job_queue import Ack, Drop, Hold, Release, Settlement
 from gesta.views import Filter, Move, View
 
 LEASE_SECONDS = 10.0
 STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)
 TOKENS = ("A", "B", "C")
 TENANTS = ("one", "two")
+SCOPES = ("flow:a", "tenant:b")
 STATUSES = ("queued", "queued", "unknown", "sent", "failed")
 
 
@@ -29,14 +30,17 @@ class Walk:
         self._reference, self._store = reference, store
         self._dice = random.Random(seed)
         self._flows = [fresh_name() for _ in range(2)]
-        self._jobs = [fresh_job(self._dice.choice(self._flows), priority=self._dice.randint(1, 10)) for _ in range(6)]
+        self._jobs = [
+            fresh_job(self._dice.choice(self._flows), self._dice.choice(TENANTS), priority=self._dice.randint(1, 10))
+            for _ in range(6)
+        ]
         self._streams = [fresh_name() for _ in range(4)]
         self._keys = [fresh_claim().name for _ in range(3)]
         self._requests = [fresh_view(tenant=self._dice.choice(TENANTS)) for _ in range(5)]
         self._appends: list[Append] = []
 
     async def go(self, steps: int) -> None:
-        calls = [self.put, self.take, self.take, self.extend, self.settle, self.append, self.append, self.record, self.record,
+        calls = [self.put, self.take, self.take, self.extend, self.settle, self.unhold, self.append, self.append, self.record, self.record,
                  self.project, self.project, self.sweep, self.look]  # fmt: skip
         for _ in range(steps):
             step_ms = self._dice.choice(STEPS_MS)
@@ -69,6 +73,11 @@ class Walk:
     async def settle(self) -> None:
         settlements = [self._settlement() for _ in range(self._dice.randint(1, 3))]
         await self._same(lambda harness: harness.queue.settle(settlements))
+
+    async def unhold(self) -> None:
+        # All or none: which of several goes first is nobody's promise.
+        scope, limit = self._dice.choice(SCOPES), self._dice.choice((0, 100))
+        await self._same(lambda harness: harness.queue.unhold(scope, limit))
 
     async def append(self) -> None:
         appends = [self._append() for _ in range(self._dice.randint(1, 3))]
@@ -107,6 +116,10 @@ class Walk:
         await self._same(lambda harness: harness.views.counts(chosen.tenant))
         await self._same(lambda harness: harness.views.get([key_of(view) for view in self._requests]))
         await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
+        await self._same(lambda harness: harness.queue.count(4))
+        await self._same(
+            lambda harness: harness.queue.held(), lambda answer: {(one.tenant, one.scope, one.count) for one in answer}
+        )
         await self._same(
             lambda harness: harness.events.follow(0, 1000),
             lambda answer: [(event.stream, event.version, event.id) for event in answer],
@@ -126,7 +139,8 @@ class Walk:
     def _settlement(self) -> Settlement:
         job_id, token = self._dice.choice(self._jobs).id, self._dice.choice(TOKENS)
         release = Release(job_id, token, self._now_ms() + self._dice.choice((0, 500, 5000)))
-        return self._dice.choice((Ack(job_id, token), Ack(job_id, token), release, Drop(job_id)))
+        hold = Hold(job_id, token, self._dice.choice(SCOPES))
+        return self._dice.choice((Ack(job_id, token), Ack(job_id, token), release, hold, Drop(job_id)))
 
     def _entry(self) -> Entry:
         append = self._append() if self._dice.random() < 0.7 else None

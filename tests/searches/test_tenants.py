@@ -61,6 +61,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.counts": lambda engine: engine.operating.counts(INTRUDER),
     "Operating.parked": lambda engine: engine.operating.parked(INTRUDER),
     "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
+    "Operating.paused": lambda engine: engine.operating.paused(INTRUDER),
     "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
 }
 
@@ -85,6 +86,10 @@ WITHOUT_TENANT = {
     "Engine.lifespan": "of this process",
     "Operating.is_worked_on": "of the installation: yes or no",
     "Operating.unseen": "of the installation: a number",
+    "Operating.pause": "its own tenant, or a flow of the installation; see the test of pausing",
+    "Operating.resume": "its own tenant, or a flow of the installation; see the test of pausing",
+    "Operating.pauses_of": "takes views, and those of another tenant cannot be had",
+    "Operating.held": "of the installation: for those who run it",
     "Operating.rebuild": "of the installation: a number",
     "Operating.request": "takes a dead letter, and those of another tenant cannot be had",
 }
@@ -154,6 +159,20 @@ async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
         assert await all_of_the_owner(engine, planted) == before
 
 
+async def test_a_tenant_pauses_and_resumes_itself_only(gesta):
+    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        before = await all_of_the_owner(engine, planted)
+        await engine.operating.pause(tenant=OWNER, reason=WORD)
+        assert await engine.operating.paused(INTRUDER) == []
+        with pytest.raises(NotFound):
+            await engine.operating.resume(tenant=INTRUDER)
+        await engine.operating.resume(tenant=OWNER)
+        await engine.operating.pause(tenant=INTRUDER)
+        assert await engine.operating.paused(OWNER) == []
+        assert await all_of_the_owner(engine, planted) == before
+
+
 async def test_a_person_is_erased_for_one_tenant_only(gesta):
     async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
         planted = await plant(engine)
@@ -189,6 +208,8 @@ COMMANDS_WITHOUT_TENANT = {
     "serve": "works for all tenants and prints nothing of them",
     "rebuild": "of the installation: a number",
     "settings": "of this process",
+    "pause": "its own requests; see the test of pausing",
+    "resume": "its own requests; see the test of pausing",
     "erase": "its own people; see the test of erasing",
     "send": "its own request; see the test of the same key",
     "config put": "its own entity; see the test of the same code",

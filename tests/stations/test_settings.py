@@ -148,3 +148,16 @@ async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
 async def test_a_url_that_names_no_store_is_told(url, text):
     with pytest.raises(BadSettings, match=text):
         await engine(url=url).start()
+
+
+@pytest.mark.parametrize(("given", "value"), [("5000", 5000), ("1_000_000", 1_000_000), (7, 7)])
+def test_a_whole_number_may_be_written_in_the_environment_or_in_the_file(given, value):
+    assert load({"backlog_max": given}).backlog_max == value
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("backlog_max", "0"), ("backlog_max", "many"), ("disk_free_min_mb", -1), ("disk_free_min_mb", True)]
+)
+def test_what_is_no_whole_number_is_told(name, given):
+    with pytest.raises(BadSettings, match=f"{name} in argument: a whole number from"):
+        load({name: given})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,6 +19,10 @@ from gesta.views import Views
 
 class Closing(Protocol):
     async def __call__(self) -> None: ...
+
+
+async def unlimited() -> None:
+    """The store has no disk of its own."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Stores:
     #: Set when jobs were written down that a relay has to put into the queue; None where the ports share one database.
     pending: Signal | None = None
     health: Examining = nothing_to_examine
+    #: Bytes left where the store grows; None where nobody can say.
+    disk_free: Callable[[], Awaitable[int | None]] = unlimited
 
 
 class Adapter(Protocol):

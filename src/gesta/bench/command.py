@@ -16,8 +16,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from gesta import runtime
-from gesta.bench import crash, processes
+from gesta.bench import crash, flood, processes
 from gesta.bench.figures import Figures, Plan
+from gesta.bench.flood import FACTOR_MAX, FloodFigures, FloodPlan, measure_flood
 from gesta.bench.machine import bench_folder
 from gesta.bench.run import STAGES, measure
 from gesta.bench.subjects import subject_of
@@ -71,6 +72,22 @@ def run_processes_bench(
     with _fresh(folder) as inside, Screen(processes.STAGES) as screen:
         figures = runtime.run(processes.measure_processes(light_samples, idle_seconds, inside, screen.tell))
     _print("gesta bench: processes", figures, _process_rows(figures), json=json)
+    return 0
+
+
+def run_flood_bench(
+    *,
+    requests: int = 100_000,
+    json: bool = False,
+    folder: str | None = None,
+    quiet_seconds: float = 10.0,
+    flood_seconds: float = 30.0,
+) -> int:
+    """Measure what a flood of one tenant does to another and print; the exit code: 0."""
+    plan = FloodPlan(requests, quiet_seconds, flood_seconds)
+    with _fresh(folder) as inside, Screen(flood.STAGES) as screen:
+        figures = measure_flood(plan, inside, screen.tell)
+    _print("gesta bench: a flood beside a few requests", figures, _flood_rows(figures), json=json)
     return 0
 
 
@@ -147,6 +164,18 @@ def _crash_rows(figures: crash.CrashFigures) -> dict[str, str]:
 
 def _seconds(p50: float, p99: float) -> str:
     return f"on record again after p50 {p50:.2f} s, p99 {p99:.2f} s"
+
+
+def _flood_rows(figures: FloodFigures) -> dict[str, str]:
+    verdict = "within" if figures.is_within else "NOT within"
+    return {
+        "quiet": f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {flood.PER_SECOND} per second",
+        "flooded": f"p50 {figures.flooded_p50_ms:.1f} ms, p99 {figures.flooded_p99_ms:.1f} ms, {figures.samples:,} samples",
+        "factor": f"{figures.factor:.2f} at p99, {verdict} {FACTOR_MAX:g}",
+        "flood": f"{figures.flood_requests:,} requests of another tenant, {figures.flood_done:,} of them done meanwhile",
+        "fsync": f"{figures.fsync_ms:.2f} ms on {figures.file_system}",
+        "machine": f"{figures.cores} cores, Python {figures.python}",
+    }
 
 
 def _process_rows(figures: processes.ProcessFigures) -> dict[str, str]:

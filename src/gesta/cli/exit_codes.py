@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.errors import BadInput, Conflict, GestaError, NotFound, NotYet, PoisonEvent, StoreError
+from gesta.errors import BadInput, Conflict, GestaError, NotFound, NotYet, PoisonEvent, StoreError, TryLater
 
 FAILED = 1
 BAD_INPUT = 2
@@ -10,6 +10,7 @@ NOT_FOUND = 3
 CONFLICT = 4
 NOT_YET = 5
 STORE_UNUSABLE = 6
+TRY_LATER = 7
 
 MEANINGS = {
     0: "done",
@@ -19,6 +20,7 @@ MEANINGS = {
     CONFLICT: "the key was used with other content",
     NOT_YET: "no outcome within the time given",
     STORE_UNUSABLE: "the store cannot be used",
+    TRY_LATER: "too much is waiting or the disk is nearly full, nothing was written",
     130: "interrupted",
 }
 
@@ -29,6 +31,7 @@ _CODES: dict[type[GestaError], int] = {
     NotYet: NOT_YET,
     PoisonEvent: STORE_UNUSABLE,
     StoreError: STORE_UNUSABLE,
+    TryLater: TRY_LATER,
 }
 
 

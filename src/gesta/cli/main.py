@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 import typer.main
 
-from gesta.cli import config, decisions, dlq, doctor, requests, serve, show, tail, trials, upkeep
+from gesta.cli import config, decisions, dlq, doctor, pauses, requests, serve, show, tail, trials, upkeep
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
@@ -34,6 +34,8 @@ COMMANDS: dict[str, dict[str, Handler]] = {
     },
     "Upkeep": {
         "doctor": doctor.doctor,
+        "pause": pauses.pause,
+        "resume": pauses.resume,
         "rebuild": upkeep.rebuild,
         "erase": upkeep.erase,
         "settings": upkeep.list_settings,

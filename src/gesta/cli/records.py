@@ -13,6 +13,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.operation import State
 from gesta.flows.flow import Flow
+from gesta.pauses import Pause
 from gesta.personal import plan_of
 from gesta.scrub import without_credentials
 from gesta.sealed_fields import is_sealed, replace_sealed
@@ -26,7 +27,7 @@ Told = tuple[str, e.Event | None, e.Meta]
 SEALED, PERSONAL = b'"[sealed]"', b'"(personal)"'
 
 
-def request_record(state: State) -> Record:
+def request_record(state: State, pause: Pause | None = None) -> Record:
     return {
         "id": state.id,
         "flow": state.flow,
@@ -48,6 +49,21 @@ def request_record(state: State) -> Record:
         "expiresAt": _iso(state.expires_at),
         "correlationId": state.correlation_id,
         "version": state.version,
+        "heldBy": None if pause is None else str(pause.scope),
+    }
+
+
+def pause_record(pause: Pause, held: int) -> Record:
+    scope = pause.scope
+    return {
+        "scope": str(scope),
+        "flow": scope.flow,
+        "tenant": scope.tenant,
+        "credential": scope.credential,
+        "reason": pause.reason,
+        "since": iso(pause.since_ms),
+        "by": pause.by,
+        "held": held,
     }
 
 

@@ -103,14 +103,15 @@ async def list_requests(
         # One more than is shown tells whether there are more.
         views = await engine.find(tenant=call.tenant_name, flow=flow, status=status, limit=limit + 1)
         has_more, views = len(views) > limit, views[:limit]
+        pauses = await engine.operating.pauses_of(views)
         if as_json:
-            for view in views:
-                print_json_line(request_record(view.state))
+            for view, pause in zip(views, pauses, strict=True):
+                print_json_line(request_record(view.state, pause))
             return
         now = engine.road.runtime.now_ms()
         rows = [
-            (one.id, one.flow, one.status, span(now - one.created_at), one.key or "", note(one, now))
-            for one in (view.state for view in views)
+            (one.id, one.flow, one.status, span(now - one.created_at), one.key or "", note(one, now, pause))
+            for one, pause in zip([view.state for view in views], pauses, strict=True)
         ]
         if rows:
             show(table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note")))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gesta.cli.records import Record, Told
     from gesta.domain.operation import State
+    from gesta.pauses import Pause
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
@@ -29,11 +30,12 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
         history = await engine.history(request_id, flow=view.state.flow, tenant=tenant)
         payload = payload_record(view.payload, engine.flows.get(view.state.flow))
         attempts = attempt_records(history)
+        (pause,) = await engine.operating.pauses_of([view])
         if as_json:
             events = [event_record(told, version) for version, told in enumerate(history, start=1)]
-            print_json({**request_record(view.state), "payload": payload, "attempts": attempts, "history": events})
+            print_json({**request_record(view.state, pause), "payload": payload, "attempts": attempts, "history": events})
             return
-        tables = [_summary(view.state, payload, engine.road.runtime.now_ms()), _history(view.state, history)]
+        tables = [_summary(view.state, payload, pause, engine.road.runtime.now_ms()), _history(view.state, history)]
         print_tables(*tables, *([_attempts(attempts)] if attempts else []))
         hint = _next_step(view.state)
         if hint:
@@ -42,8 +44,8 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
             await warn_if_idle(engine)
 
 
-def _summary(state: State, payload: Record | None, now_ms: int) -> Table:
-    from gesta.cli.wording import moment_and_distance
+def _summary(state: State, payload: Record | None, pause: Pause | None, now_ms: int) -> Table:
+    from gesta.cli.wording import moment_and_distance, paused
 
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
     if payload is not None:
@@ -61,6 +63,7 @@ def _summary(state: State, payload: Record | None, now_ms: int) -> Table:
             "changed": moment_and_distance(state.updated_at, now_ms),
             "next": moment_and_distance(state.due_at, now_ms),
             "expires": moment_and_distance(state.expires_at, now_ms),
+            "held": "" if pause is None else paused(pause),
             "cancel": "wished for; the end of the running attempt decides" if is_called_back else "",
             "in doubt": doubt,
             "reason": state.reason,

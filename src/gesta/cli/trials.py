@@ -25,7 +25,12 @@ def demo(
 
 def bench(
     _: Call,
-    requests: Annotated[int, typer.Option(min=1, help="How many to submit.")] = 20_000,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="How many to submit; 20,000 unless said, and 100,000 for --flood.")
+    ] = None,
+    flood: Annotated[
+        bool, typer.Option("--flood", help="Measure instead how much one tenant's flood delays another tenant.")
+    ] = False,
     history: Annotated[int, typer.Option(min=0, help="Finished requests in the store before the clock starts.")] = 0,
     batch: Annotated[bool, typer.Option("--batch", help="Submit many at once.")] = False,
     keyed: Annotated[bool, typer.Option("--keyed", help="Every request carries a random key.")] = False,
@@ -45,14 +50,27 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Measure: requests per second, latency, memory, beside the raw rate of this machine."""
-    from gesta.bench.command import run_bench, run_crash_bench, run_processes_bench
+    from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run_processes_bench
 
-    if crash and processes:
-        raise typer.BadParameter("--crash and --processes are two runs; ask for one at a time")
+    if crash + processes + flood > 1:
+        raise typer.BadParameter("one at a time: --crash, --processes or --flood")
+    if (crash or processes or flood) and (history or batch or keyed or flow != "plain" or url is not None):
+        raise typer.BadParameter("--crash, --processes and --flood bring their own load; leave the other options out")
     if crash:
         raise typer.Exit(run_crash_bench(kills=kills, folder=folder, json=as_json))
     if processes:
         raise typer.Exit(run_processes_bench(folder=folder, json=as_json))
+    if flood:
+        raise typer.Exit(run_flood_bench(requests=requests or 100_000, folder=folder, json=as_json))
     raise typer.Exit(
-        run_bench(requests=requests, history=history, batch=batch, keyed=keyed, flow=flow, url=url, folder=folder, json=as_json)
+        run_bench(
+            requests=requests or 20_000,
+            history=history,
+            batch=batch,
+            keyed=keyed,
+            flow=flow,
+            url=url,
+            folder=folder,
+            json=as_json,
+        )
     )

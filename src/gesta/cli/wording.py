@@ -8,6 +8,7 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.operation import State
+from gesta.pauses import Pause
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
@@ -62,15 +63,21 @@ def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
     return f"{moment(at_ms)} ({distance})"
 
 
-def note(state: State, now_ms: int) -> str:
+def note(state: State, now_ms: int, pause: Pause | None = None) -> str:
     """What is remarkable about a request, in a few words: why it is where it is, and when it goes on."""
     again = state.due_at is not None and state.due_at > now_ms
     return joined(
+        pause is not None and paused(pause),
         state.reason,
         state.attempts > 1 and tries(state.attempts),
         again and f"next in {span((state.due_at or 0) - now_ms)}",
         state.cancel_requested and not state.is_terminal and "cancel wished for",
     )
+
+
+def paused(pause: Pause) -> str:
+    """Why a request is held."""
+    return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
 
 
 def event_name(type_name: str, flow: str) -> str:

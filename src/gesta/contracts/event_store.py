@@ -151,6 +151,12 @@ class EventStoreContract(Contract):
         await harness.events.append([fresh_append()])
         assert await harness.events.follow(await end_of_log(harness.events), 10) == []
 
+    async def test_how_far_a_position_is_behind_is_at_least_the_number_of_events_after_it(self, harness: EventsHarness) -> None:
+        start = await end_of_log(harness.events)
+        assert await harness.events.behind(start) == 0
+        await harness.events.append([fresh_append(count=2), fresh_append()])
+        assert await harness.events.behind(start) >= 3
+
     async def test_a_refused_append_leaves_no_trace_in_the_log(self, harness: EventsHarness) -> None:
         start = await end_of_log(harness.events)
         refused = fresh_append(expected=7)

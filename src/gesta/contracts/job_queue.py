@@ -1,4 +1,7 @@
-"""What every job queue promises about putting and taking. What becomes of a taken job is in job_settlements.py and job_leases.py."""
+"""What every job queue promises about putting and taking.
+
+Who goes first is in job_turns.py; what becomes of a taken job in job_settlements.py, job_holds.py and job_leases.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from gesta.contracts.concurrency import end_within, race, wait_for_all
 from gesta.contracts.harness import Capability, QueueHarness, reopen
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
-from gesta.job_queue import Ack, Job, Taken
+from gesta.job_queue import Ack, Hold, Job, Taken
 
 LEASE_SECONDS = 10.0
 HOUR_SECONDS = 3600
@@ -163,14 +166,6 @@ class TakeContract(Contract):
         taken = [one for _ in range(3) for one in await take(harness, flow, free=1)]
         assert [one.job.id for one in taken] == [job.id for job in jobs]
 
-    async def test_the_least_urgent_job_does_not_starve(self, harness: QueueHarness) -> None:
-        flow = fresh_name()
-        patient = fresh_job(flow, priority=10)
-        await harness.queue.put([patient])
-        harness.runtime.advance(HOUR_SECONDS)
-        await harness.queue.put([fresh_job(flow, priority=1)])
-        assert [one.job.id for one in await take(harness, flow, free=1)] == [patient.id]  # X-4
-
 
 class JobQueueAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"queue", "durable"})
@@ -204,3 +199,14 @@ class JobQueueAfterRestartContract(Contract):
         await harness.queue.settle([Ack(job.id, token)])
         await reopen(harness)
         assert await harness.queue.find([job.id]) == set()
+
+    async def test_a_held_job_stays_held(self, harness: QueueHarness) -> None:
+        flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        await harness.queue.settle([Hold(job.id, token, scope)])
+        await reopen(harness)
+        assert await take(harness, flow) == []
+        assert await harness.queue.unhold(scope, 10) == 1
+        assert [one.job.id for one in await take(harness, flow)] == [job.id]

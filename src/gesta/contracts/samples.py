@@ -39,9 +39,9 @@ def fresh_claim(name: bytes | None = None, content: bytes = b"content") -> Claim
     return Claim(name or _ids.new_bytes(), fresh_id(), content)
 
 
-def fresh_job(flow: str, **fields: Any) -> Job:
+def fresh_job(flow: str, tenant: str = "acme", **fields: Any) -> Job:
     request_id = fresh_id()
-    return Job(job_id(request_id, 1), "acme", flow, request_id, 1, **fields)
+    return Job(job_id(request_id, 1), tenant, flow, request_id, 1, **fields)
 
 
 def fresh_view(**fields: Any) -> View:

@@ -96,6 +96,8 @@ class Flow:
     dead_letter_seconds: float = 14 * 86_400
     #: Masked target of a payload for the logs, e.g. the host of a URL.
     target: Callable[[Any], str] | None = None
+    #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused by that; None: it uses none.
+    credential: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):
@@ -121,6 +123,7 @@ def flow(
     ttl_seconds: float | None = None,
     concurrency: int = 100,
     key_protects_seconds: float | None = None,
+    credential: Callable[[Any], str | None] | None = None,
 ) -> Callable[[Executor], Flow]:
     """Make an async function `(payload, attempt) -> Outcome` a flow."""
 
@@ -130,7 +133,8 @@ def flow(
             policy = msgspec.structs.replace(policy, attempts=attempts)
         rules = Rules(policy, on_unknown, key_protects_seconds)
         return Flow(
-            name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency
+            name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency,
+            credential=credential,
         )  # fmt: skip
 
     return declare

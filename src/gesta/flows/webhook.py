@@ -110,6 +110,7 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         concurrency=concurrency,
         config={ENDPOINT: Endpoint},
         target=target,
+        credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
     )
 
 

@@ -13,7 +13,7 @@ from gesta.errors import StoreError
 from gesta.event_store import EventStore
 from gesta.projector.folding import Folding
 from gesta.role import RENEWAL_SECONDS, Role
-from gesta.runtime import Runtime, sleep
+from gesta.runtime import Runtime, Signal, sleep
 from gesta.telemetry import Telemetry
 from gesta.views import Move, View, Views
 
@@ -22,6 +22,8 @@ CHECKPOINT = "projector"
 DISPATCHED = "dispatched"
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
+#: A batch of this size says that there is more than a moment's work to be projected.
+BEHIND = 500
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
@@ -38,6 +40,20 @@ class Projector:
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         self._position: int | None = None
         self._quiet_until = 0
+        self._is_behind = False
+        self._caught_up = Signal(runtime)
+
+    async def place(self) -> int:
+        """The position up to which the views show the log: our own where we project, else what the store says."""
+        if self._role.was_ours and self._position is not None:
+            return self._position
+        return await self._views.checkpoint(CHECKPOINT)
+
+    async def not_far_behind(self, seconds: float) -> None:
+        """Return when little is left to be projected, at the latest after so many seconds; at once where another process projects."""
+        end = self._runtime.monotonic() + seconds
+        while self._is_behind and self._role.was_ours and (left := end - self._runtime.monotonic()) > 0:
+            await self._caught_up.wait(left)
 
     @property
     def is_here(self) -> bool:
@@ -79,6 +95,9 @@ class Projector:
         batch = await self._events.follow(self._position, BATCH)
         if until is not None:
             batch = [recorded for recorded in batch if recorded.position <= until]
+        self._is_behind = len(batch) >= BEHIND
+        if not self._is_behind:
+            self._caught_up.set()
         if not batch:
             return 0
         views, jobs, parked = await self._folding.fold(batch, self._quiet_until)

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from gesta.addresses import config_stream
+from gesta.addresses import INSTALLATION, config_stream
 from gesta.config import ConfigCache
 from gesta.current import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.job_queue import Ack, JobQueue, Release, Taken
+from gesta.job_queue import Ack, Hold, JobQueue, Release, Taken
+from gesta.pausing import Pausing
 from gesta.runtime import Ids, Runtime, Signal, sleep, spawn
 from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
@@ -40,19 +41,28 @@ MISSING_TRIES = 5
 MISSING_PAUSE_MS = 500
 
 
+#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
+#: waves a moment apart leave a slot for another tenant's job soon.
+TAKES_TO_FILL = 8
+#: Smaller takes would cost more than the waves do.
+TAKE_LEAST = 8
+
+
 class Pool:
     def __init__(
-        self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, attempts: Attempts,
-        deadlines: Deadlines, runtime: Runtime, ids: Ids, telemetry: Telemetry,
+        self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, pausing: Pausing,
+        attempts: Attempts, deadlines: Deadlines, runtime: Runtime, ids: Ids, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._flows, self._queue, self._views, self._loader, self._config = flows, queue, views, loader, config
-        self._subjects, self._attempts, self._runtime, self._telemetry = subjects, attempts, runtime, telemetry
+        self._subjects, self._pausing, self._attempts = subjects, pausing, attempts
+        self._runtime, self._telemetry = runtime, telemetry
         self._deadlines = deadlines
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
+        self._most = {flow.name: max(TAKE_LEAST, flow.concurrency // TAKES_TO_FILL) for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._news = Signal(runtime)
         self._ended = Signal(runtime)
@@ -71,7 +81,7 @@ class Pool:
     async def run(self) -> None:
         """Take and start for ever."""
         while True:
-            free = {flow: slots for flow, slots in self._free.items() if slots > 0}
+            free = {flow: min(slots, self._most[flow]) for flow, slots in self._free.items() if slots > 0}
             if not free:
                 await self._news.wait(POLL_SECONDS)
                 continue
@@ -133,7 +143,12 @@ class Pool:
             return
         now = self._runtime.now_ms()
         sealed: list[tuple[Taken, View]] = []
+        holds = self._pausing.holds_of(taken, found, self._flows)
+        if holds:
+            self._start(self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds]))
         for one in taken:
+            if one.job.id in holds:
+                continue
             self._telemetry.taken(one, now)
             view = found.get(one.job.request_id)
             if view is None:
@@ -174,7 +189,10 @@ class Pool:
     async def _load(self, taken: list[Taken]) -> dict[str, View]:
         keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
         while True:
-            wanted = [(config_stream(tenant), self._config.version(tenant)) for tenant in {one.job.tenant for one in taken}]
+            wanted = [
+                (config_stream(tenant), self._config.version(tenant))
+                for tenant in {INSTALLATION, *(one.job.tenant for one in taken)}
+            ]
             try:
                 found, changes = await self._loader.load(keys, wanted)
             except StoreError as error:
@@ -217,6 +235,15 @@ class Pool:
         if self._free[taken.job.flow] == 1:
             # It was full: its next job may have been ready for long.
             self._news.set()
+
+    async def _hold(self, held: list[tuple[Taken, Hold]]) -> None:
+        try:
+            await self._insist(lambda: self._queue.settle([hold for _, hold in held]))
+            # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
+            await self._insist(lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held]))
+        finally:
+            for one, _ in held:
+                self._free_slot(one)
 
     async def _not_found(self, taken: Taken) -> None:
         tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1

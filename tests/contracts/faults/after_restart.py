@@ -20,6 +20,7 @@ from tests.contracts.faults.planting import breaks
     Claims.test_a_claimed_key_stays_claimed,
     Queue.test_jobs_are_there_again,
     Queue.test_a_durable_take_is_remembered,
+    Queue.test_a_held_job_stays_held,
     Views.test_views_and_checkpoint_are_there_again,
     Vault.test_secrets_are_there_again_and_destroyed_ones_are_not,
     Commits.test_what_was_recorded_is_there_again,

@@ -11,6 +11,12 @@ from gesta.runtime import Signal
 from tests.contracts.faults.planting import breaks
 
 
+@breaks(Events.test_how_far_a_position_is_behind_is_at_least_the_number_of_events_after_it)
+class IsAlwaysUpToDate(MemoryEventStore):
+    async def behind(self, after):
+        return 0
+
+
 @breaks(Events.test_the_first_event_of_a_stream_has_version_1, Events.test_versions_count_the_events_of_a_stream)
 class NumbersVersionsFromZero(MemoryEventStore):
     async def read(self, streams):

@@ -11,6 +11,7 @@ from gesta.contracts.job_queue import TakeContract as Take
 from gesta.contracts.job_settlements import SettleContract as Settle
 from gesta.job_queue import Ack, Drop, Release
 from gesta.runtime import Signal
+from tests.contracts.faults.in_job_turns import Reordering
 from tests.contracts.faults.planting import breaks
 
 
@@ -131,27 +132,10 @@ class TurnsPriorityRound(MemoryJobQueue):
         super()._enqueue(row)
 
 
-class _Reordering(MemoryJobQueue):
-    def _due_rows(self, flow, free):
-        rows = self.reordered(super()._due_rows(flow, 1000))
-        for row in rows[free:]:
-            self._enqueue(row)
-        return rows[:free]
-
-    def reordered(self, rows):
-        return rows
-
-
 @breaks(Take.test_among_equals_the_oldest_job_goes_first)
-class GivesOutTheNewestFirst(_Reordering):
+class GivesOutTheNewestFirst(Reordering):
     def reordered(self, rows):
         return rows[::-1]
-
-
-@breaks(Take.test_the_least_urgent_job_does_not_starve)
-class LetsTheUnurgentStarve(_Reordering):
-    def reordered(self, rows):
-        return sorted(rows, key=lambda row: row.job.priority)
 
 
 @breaks(Settle.test_an_acked_job_is_gone)

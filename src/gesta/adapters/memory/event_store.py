@@ -32,6 +32,9 @@ class MemoryEventStore:
     async def end(self) -> int:
         return len(self._log)
 
+    async def behind(self, after: int) -> int:
+        return max(0, len(self._log) - after)
+
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
 

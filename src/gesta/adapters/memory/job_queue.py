@@ -1,21 +1,19 @@
-"""Jobs in heaps: one pair per flow, waiting by time and ready by score. Leases belong to tokens, one for each worker process."""
+"""Jobs in heaps: one pair per flow, waiting by time and ready by turn. Leases belong to tokens, one for each worker process."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec.structs import replace
 
-from gesta.job_queue import Backlog, Drop, Job, Release, Settled, Settlement, Standing, Taken
+from gesta.domain.turns import Line, give_turns, score_of
+from gesta.job_queue import Backlog, Drop, Held, Hold, Job, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
-
-#: One step of priority is worth this much waiting, so the least urgent job goes before any that comes 9 steps later.
-PRIORITY_STEP_MS = 10_000
-DEFAULT_PRIORITY = 5
 
 
 @dataclass(slots=True)
@@ -27,25 +25,31 @@ class _Row:
     token: str | None = None
     #: The number of this row's valid heap entry; entries with another number are dead and dropped when met.
     entry: int = 0
+    #: None until it is ready for the first time since it was put, released or unheld.
+    turn: int | None = None
+    #: The scope it is held under.
+    hold: str | None = None
 
     @property
-    def score(self) -> int:
-        return self.available_ms + (self.job.priority - DEFAULT_PRIORITY) * PRIORITY_STEP_MS
+    def line(self) -> Line:
+        return self.job.flow, self.job.tenant, self.job.priority
 
 
 @dataclass(slots=True)
 class _Lane:
-    """The free jobs of one flow, as (time or score, entry, job id)."""
+    """The free jobs of one flow, as (time or score, entry, job id); where it has come to, and where each line of jobs ends."""
 
     waiting: list[tuple[int, int, str]] = field(default_factory=list)
     ready: list[tuple[int, int, str]] = field(default_factory=list)
+    present: int = 0
+    ends: dict[Line, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Lease:
     end_ms: int
-    #: The jobs held, by flow; dicts because they keep the order.
-    held: dict[str, dict[str, None]] = field(default_factory=dict)
+    #: Its jobs, by flow; dicts because they keep the order.
+    jobs: dict[str, dict[str, None]] = field(default_factory=dict)
 
 
 class MemoryJobQueue:
@@ -81,6 +85,20 @@ class MemoryJobQueue:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         return [self.settle_one(settlement) for settlement in settlements]
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        rows = list(itertools.islice((row for row in self._rows.values() if row.hold == scope), limit))
+        for row in rows:
+            row.hold = None
+            self._enqueue(row)
+        return len(rows)
+
+    async def held(self) -> list[Held]:
+        counts = Counter((row.job.tenant, row.hold) for row in self._rows.values() if row.hold is not None)
+        return [Held(tenant, scope, count) for (tenant, scope), count in counts.items()]
+
+    async def count(self, limit: int) -> int:
+        return min(len(self._rows), limit)
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         return {job_id for job_id in job_ids if job_id in self._rows}
@@ -132,6 +150,9 @@ class MemoryJobQueue:
             if isinstance(settlement, Release):
                 job = replace(row.job, due_ms=settlement.due_ms, suspect=False)
                 self._enqueue(_Row(job, max(settlement.due_ms, self._runtime.now_ms())))
+            elif isinstance(settlement, Hold):
+                job = replace(row.job, suspect=row.job.suspect or row.takes > 1)
+                self._rows[job.id] = _Row(job, row.available_ms, hold=settlement.scope)
         return settled
 
     def _enqueue(self, row: _Row) -> None:
@@ -147,22 +168,41 @@ class MemoryJobQueue:
     def _end_dead_leases(self) -> None:
         now = self._runtime.now_ms()
         for token in [token for token, lease in self._leases.items() if lease.end_ms <= now]:
-            for job_ids in self._leases.pop(token).held.values():
+            for job_ids in self._leases.pop(token).jobs.values():
                 for job_id in job_ids:
                     row = self._rows[job_id]
                     row.token = None
                     self._enqueue(row)
 
     def _due_rows(self, flow: str, free: int) -> list[_Row]:
-        lane, now = self._lanes.setdefault(flow, _Lane()), self._runtime.now_ms()
-        while (first := self._first(lane.waiting)) and first.available_ms <= now:
-            heapq.heappop(lane.waiting)
-            heapq.heappush(lane.ready, (first.score, first.entry, first.job.id))
+        lane = self._lanes.setdefault(flow, _Lane())
+        self._make_ready(lane)
         rows: list[_Row] = []
         while len(rows) < free and (first := self._first(lane.ready)):
             heapq.heappop(lane.ready)
             rows.append(first)
+        if rows:
+            is_drained = len(rows) < free
+            lane.present = max(lane.present, max(row.turn or 0 for row in rows) + is_drained)
+            # What ends before the present says nothing; when nobody is left, every line starts anew.
+            lane.ends = {} if is_drained else {line: end for line, end in lane.ends.items() if end > lane.present}
         return rows
+
+    def _make_ready(self, lane: _Lane) -> None:
+        """Give turns to those whose time has come. A job whose lease ended has had its turn and keeps it."""
+        now, come = self._runtime.now_ms(), []
+        while (first := self._first(lane.waiting)) and first.available_ms <= now:
+            heapq.heappop(lane.waiting)
+            come.append(first)
+        fresh = [row for row in come if row.turn is None]
+        wanted = Counter(row.line for row in fresh)
+        turns = give_turns(wanted, {line[0]: lane.present for line in wanted}, lane.ends)
+        lane.ends |= {line: first + wanted[line] for line, first in turns.items()}
+        for row in fresh:
+            row.turn = turns[row.line]
+            turns[row.line] += 1
+        for row in come:
+            heapq.heappush(lane.ready, (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id))
 
     def _first(self, heap: list[tuple[int, int, str]]) -> _Row | None:
         while heap:
@@ -175,16 +215,16 @@ class MemoryJobQueue:
 
     def _lease_out(self, row: _Row, token: str) -> Taken:
         row.token, row.takes, row.entry = token, row.takes + 1, 0
-        self._leases[token].held.setdefault(row.job.flow, {})[row.job.id] = None
+        self._leases[token].jobs.setdefault(row.job.flow, {})[row.job.id] = None
         return Taken(row.job, token, row.takes, row.available_ms)
 
     def _let_go(self, row: _Row) -> None:
         if row.token is not None:
-            del self._leases[row.token].held[row.job.flow][row.job.id]
+            del self._leases[row.token].jobs[row.job.flow][row.job.id]
 
     def _next_due(self, token: str, flows: dict[str, int]) -> int | None:
         """When the next waiting job falls due or another's lease ends. Jobs left for want of slots are not told: a free slot asks again."""
         moments = [row.available_ms for flow in flows if (row := self._first(self._lanes[flow].waiting))]
         others = [lease for holder, lease in self._leases.items() if holder != token]
-        moments += [lease.end_ms for lease in others if any(lease.held.get(flow) for flow in flows)]
+        moments += [lease.end_ms for lease in others if any(lease.jobs.get(flow) for flow in flows)]
         return min(moments, default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
@@ -35,7 +36,14 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         folder=str(path.parent),
         name=str(path),
         health=partial(health_of, database, runtime),
+        disk_free=lambda: database.read(lambda _: _free_bytes(path.parent)),
     )
+
+
+def _free_bytes(folder: Path) -> int:
+    """What is left for us; asked in the reader's thread, because a network disk may take its time."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def file_of(url: str) -> Path:

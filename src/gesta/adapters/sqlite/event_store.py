@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -57,6 +57,9 @@ class SqliteEventStore:
 
     async def end(self) -> int:
         return int(await self._database.read(lambda db: db.execute(sql("end_of_log")).get) or 0)
+
+    async def behind(self, after: int) -> int:
+        return max(0, await self._database.read(lambda db: cast(int, db.execute(sql("behind"), (after,)).get)))
 
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, assert_never, cast
 
 import apsw
 import msgspec
 
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
+from gesta.adapters.sqlite.turns import give, serve
 from gesta.domain.operation import JobKind
-from gesta.job_queue import Ack, Backlog, Drop, Job, Release, Settled, Settlement, Standing, Taken
+from gesta.domain.turns import Line, score_of
+from gesta.job_queue import Ack, Backlog, Drop, Held, Hold, Job, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 
-#: A step of priority counts like this much waiting, so that the urgent go first and nobody waits for ever.
-PRIORITY_MS = 10_000
+#: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
+WAKE_BATCH = 2_000
 
 _Row = tuple[str, str, str, str, int, JobKind, int, int, int, int]
 _decode_rows = msgspec.json.Decoder(list[_Row]).decode
@@ -29,7 +32,7 @@ class SqliteJobQueue:
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         now = self._runtime.now_ms()
-        created = await self._database.write(lambda db: [put_step(db, [job], now) == 1 for job in jobs], durable=True)
+        created = await self._database.write(lambda db: _put_new(db, jobs, now), durable=True)
         self.wake()
         return created
 
@@ -57,6 +60,21 @@ class SqliteJobQueue:
         self.wake()
         return settled
 
+    async def unhold(self, scope: str, limit: int) -> int:
+        def unhold(db: apsw.Connection) -> int:
+            return _make_ready(db, db.execute(sql("held_jobs"), (scope, limit)).fetchall())
+
+        count = await self._database.write(unhold, durable=False)
+        self.wake()
+        return count
+
+    async def held(self) -> list[Held]:
+        rows = await self._database.read(lambda db: db.execute(sql("count_held")).fetchall())
+        return [Held(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]  # type: ignore[arg-type]
+
+    async def count(self, limit: int) -> int:
+        return await self._database.read(lambda db: cast(int, db.execute(sql("count_jobs"), (limit,)).get))
+
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         rows = await self._database.read(lambda db: ask_many(db, "live_jobs", 1, list(job_ids)))
         return {str(row[0]) for row in rows}
@@ -82,21 +100,34 @@ class SqliteJobQueue:
         self._put.set()
 
 
-def score(available_ms: int, priority: int) -> int:
-    """The static place of a job in its flow's order; lower goes first."""
-    return available_ms + (priority - 5) * PRIORITY_MS
-
-
 def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
-    """How many of the jobs were created."""
+    """How many of the jobs were created. A job that is live already wastes its turn, and nothing else."""
+    turns = give(db, Counter([(job.flow, job.tenant, job.priority) for job in jobs if job.due_ms <= now_ms]))
     flat: list[Any] = []
     for job in jobs:
-        due = max(job.due_ms, now_ms)
+        is_due, score = job.due_ms <= now_ms, 0
+        if is_due:
+            line = job.flow, job.tenant, job.priority
+            score = score_of(turns[line], job.priority)
+            turns[line] += 1
         flat += (
-            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, 1 if job.due_ms <= now_ms else 0, due, job.priority,
-            score(due, job.priority), int(job.suspect),
+            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, int(is_due), now_ms if is_due else job.due_ms,
+            job.priority, score, int(job.suspect),
         )  # fmt: skip
     return run_many(db, "put_jobs", 11, flat)
+
+
+def _put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]:
+    live = {row[0] for row in ask_many(db, "live_jobs", 1, [job.id for job in jobs])}
+    created: list[bool] = []
+    new: list[Job] = []
+    for job in jobs:
+        created.append(job.id not in live)
+        if created[-1]:
+            live.add(job.id)
+            new.append(job)
+    put_step(db, new, now_ms)
+    return created
 
 
 def take_step(db: apsw.Connection, token: str, flows: dict[str, int], now_ms: int, lease_ms: int) -> tuple[list[str], int | None]:
@@ -104,17 +135,31 @@ def take_step(db: apsw.Connection, token: str, flows: dict[str, int], now_ms: in
     if db.execute(sql("dead_leases"), (now_ms,)).get is not None:
         db.execute(sql("reclaim_jobs"), (now_ms,))
         db.execute(sql("forget_leases"), (now_ms,))
-    db.execute(sql("wake_jobs"), (now_ms,))
+    _make_ready(db, db.execute(sql("due_jobs"), (now_ms, WAKE_BATCH)).fetchall())
     texts = []
     for flow, free in flows.items():
-        text = db.execute(sql("select_ready"), (flow, free)).get
-        if text != "[]":
+        text, count, score = db.execute(sql("select_ready"), (flow, free)).fetchall()[0]
+        if count:
             db.execute(sql("take_jobs"), (flow, free, token))
-            texts.append(text)
+            serve(db, flow, cast(int, score), is_drained=cast(int, count) < free)
+            texts.append(cast(str, text))
     if texts:
         db.execute(sql("hold_lease"), (token, now_ms + lease_ms))
     moments = [db.execute(sql("next_due")).get, db.execute(sql("next_lease_end"), (token,)).get]
     return texts, min((moment for moment in moments if moment is not None), default=None)
+
+
+def _make_ready(db: apsw.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Give turns to (id, flow, tenant, priority), in this order."""
+    if not rows:
+        return 0
+    turns = give(db, Counter([row[1:] for row in rows]))
+    flat: list[Any] = []
+    for job_id, *rest in rows:
+        line: Line = (rest[0], rest[1], rest[2])
+        flat += (job_id, score_of(turns[line], line[2]))
+        turns[line] += 1
+    return run_many(db, "make_ready", 2, flat)
 
 
 def settle_step(db: apsw.Connection, settlement: Settlement, now_ms: int) -> Settled:
@@ -124,6 +169,9 @@ def settle_step(db: apsw.Connection, settlement: Settlement, now_ms: int) -> Set
             changed = run_many(db, "ack_jobs", 2, [job_id, token])
         case Release(job_id, token, due_ms):
             changed = _release(db, job_id, token, due_ms, now_ms)
+        case Hold(job_id, token, scope):
+            db.execute(sql("hold_job"), (job_id, token, scope))
+            changed = db.changes()
         case Drop(job_id):
             db.execute(sql("drop_job"), (job_id,))
             changed = db.changes()
@@ -137,9 +185,14 @@ def settle_step(db: apsw.Connection, settlement: Settlement, now_ms: int) -> Set
 
 
 def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: int) -> int:
-    priority = db.execute(sql("job_priority"), (job_id,)).get or 5
-    due = max(due_ms, now_ms)
-    db.execute(sql("release_jobs"), (job_id, token, 1 if due_ms <= now_ms else 0, due, score(due, priority)))
+    is_due, score = due_ms <= now_ms, 0
+    if is_due:
+        found = db.execute(sql("job_line"), (job_id, token)).fetchall()
+        if not found:
+            return 0
+        line = cast(Line, found[0])
+        score = score_of(give(db, {line: 1})[line], line[2])
+    db.execute(sql("release_jobs"), (job_id, token, int(is_due), max(due_ms, now_ms), score))
     return db.changes()
 
 

@@ -1,2 +1,0 @@
--- ?1 id → priority
-select priority from jobs where id = ?1;

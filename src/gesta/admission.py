@@ -1,0 +1,79 @@
+"""What intake asks first: is there room? More than the store can carry is refused with "try later", never accepted and lost.
+
+Looked at while requests come in, at most once a second: never for each request, and never in an idle process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gesta.adapters import Stores
+from gesta.errors import StoreError, TryLater
+from gesta.runtime import Runtime, spawn
+from gesta.settings import Settings
+
+PERIOD_SECONDS = 1.0
+#: A look that takes long, as at a long backlog, is taken less often: at most this share of the time goes into looking.
+SHARE_MAX = 0.05
+BACKLOG_RETRY_SECONDS = 10.0
+DISK_RETRY_SECONDS = 60.0
+MEGABYTE = 1024 * 1024
+
+#: What is full, what to do, when to try again: what TryLater is made of.
+Refusal = tuple[str, str, float]
+
+
+class Admission:
+    def __init__(self, stores: Stores, place: Callable[[], Awaitable[int]], settings: Settings, runtime: Runtime) -> None:
+        """`place` tells the position up to which the log is projected."""
+        self._stores, self._place, self._runtime = stores, place, runtime
+        self._backlog_max, self._disk_free_min = settings.backlog_max, settings.disk_free_min_mb * MEGABYTE
+        self._has_looked = False
+        self._refusal: Refusal | None = None
+        self._look_at = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there was room a moment ago: all that most requests ask."""
+        return self._refusal is None and self._runtime.monotonic() < self._look_at
+
+    async def ask(self) -> None:
+        """Raise TryLater when there is no room. A look that is due goes on in the background, unless the last answer was no."""
+        if self._runtime.monotonic() >= self._look_at:
+            if self._looking is None:
+                self._looking = spawn(self._look(), "gesta-admission")
+            if self._refusal is not None or not self._has_looked:
+                # Shielded: whoever gives up waiting must not take the answer from the others.
+                await asyncio.shield(self._looking)
+        if self._refusal is not None:
+            raise TryLater(*self._refusal)
+
+    async def _look(self) -> None:
+        began = self._runtime.monotonic()
+        try:
+            self._refusal = await self._found()
+            self._has_looked = True
+        except StoreError:
+            # No news. If the store is gone, the append itself will say so.
+            pass
+        finally:
+            self._looking = None
+            ended = self._runtime.monotonic()
+            self._look_at = ended + max(PERIOD_SECONDS, (ended - began) / SHARE_MAX)
+
+    async def _found(self) -> Refusal | None:
+        free, least = await self._stores.disk_free(), self._disk_free_min
+        if free is not None and free < least:
+            room = f"{free // MEGABYTE:,} MB are free on its disk, less than the {least // MEGABYTE:,} MB of disk_free_min_mb"
+            return f"{self._stores.name}: {room}", "Free space", DISK_RETRY_SECONDS
+        unseen = await self._stores.events.behind(await self._place())
+        backlog = unseen + await self._stores.queue.count(self._backlog_max)
+        if backlog >= self._backlog_max:
+            return (
+                f"{self._stores.name}: {self._backlog_max:,} requests or more are waiting already, which is the limit (backlog_max)",
+                "See that `gesta serve` works on it, and for what is paused: gesta pause",
+                BACKLOG_RETRY_SECONDS,
+            )
+        return None

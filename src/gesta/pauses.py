@@ -1,0 +1,132 @@
+"""What is paused: told by events of config streams, which workers read with every batch of jobs, so a pause counts at the next take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from gesta.addresses import INSTALLATION
+from gesta.domain.codec import decode_meta
+from gesta.domain.ids import FLOW, TENANT
+from gesta.errors import BadScope
+from gesta.event_store import Recorded
+
+PAUSED, RESUMED = "config.Paused.v1", "config.Resumed.v1"
+REASON_LENGTH_MAX = 500
+CREDENTIAL_LENGTH_MAX = 200
+
+
+class Paused(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Stored in the tenant's config stream, or in the installation's when it concerns every tenant."""
+
+    flow: str | None = None
+    credential: str | None = None
+    reason: str = ""
+
+
+class Resumed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    flow: str | None = None
+    credential: str | None = None
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Whose requests a pause is about: a flow's, a tenant's, both together, or those that use one of a tenant's credentials."""
+
+    flow: str | None = None
+    tenant: str | None = None
+    #: `kind/code` of the tenant's config entity.
+    credential: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose config stream tells of it."""
+        return self.tenant or INSTALLATION
+
+    def __str__(self) -> str:
+        """What its jobs are held under, and what people read. Tenants and flows have no blanks; a credential comes last."""
+        parts = {"tenant": self.tenant, "flow": self.flow, "credential": self.credential}
+        return " ".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
+
+
+class Pause(msgspec.Struct, frozen=True):
+    scope: Scope
+    reason: str
+    since_ms: int
+    #: Who decided, where that was told.
+    by: str
+
+
+def checked(scope: Scope, reason: str = "") -> Scope:
+    """The scope; raises BadScope with every fault."""
+    faults = []
+    if scope == Scope():
+        faults.append("say what to pause: a flow, a tenant or a credential")
+    if scope.flow is not None and not _is_name(scope.flow, FLOW):
+        faults.append(f"flow: {scope.flow!r} cannot be the name of a flow")
+    if scope.tenant is not None and not _is_name(scope.tenant, TENANT):
+        faults.append(f"tenant: {scope.tenant!r} cannot be the name of a tenant")
+    if scope.credential is not None:
+        faults += _credential_faults(scope, str(scope.credential))
+    if not isinstance(reason, str) or len(reason) > REASON_LENGTH_MAX or not reason.isprintable():
+        faults.append(f"reason: at most {REASON_LENGTH_MAX} printable characters")
+    if faults:
+        raise BadScope("; ".join(faults))
+    return scope
+
+
+def _is_name(given: object, pattern: re.Pattern[str]) -> bool:
+    # A program may pass anything, whatever the annotations say.
+    return isinstance(given, str) and pattern.fullmatch(given) is not None
+
+
+def _credential_faults(scope: Scope, credential: str) -> list[str]:
+    faults = []
+    kind, _, code = credential.partition("/")
+    if not kind or not code or len(credential) > CREDENTIAL_LENGTH_MAX or not credential.isprintable():
+        faults.append("credential: write kind/code, for instance webhook.endpoint/shop")
+    if scope.tenant is None:
+        faults.append("credential: it is a tenant's; name the tenant, too")
+    if scope.flow is not None:
+        faults.append("credential: its kind names the flow already; leave the flow out")
+    return faults
+
+
+class PauseBook:
+    """Every pause in the config streams that this process has read, as far as it has read them."""
+
+    def __init__(self) -> None:
+        self._by_owner: dict[str, dict[Scope, Pause]] = {}
+
+    def fold(self, owner: str, recorded: Recorded) -> None:
+        """One event more of the owner's config stream; raises msgspec.DecodeError when it cannot be read."""
+        tenant = None if owner == INSTALLATION else owner
+        pauses = self._by_owner.setdefault(owner, {})
+        if recorded.type == PAUSED:
+            told, meta = msgspec.json.decode(recorded.data, type=Paused), decode_meta(recorded.meta)
+            scope = Scope(told.flow, tenant, told.credential)
+            by = "" if meta.actor is None else meta.actor.user_id
+            pauses[scope] = Pause(scope, told.reason, meta.occurred_at, by)
+        elif recorded.type == RESUMED:
+            gone = msgspec.json.decode(recorded.data, type=Resumed)
+            pauses.pop(Scope(gone.flow, tenant, gone.credential), None)
+
+    def get(self, scope: Scope) -> Pause | None:
+        return self._by_owner.get(scope.owner, {}).get(scope)
+
+    def of(self, owner: str) -> list[Pause]:
+        return list(self._by_owner.get(owner, {}).values())
+
+    def covering(self, tenant: str, flow: str, credential: Callable[[], str | None]) -> Pause | None:
+        """The pause that holds a request of this tenant and flow. `credential` is asked only where one is paused."""
+        everybodys = self._by_owner.get(INSTALLATION)
+        own = self._by_owner.get(tenant)
+        if everybodys and (found := everybodys.get(Scope(flow))):
+            return found
+        if not own:
+            return None
+        found = own.get(Scope(None, tenant)) or own.get(Scope(flow, tenant))
+        if found is None and any(scope.credential is not None for scope in own):
+            found = own.get(Scope(None, tenant, credential()))
+        return found

@@ -1,0 +1,120 @@
+"""Pause and resume: on record first, then the jobs. Whatever a crash leaves in between, the sweep puts right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import msgspec
+
+from gesta.addresses import INSTALLATION
+from gesta.config import TRIES, ConfigCache, ConfigWriter, busy
+from gesta.domain.codec import encode
+from gesta.domain.events import Actor
+from gesta.errors import NotFound
+from gesta.flows.flow import Flow
+from gesta.job_queue import Hold, JobQueue, Taken
+from gesta.pauses import PAUSED, RESUMED, Pause, Paused, Resumed, Scope
+from gesta.views import View
+
+#: Jobs made ready in one commit: a long pause must not end in one long commit.
+UNHOLD_BATCH = 1_000
+
+
+class Pausing:
+    def __init__(self, config: ConfigCache, writer: ConfigWriter, queue: JobQueue) -> None:
+        self._config, self._writer, self._queue = config, writer, queue
+
+    async def pause(self, scope: Scope, reason: str, actor: Actor | None) -> Pause:
+        """Nothing of this scope is begun any more; what runs goes on. A pause that stands for the same reason stays as it is."""
+        data = encode(Paused(scope.flow, scope.credential, reason))
+        for _ in range(TRIES):
+            await self._read(scope.owner)
+            standing = self._config.pauses.get(scope)
+            if standing is not None and standing.reason == reason:
+                return standing
+            if await self._writer.append(scope.owner, self._config.version(scope.owner), PAUSED, data, actor):
+                await self._read(scope.owner)
+                found = self._config.pauses.get(scope)
+                assert found is not None
+                return found
+        raise busy(scope.owner)
+
+    async def resume(self, scope: Scope, actor: Actor | None) -> int:
+        """Let it go on; how many jobs were held. Raises NotFound when it is not paused."""
+        data = encode(Resumed(scope.flow, scope.credential))
+        for _ in range(TRIES):
+            await self._read(scope.owner)
+            if self._config.pauses.get(scope) is None:
+                raise NotFound("pause", str(scope))
+            if await self._writer.append(scope.owner, self._config.version(scope.owner), RESUMED, data, actor):
+                await self._read(scope.owner)
+                return await self._unhold(str(scope))
+        raise busy(scope.owner)
+
+    async def paused(self, tenant: str | None) -> list[Pause]:
+        """What concerns everybody and what concerns this tenant; without one, what concerns any tenant that has held jobs now."""
+        tenants = {one.tenant for one in await self._queue.held()} if tenant is None else {tenant}
+        owners = [INSTALLATION, *sorted(tenants)]
+        for owner in owners:
+            await self._read(owner)
+        return [pause for owner in owners for pause in self._config.pauses.of(owner)]
+
+    def pause_of(self, view: View, flow: Flow | None) -> Pause | None:
+        """What keeps a request from going on, as far as this process has read."""
+        if view.state.wants is None:
+            return None
+        credential = partial(credential_of, flow, view.payload)
+        return self._config.pauses.covering(view.state.tenant, view.state.flow, credential)
+
+    def holds_of(self, taken: Iterable[Taken], found: Mapping[str, View], flows: Mapping[str, Flow]) -> dict[str, Hold]:
+        """The hold of each taken job that is paused, by job id."""
+        holds: dict[str, Hold] = {}
+        for one in taken:
+            job, view = one.job, found.get(one.job.request_id)
+            payload = b"" if view is None else view.payload
+            pause = self._config.pauses.covering(job.tenant, job.flow, partial(credential_of, flows[job.flow], payload))
+            if pause is not None:
+                holds[job.id] = Hold(job.id, one.token, str(pause.scope))
+        return holds
+
+    async def let_go(self, held: Iterable[tuple[str, str]]) -> int:
+        """Of these (tenant, scope), make ready what is held and not paused any more; how many jobs.
+
+        Left by a crash between the two steps of `resume`, or by a worker that had read the pause before it ended.
+        """
+        await self._read(INSTALLATION)
+        everybodys = {str(pause.scope) for pause in self._config.pauses.of(INSTALLATION)}
+        count = 0
+        for tenant, scope in {(tenant, scope) for tenant, scope in held if scope not in everybodys}:
+            await self._read(tenant)
+            if scope not in {str(pause.scope) for pause in self._config.pauses.of(tenant)}:
+                count += await self._unhold(scope)
+        return count
+
+    async def let_go_of_all(self) -> int:
+        """The same for whatever is held."""
+        held = await self._queue.held()
+        return await self.let_go((one.tenant, one.scope) for one in held) if held else 0
+
+    async def _unhold(self, scope: str) -> int:
+        total = 0
+        while count := await self._queue.unhold(scope, UNHOLD_BATCH):
+            total += count
+            if count < UNHOLD_BATCH:
+                break
+        return total
+
+    async def _read(self, owner: str) -> None:
+        await self._writer.refresh(self._config, owner)
+
+
+def credential_of(flow: Flow | None, payload: bytes) -> str | None:
+    """`kind/code` of the config that a request uses, as its flow tells; None where it uses none."""
+    if flow is None or flow.credential is None:
+        return None
+    try:
+        return flow.credential(msgspec.json.decode(payload, type=flow.payload))
+    except msgspec.DecodeError:
+        # The attempt will say what is wrong with it.
+        return None

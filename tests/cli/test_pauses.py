@@ -1,0 +1,70 @@
+"""pause and resume on the command line, one process after another on one file."""
+
+import pytest
+
+from tests.cli.running import events_in, work
+from tests.cli.shop import APP, Note
+
+
+@pytest.fixture
+def request_id(cli):
+    return cli("send", "shop.note", "{}", "--app", APP).out.strip()
+
+
+def test_pause_alone_tells_what_is_paused(cli, request_id):
+    assert "nothing is paused" in cli("pause", "--app", APP).err
+    made = cli("pause", "--flow", "shop.note", "--reason", "stocktaking", "--by", "ada", "--app", APP)
+    assert (made.code, made.out.strip()) == (0, "flow:shop.note")
+    (listed,) = cli("pause", "--app", APP, "--json").json
+    assert list(listed) == ["scope", "flow", "tenant", "credential", "reason", "since", "by", "held"]
+    assert (listed["scope"], listed["tenant"], listed["reason"], listed["by"]) == ("flow:shop.note", None, "stocktaking", "ada")
+    assert "stocktaking" in cli("pause", "--app", APP).out
+
+
+def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
+    cli("pause", "--tenant", "default", "--reason", "audit", "--app", APP)
+    work()
+    assert "paused by tenant:default (audit)" in " ".join(cli("list", "--app", APP).out.split())
+    assert "paused by tenant:default (audit)" in cli("show", request_id, "--app", APP).out
+    assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] == "tenant:default"
+    cli("resume", "--tenant", "default", "--app", APP)
+    assert cli("show", request_id, "--app", APP, "--json").json["heldBy"] is None
+
+
+def test_resume_lets_go_what_was_held(cli, request_id):
+    cli("pause", "--flow", "shop.note", "--app", APP)
+    ids = [request_id]
+    assert [cli("show", one, "--app", APP, "--json").json["status"] for one in ids] == ["queued"]
+    resumed = cli("resume", "--flow", "shop.note", "--app", APP)
+    assert (resumed.code, resumed.out.strip()) == (0, "0")
+    work(Note())
+    assert cli("show", request_id, "--app", APP, "--json").json["status"] == "sent"
+
+
+def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, monkeypatch):
+    assert cli("pause", "--flow", "shop.note").out.strip() == "flow:shop.note"
+    assert cli("pause", "--flow", "shop.note", "--tenant", "acme").out.strip() == "tenant:acme flow:shop.note"
+    monkeypatch.setenv("GESTA_TENANT", "globex")
+    assert cli("pause", "--flow", "shop.note").out.strip() == "tenant:globex flow:shop.note"
+    assert cli("pause", "--credential", "shop.account/a").out.strip() == "tenant:globex credential:shop.account/a"
+    # A tenant is paused only when it is named here; this one only asks.
+    listed = [one["scope"] for one in cli("pause", "--json").json]
+    assert listed == ["flow:shop.note", "tenant:globex credential:shop.account/a", "tenant:globex flow:shop.note"]
+
+
+def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
+    assert cli("resume", "--flow", "shop.note", "--app", APP).code == 3
+    bad = cli("resume", "--app", APP)
+    assert bad.code == 2
+    assert "a flow, a tenant or a credential" in bad.err
+
+
+def test_send_is_refused_when_too_much_is_waiting(cli, monkeypatch):
+    send = ("send", "notification.webhook", '{"type": "order.paid", "data": {}}')
+    assert cli(*send).code == 0
+    monkeypatch.setenv("GESTA_BACKLOG_MAX", "1")
+    refused = cli(*send)
+    assert (refused.code, refused.out) == (7, "")
+    assert "nothing was written" in refused.err
+    assert "Try again in 10 s" in refused.err
+    assert events_in() == 1

@@ -1,0 +1,92 @@
+"""Queues with one thing wrong in who goes first."""
+
+from gesta.adapters.memory.job_queue import MemoryJobQueue, _Lane
+from gesta.contracts.job_holds import HoldContract as Holds
+from gesta.contracts.job_turns import TurnsContract as Turns
+from gesta.job_queue import Release
+from tests.contracts.faults.planting import breaks
+
+
+class Reordering(MemoryJobQueue):
+    def _due_rows(self, flow, free):
+        rows = self.reordered(super()._due_rows(flow, 1_000_000))
+        for row in rows[free:]:
+            self._enqueue(row)
+        return rows[:free]
+
+    def reordered(self, rows):
+        return rows
+
+
+@breaks(
+    Turns.test_the_jobs_of_two_tenants_alternate,
+    Turns.test_a_flood_queues_behind_itself,
+    Turns.test_jobs_that_fall_due_together_queue_behind_themselves,
+    Turns.test_released_jobs_queue_behind_themselves,
+    Holds.test_unheld_jobs_queue_behind_themselves,
+)
+class ServesInTheOrderOfArrival(Reordering):
+    def reordered(self, rows):
+        return sorted(rows, key=lambda row: row.job.id)
+
+
+@breaks(Turns.test_a_flood_of_urgent_jobs_does_not_pass_another_tenant, Turns.test_the_least_urgent_job_does_not_starve)
+class ServesTheUrgentFirstWhoseverTheyAre(Reordering):
+    def reordered(self, rows):
+        return sorted(rows, key=lambda row: row.job.priority)
+
+
+@breaks(Turns.test_who_had_nothing_to_do_has_saved_up_nothing)
+class HasNoPresent(MemoryJobQueue):
+    def _make_ready(self, lane):
+        present, lane.present = lane.present, 0
+        super()._make_ready(lane)
+        lane.present = present
+
+
+@breaks(Turns.test_a_tenants_jobs_keep_their_order)
+class ServesATenantsNewestFirst(Reordering):
+    def reordered(self, rows):
+        return rows[::-1]
+
+
+@breaks(Turns.test_an_urgent_job_passes_its_own_tenants_flood)
+class HasOneLineForAllPriorities(MemoryJobQueue):
+    def _make_ready(self, lane):
+        super()._make_ready(lane)
+        end = max(lane.ends.values(), default=0)
+        lane.ends |= {(flow, tenant, other): end for flow, tenant, _ in list(lane.ends) for other in range(1, 11)}
+
+
+@breaks(Turns.test_a_less_urgent_job_passes_none_of_its_own_tenant)
+class ServesTheLeastUrgentFirst(Reordering):
+    def reordered(self, rows):
+        return sorted(rows, key=lambda row: -row.job.priority)
+
+
+@breaks(Turns.test_a_job_that_waits_for_its_time_takes_no_turn_before)
+class GivesTurnsToThoseWhoWait(MemoryJobQueue):
+    def put_one(self, job):
+        created = super().put_one(job)
+        lane = self._lanes.setdefault(job.flow, _Lane())
+        line = self._rows[job.id].line
+        if job.due_ms > self._runtime.now_ms():
+            lane.ends[line] = lane.ends.get(line, lane.present) + 1
+        return created
+
+
+@breaks(Turns.test_released_jobs_queue_behind_themselves)
+class ReleasesAheadOfAll(MemoryJobQueue):
+    def settle_one(self, settlement):
+        settled = super().settle_one(settlement)
+        if isinstance(settlement, Release):
+            self._rows[settlement.job_id].turn = 0
+        return settled
+
+
+@breaks(Turns.test_a_job_taken_over_from_a_dead_worker_has_had_its_turn)
+class LetsTheDeadQueueAnew(MemoryJobQueue):
+    def _lease_out(self, row, token):
+        taken = super()._lease_out(row, token)
+        row.turn = None
+        return taken
