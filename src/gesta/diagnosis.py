@@ -126,7 +126,7 @@ def _queue(facts: Facts) -> Iterator[Finding]:
         oldest = f"; the oldest ready one for {span(age)}" if jobs.ready else ""
         level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
         yield Finding(
-            level, f"queue {flow}", f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.leased} at work{oldest}",
+            level, f"queue {flow}", f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.leased} at work{f', {jobs.held} held by a pause (gesta pause)' if jobs.held else ''}{oldest}",
             "" if level == "ok" else "more slots or processes; or does no running process declare this flow? `gesta doctor ID` tells of one",
         )  # fmt: skip
 

@@ -8,14 +8,13 @@ from gesta.dead_letters import dead_letter
 from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
 from gesta.domain.ids import job_id
-from gesta.domain.operation import State
 from gesta.event_store import Recorded
 from gesta.job_queue import Standing
 from gesta.projector.follow import CHECKPOINT
 from gesta.road import Road
 from gesta.scrub import scrub
 from gesta.settings import odd_variables
-from gesta.views import Filter
+from gesta.views import Filter, View
 from gesta.why_not import RequestFacts
 
 #: Counted up to here; more is no other news.
@@ -47,7 +46,9 @@ async def examine(road: Road, tenant: str) -> Facts:
     )
 
 
-async def examine_request(road: Road, state: State) -> RequestFacts:
+async def examine_request(road: Road, view: View) -> RequestFacts:
+    state = view.state
+    await road.pausing.paused(state.tenant)
     stores, now = road.outside.stores, road.runtime.now_ms()
     name = job_id(state.id, state.dispatch_version)
     found = await stores.queue.jobs(name[:-1], 1)
@@ -57,6 +58,7 @@ async def examine_request(road: Road, state: State) -> RequestFacts:
         now,
         any(role.name == CHECKPOINT and role.is_held(now) for role in roles),
         next((one for one in found if one.job.id == name), None),
+        road.pausing.pause_of(view, road.flows.get(state.flow)),
     )
 
 

@@ -83,11 +83,15 @@ Settlement = Ack | Release | Drop | Hold
 Settled = Literal["done", "lost", "active", "absent"]
 
 
+#: Waits for its time, is ready to be taken, leased by a worker, or held by a pause.
+JobState = Literal["waiting", "ready", "leased", "held"]
+
+
 class Standing(msgspec.Struct, frozen=True, gc=False):
-    """A live job as it stands, for people who look. `waiting` for its time, `ready` to be taken, or `leased` by a worker."""
+    """A live job as it stands, for people who look."""
 
     job: Job
-    state: Literal["waiting", "ready", "leased"]
+    state: JobState
     #: Takes without a recorded end, the present one included.
     takes: int
 
@@ -100,6 +104,7 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
     leased: int = 0
     #: Since when the oldest ready one could have been taken.
     oldest_ready_ms: int | None = None
+    held: int = 0
 
 
 class JobQueue(Protocol):

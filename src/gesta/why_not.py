@@ -7,6 +7,7 @@ import msgspec
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.operation import State
 from gesta.job_queue import Standing
+from gesta.pauses import Pause
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -17,6 +18,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
     is_worked_on: bool
     #: Its live job, if it has one.
     job: Standing | None
+    #: What holds it, if anything does.
+    pause: Pause | None = None
 
 
 def why_not_sent(facts: RequestFacts) -> str:
@@ -30,7 +33,8 @@ def why_not_sent(facts: RequestFacts) -> str:
         )
     if not facts.is_worked_on:
         return f"no process works on this store{_then(state, facts.now_ms)}; start `gesta serve`"
-    # A flow or tenant that is paused says so here, before anything about its job.
+    if facts.pause is not None and (facts.job is None or facts.job.state != "leased"):
+        return _paused(facts.pause)
     if facts.job is not None and facts.job.state == "leased":
         return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
     if state.due_at is not None and state.due_at > facts.now_ms:
@@ -42,6 +46,13 @@ def why_not_sent(facts: RequestFacts) -> str:
         f"it is ready since {span(waiting)} and nobody has taken it yet: every slot is busy, "
         f"or no running process declares the flow {state.flow}; `gesta doctor` shows the queue"
     )
+
+
+def _paused(pause: Pause) -> str:
+    scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
+    named = {"flow": scope.flow, "tenant": scope.tenant, "credential": scope.credential}
+    options = " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
+    return f"{scope} is paused since {moment(pause.since_ms)}{why}; it goes on with: gesta resume {options}"
 
 
 def _ended(state: State, now_ms: int) -> str:

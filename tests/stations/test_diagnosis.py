@@ -137,8 +137,12 @@ async def test_the_facts_are_those_of_the_running_engine(gesta):
         assert (facts.unseen, facts.end, facts.dead_letters, facts.undecided) == (0, 4, 1, 0)
         assert facts.backlog == {FLOW: Backlog(waiting=1)}
         assert [one for one in diagnose(facts) if one.level == "bad"] == []
-        state = (await waiting.view()).state
-        assert "because of busy" in why_not_sent(await examine_request(engine.road, state))
+        view = await waiting.view()
+        assert "because of busy" in why_not_sent(await examine_request(engine.road, view))
+        await engine.operating.pause(flow=FLOW, reason="they are down")
+        told = why_not_sent(await examine_request(engine.road, view))
+        assert told.startswith(f"flow:{FLOW} is paused since 2027-01-15 08:00")
+        assert told.endswith(f"(they are down); it goes on with: gesta resume --flow {FLOW}")
 
 
 async def test_the_age_of_the_oldest_ready_job_is_a_gauge(gesta):

@@ -49,8 +49,8 @@ async def _tell_why(engine: Engine, request_id: str, tenant: str, *, as_json: bo
     from gesta.examination import examine_request
     from gesta.why_not import why_not_sent
 
-    state = (await find_view(engine, request_id, tenant)).state
-    sentence = why_not_sent(await examine_request(engine.road, state))
+    view = await find_view(engine, request_id, tenant)
+    state, sentence = view.state, why_not_sent(await examine_request(engine.road, view))
     if as_json:
         print_json({"id": state.id, "status": state.status, "why": sentence})
     else:

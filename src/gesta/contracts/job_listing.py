@@ -8,7 +8,7 @@ from gesta.contracts.harness import Capability, QueueHarness
 from gesta.contracts.job_queue import take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
-from gesta.job_queue import Backlog, Standing
+from gesta.job_queue import Backlog, Hold, Standing
 
 
 class JobListingContract(Contract):
@@ -22,6 +22,15 @@ class JobListingContract(Contract):
         assert (await harness.queue.backlog())[flow] == Backlog(waiting=2, ready=1, leased=1, oldest_ready_ms=now)
         harness.runtime.advance(7)
         assert (await harness.queue.backlog())[flow] == Backlog(waiting=1, ready=2, leased=1, oldest_ready_ms=now)
+
+    async def test_a_held_job_is_neither_ready_nor_leased(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        (taken,) = await take(harness, flow, token)
+        assert await harness.queue.settle([Hold(taken.job.id, token, "tenant:acme")]) == ["done"]
+        assert (await harness.queue.backlog())[flow] == Backlog(held=1)
+        assert [one.state for one in await harness.queue.jobs(job.id[:-1], 1)] == ["held"]
 
     async def test_a_flow_without_ready_jobs_has_no_oldest(self, harness: QueueHarness) -> None:
         flow = fresh_name()

@@ -11,6 +11,12 @@ class TakesWhatWaitsForReady(MemoryJobQueue):
         return "ready"
 
 
+@breaks(Listing.test_a_held_job_is_neither_ready_nor_leased)
+class TakesWhatIsHeldForReady(MemoryJobQueue):
+    def _state(self, row):
+        return "ready" if row.hold is not None else super()._state(row)
+
+
 @breaks(Listing.test_a_flow_without_ready_jobs_has_no_oldest)
 class HasAlwaysAnOldest(MemoryJobQueue):
     async def backlog(self):

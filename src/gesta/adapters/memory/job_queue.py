@@ -7,12 +7,11 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msgspec.structs import replace
 
 from gesta.domain.turns import Line, give_turns, score_of
-from gesta.job_queue import Backlog, Drop, Held, Hold, Job, Release, Settled, Settlement, Standing, Taken
+from gesta.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 
 
@@ -118,9 +117,11 @@ class MemoryJobQueue:
         rows = (self._rows[name] for name in names)
         return [Standing(replace(row.job, due_ms=row.available_ms), self._state(row), row.takes) for row in rows]
 
-    def _state(self, row: _Row) -> Literal["waiting", "ready", "leased"]:
+    def _state(self, row: _Row) -> JobState:
         if row.token is not None:
             return "leased"
+        if row.hold is not None:
+            return "held"
         return "ready" if row.available_ms <= self._runtime.now_ms() else "waiting"
 
     async def ready(self, timeout_seconds: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, assert_never, cast
+from typing import Any, assert_never, cast
 
 import apsw
 import msgspec
@@ -14,7 +14,7 @@ from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.turns import give, serve
 from gesta.domain.operation import JobKind
 from gesta.domain.turns import Line, score_of
-from gesta.job_queue import Ack, Backlog, Drop, Held, Hold, Job, Release, Settled, Settlement, Standing, Taken
+from gesta.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
@@ -199,7 +199,7 @@ def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: 
 def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
     job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, state, takes = row
     # A waiting job becomes ready at the next take, which may be long in coming.
-    named: Literal["waiting", "ready", "leased"] = "leased" if state == 2 else "ready" if due_ms <= now_ms else "waiting"
+    named: JobState = "leased" if state == 2 else "held" if state == 3 else "ready" if due_ms <= now_ms else "waiting"
     return Standing(Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)), named, takes)
 
 
