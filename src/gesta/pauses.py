@@ -112,6 +112,10 @@ class PauseBook:
             gone = msgspec.json.decode(recorded.data, type=Resumed)
             pauses.pop(Scope(gone.flow, tenant, gone.credential), None)
 
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._by_owner.values())
+
     def get(self, scope: Scope) -> Pause | None:
         return self._by_owner.get(scope.owner, {}).get(scope)
 

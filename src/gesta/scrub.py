@@ -103,10 +103,7 @@ _SUSPECT = re.compile(
     r"|(?i:xox|xapp|key|token|secret|passw|pwd|senha|sig|authorization|cookie)"
 )
 #: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: told from the others without a pattern.
-_LETTERS, _HEXADECIMAL, _DIGITS = b"abcdefghijklmnopqrstuvwxyz", b"abcdef", b"0123456789"
-#: Every digit as a nought, without what may stand between the digits of a number.
-_AS_NOUGHTS = bytes.maketrans(_DIGITS, b"0" * 10)
-_NUMBER = b"0" * 9
+_LETTERS, _HEXADECIMAL = b"abcdefghijklmnopqrstuvwxyz", b"abcdef"
 #: Of the words that _SUSPECT looks for, those that can be made of lower-case letters and hyphens.
 _SUSPECT_WORD = re.compile("key|token|secret|passw|pwd|senha|sig|authorization|cookie|xox|xapp|whs|k-")
 
@@ -120,10 +117,11 @@ def _is_ordinary(name: str) -> bool:
     if not name.isascii():
         return False
     raw = name.encode()
-    rest = raw.translate(None, b"-0123456789")
-    if rest.translate(None, _LETTERS) or _NUMBER in raw.translate(_AS_NOUGHTS, b"-"):
+    letters = raw.translate(None, b"-0123456789")
+    # Beside a letter or a hyphen, digits are a number to no rule, but for a country code after noughts.
+    if not letters or letters.translate(None, _LETTERS) or raw.startswith(b"00") or b"-00" in raw:
         return False
-    return not rest.translate(None, _HEXADECIMAL) or _SUSPECT_WORD.search(name) is None
+    return not letters.translate(None, _HEXADECIMAL) or _SUSPECT_WORD.search(name) is None
 
 
 def without_credentials(text: str) -> str:

@@ -44,8 +44,10 @@ MISSING_PAUSE_MS = 500
 #: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
 #: waves a moment apart leave a slot for another tenant's job soon.
 TAKES_TO_FILL = 8
-#: Smaller takes would cost more than the waves do.
+#: Smaller takes would cost more than the waves do,
 TAKE_LEAST = 8
+#: and so many slots left for later takes are enough for anybody.
+KEPT_BACK_MOST = 1_000
 
 
 class Pool:
@@ -62,7 +64,7 @@ class Pool:
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
-        self._most = {flow.name: max(TAKE_LEAST, flow.concurrency // TAKES_TO_FILL) for flow in flows.values()}
+        self._most = {flow.name: _most(flow.concurrency) for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._news = Signal(runtime)
         self._ended = Signal(runtime)
@@ -312,3 +314,8 @@ class Pool:
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         for task in self._tasks:
             task.cancel()
+
+
+def _most(slots: int) -> int:
+    """How many jobs of a flow one take may bring."""
+    return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
