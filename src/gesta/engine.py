@@ -16,7 +16,7 @@ from gesta import settings as process_settings
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
-from gesta.errors import BadFlow, BadSubscription, Conflict, GestaError, InvalidRequest, UnknownFlow
+from gesta.errors import BadFlow, BadSubscription, Conflict, GestaError, InvalidRequest, PartlyAccepted, UnknownFlow
 from gesta.flows.flow import Flow, Payload
 from gesta.intake import NO_OPTIONS, Accepted, Options, option_errors
 from gesta.operating import Operating
@@ -165,7 +165,11 @@ class Engine:
     async def submit_many(self, requests: Sequence[Payload | tuple[Payload, Options]]) -> list[Request | Conflict]:
         """Accept many at once, a verdict each; an invalid one refuses the whole call before anything is written."""
         pairs = [one if isinstance(one, tuple) else (one, NO_OPTIONS) for one in requests]
-        answers = await self.road.intake.submit_many(pairs)
+        try:
+            answers = await self.road.intake.submit_many(pairs)
+        except PartlyAccepted as partly:
+            partly.answers = [Request(self.road, one) if isinstance(one, Accepted) else one for one in partly.answers]
+            raise
         return [Request(self.road, answer) if isinstance(answer, Accepted) else answer for answer in answers]
 
     def payload(self, flow: str, fields: object, options: Options = NO_OPTIONS) -> Payload:

@@ -14,6 +14,7 @@ GestaError
 ├── Refused                the request's state does not allow it
 ├── NotYet                 no outcome within the time given
 ├── Erased                 the person it is about was erased
+├── PartlyAccepted         the store failed in the middle of a batch; the answers so far are with it
 ├── TryLater               too much is waiting, or the disk is nearly full; nothing was written
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
@@ -27,7 +28,7 @@ GestaError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.operation import State
@@ -127,6 +128,16 @@ class Erased(GestaError):
             f"request {request_id}: a person its payload is about was erased; what became of the request stays on record"
         )
         self.request_id = request_id
+
+
+class PartlyAccepted(GestaError):
+    """A batch was being accepted in parts when the store failed. `answers` are those of its first requests; the others were not written."""
+
+    def __init__(self, answers: Sequence[object], total: int, cause: StoreError) -> None:
+        super().__init__(
+            f"{len(answers)} of {total} requests were accepted, then: {cause}; submit the other {total - len(answers)} again"
+        )
+        self.answers = list(answers)
 
 
 class TryLater(GestaError):

@@ -5,7 +5,7 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -18,11 +18,12 @@ from gesta.domain.commands import Create
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE, event_id, id_text
 from gesta.domain.notification import decide
-from gesta.errors import Conflict, InvalidRequest, UnknownFlow
+from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
+from gesta.pace import PART, Pace
 from gesta.personal import SUBJECT, names_subject, plan_of
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
@@ -35,8 +36,6 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 SEALED_MAX = 250
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 50
-#: A batch waits at most this long for the projector to work off those before it.
-EASE_SECONDS = 1.0
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
@@ -75,20 +74,18 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
-#: Returns when the road has worked off most of what was appended, at the latest after so many seconds.
-Ease = Callable[[float], Awaitable[None]]
 
 
 class Intake:
     def __init__(
-        self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, ease: Ease, identity: Identity, subjects: Subjects,
+        self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
         runtime: Runtime, ids: Ids,
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._by_payload = {flow.payload: flow for flow in flows.values()}
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
         self._with_times = {flow.name for flow in flows.values() if holds_times(flow.payload)}
-        self._events, self._admission, self._ease = events, admission, ease
+        self._events, self._admission, self._pace = events, admission, pace
         #: Of the flows that tell something about a person.
         self._plans = {flow.name: plan for flow in flows.values() if (plan := plan_of(flow.payload)) is not None}
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", weigh=_weight)
@@ -98,6 +95,7 @@ class Intake:
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
+        self._pace.saw(options.tenant)
         draft = self._draft(payload, options)
         if not self._admission.is_open:
             await self._admission.ask()
@@ -109,22 +107,37 @@ class Intake:
         return _answer(verdict, append, draft)
 
     async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
-        """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written."""
+        """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written.
+
+        While other tenants are at work, a large batch goes in parts: PartlyAccepted when the store fails between two of them.
+        """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
+            self._pace.saw(options.tenant)
             drafts.append(self._draft(payload, options))
             if number % TURN == 0:
                 # A large batch leaves the others their turns.
                 await turn()
         if not self._admission.is_open:
             await self._admission.ask()
-        if len(drafts) >= TURN:
-            # The log has one order: what a batch appends stands before whoever comes next, so it waits for the batches before it.
-            await self._ease(EASE_SECONDS)
-        # One append and not the group commit, which may cut a batch in two: a full disk takes all of them or none.
-        appended = await self._seal_and_append(drafts)
+        # In one append and not by the group commit, which may cut a batch in two: a full disk takes all of them or none.
+        parts = batched(drafts, PART) if self._pace.is_mixed else [drafts]
         answers: list[Accepted | Conflict] = []
-        for draft, (append, verdict) in zip(drafts, appended, strict=True):
+        for part in parts:
+            began = self._runtime.monotonic()
+            try:
+                answers += await self._accept(part)
+            except StoreError as error:
+                if not answers:
+                    raise
+                raise PartlyAccepted(answers, len(drafts), error) from error
+            if len(part) >= TURN and self._pace.is_mixed:
+                await self._pace.give_way(began)
+        return answers
+
+    async def _accept(self, drafts: list[Draft]) -> list[Accepted | Conflict]:
+        answers: list[Accepted | Conflict] = []
+        for draft, (append, verdict) in zip(drafts, await self._seal_and_append(drafts), strict=True):
             try:
                 answers.append(_answer(verdict, append, draft))
             except Conflict as conflict:
@@ -152,7 +165,11 @@ class Intake:
             if (plan := self._plans.get(draft.flow.name)) is not None
         ]
         sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
-        appends = [self._append(draft, sealed.get(draft.request_id, draft.body)) for draft in drafts]
+        appends = []
+        for number, draft in enumerate(drafts, start=1):
+            appends.append(self._append(draft, sealed.get(draft.request_id, draft.body)))
+            if number % TURN == 0:
+                await turn()
         return list(zip(appends, await self._events.append(appends), strict=True))
 
     def _append(self, draft: Draft, stored: bytes) -> Append:
@@ -205,6 +222,10 @@ class Intake:
         if faults:
             raise InvalidRequest(flow.name, faults)
         return body
+
+
+def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
+    return [drafts[start : start + size] for start in range(0, len(drafts), size)]
 
 
 def _weight(append: Append) -> int:

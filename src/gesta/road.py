@@ -17,6 +17,7 @@ from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.outbound_http import Http
+from gesta.pace import Pace
 from gesta.pausing import Pausing
 from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.projector.rebuild import Rebuild
@@ -68,7 +69,7 @@ class Road:
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
-            flows, stores.events, admission, self.projector.not_far_behind, identity, self.subjects, runtime, ids
+            flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, runtime, ids
         )
         deadlines = Deadlines(runtime)
         attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)

@@ -94,21 +94,21 @@ async def test_looking_is_not_done_for_each_request_and_not_without_one(gesta, p
     async with _engine(Provider()) as engine:
         for _ in range(20):
             await engine.submit(Note())
-        assert ports.queue.calls["backlog"] == 1
+        assert ports.queue.calls["count"] == 1
         await pass_time(gesta, 30)
-        assert ports.queue.calls["backlog"] == 1
+        assert ports.queue.calls["count"] == 1
         await engine.submit_many([Note()] * 20)
         await let_run(gesta)
-        assert ports.queue.calls["backlog"] == 2
+        assert ports.queue.calls["count"] == 2
 
 
 async def test_a_look_that_fails_is_no_news(gesta, ports):
     async with _engine(Provider()) as engine:
-        ports.queue.fail("backlog")
+        ports.queue.fail("count")
         await engine.submit(Note())
         await engine.submit(Note())
-        assert ports.queue.calls["backlog"] == 1
+        assert ports.queue.calls["count"] == 1
         gesta.advance(1.1)
         await engine.submit(Note())
         await let_run(gesta)
-        assert ports.queue.calls["backlog"] == 2
+        assert ports.queue.calls["count"] == 2

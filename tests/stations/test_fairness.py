@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gesta import Engine, Options, runtime
+import pytest
+
+from gesta import Engine, Options, Request, runtime
+from gesta.errors import PartlyAccepted, StoreError
 from tests.stations.world import FLOW, Gate, Note, Provider, engine_of, let_run, note_flow
 
 FLOOD = 2_000
@@ -58,20 +61,86 @@ async def test_a_paused_flood_delays_nobody(gesta):
         assert (await engine.operating.held())[0].scope == "tenant:flood"
 
 
-async def test_a_batch_waits_while_much_is_left_to_be_projected(gesta):
-    """What it appends would stand in the log before theirs."""
+def _parts(ports) -> list[int]:
+    """How many requests each append has from here on."""
+    sizes: list[int] = []
+
+    async def listen(append, appends):
+        sizes.append(len(appends))
+        return await append(appends)
+
+    ports.events.replace("append", listen)
+    return sizes
+
+
+async def test_a_lone_tenant_s_batch_is_one_append(gesta, ports):
+    async with engine_of(Provider()) as engine:
+        sizes = _parts(ports)
+        await engine.submit_many([Note()] * 250)
+        assert sizes == [250]
+
+
+async def test_a_batch_goes_in_parts_and_rests_while_others_are_at_work(gesta, ports):
+    """What it appends stands in the log before whoever comes next."""
+    async with engine_of(Provider()) as engine:
+        await engine.submit(Note(), tenant="other")
+        await engine.submit(Note())
+        sizes = _parts(ports)
+        batch = runtime.spawn(engine.submit_many([Note()] * 250), "batch")
+        await let_run(gesta)
+        await engine.submit(Note(), tenant="other")
+        while not batch.done():
+            gesta.advance(0.1)
+            await let_run(gesta)
+        assert sorted(sizes, reverse=True) == [100, 100, 50, 1]
+        assert len(await batch) == 250
+        # A second later the others are gone.
+        await engine.submit(Note())
+        gesta.advance(1)
+        sizes.clear()
+        await engine.submit_many([Note()] * 250)
+        assert sizes == [250]
+
+
+async def test_a_part_waits_until_little_is_left_to_be_projected(gesta):
     async with engine_of(Provider()) as engine:
         projector = engine.road.projector
         await engine.submit(Note())
         await let_run(gesta)
         projector._is_behind = True
-        waiting = runtime.spawn(engine.submit_many([Note()] * 50), "batch")
+        waiting, too_long = (runtime.spawn(projector.not_far_behind(seconds), "part") for seconds in (10.0, 1.0))
+        await runtime.turn()
+        gesta.advance(1)
         await runtime.turn()
         await runtime.turn()
-        assert not waiting.done()
-        assert len(await engine.submit_many([Note()] * 49)) == 49
+        assert (waiting.done(), too_long.done()) == (False, True)
+        await engine.submit(Note())
         await let_run(gesta)
         assert waiting.done()
+
+
+async def test_a_store_that_fails_between_two_parts_tells_what_was_accepted(gesta, ports):
+    async with engine_of(Provider()) as engine:
+        await engine.submit(Note(), tenant="other")
+        calls = iter([False, True])
+
+        async def fail_second(append, appends):
+            if next(calls):
+                raise StoreError("no room left")
+            return await append(appends)
+
+        ports.events.replace("append", fail_second)
+        submitting = runtime.spawn(engine.submit_many([(Note(), Options(key=str(n))) for n in range(250)]), "batch")
+        while not submitting.done():
+            gesta.advance(0.5)
+            await let_run(gesta)
+        with pytest.raises(
+            PartlyAccepted, match="100 of 250 requests were accepted, then: no room left; submit the other 150"
+        ) as partly:
+            await submitting
+        accepted = [one for one in partly.value.answers if isinstance(one, Request)]
+        assert [one.verdict for one in accepted] == ["created"] * 100
+        assert (await engine.get(accepted[99].id)).state.key == "99"
 
 
 async def test_the_slots_of_a_flow_are_not_all_filled_by_one_take(gesta, ports):

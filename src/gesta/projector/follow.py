@@ -23,7 +23,7 @@ DISPATCHED = "dispatched"
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
 #: A batch of this size says that there is more than a moment's work to be projected.
-BEHIND = 500
+BEHIND = 250
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
