@@ -108,9 +108,9 @@ async def test_a_part_waits_until_little_is_left_to_be_projected(gesta):
         await engine.submit(Note())
         await let_run(gesta)
         projector._is_behind = True
-        waiting, too_long = (runtime.spawn(projector.not_far_behind(seconds), "part") for seconds in (10.0, 1.0))
+        waiting, too_long = (runtime.spawn(projector.not_far_behind(seconds), "part") for seconds in (10.0, 0.4))
         await runtime.turn()
-        gesta.advance(1)
+        gesta.advance(0.5)
         await runtime.turn()
         await runtime.turn()
         assert (waiting.done(), too_long.done()) == (False, True)
