@@ -276,8 +276,9 @@ async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(gesta: Ha
     put: list[Job] = []
 
     async def project(original, views, jobs, parked, move):
-        put.extend(jobs)
-        return await original(views, jobs, parked, move)
+        is_written = await original(views, jobs, parked, move)
+        put.extend(jobs if is_written else [])
+        return is_written
 
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         for _ in range(3):

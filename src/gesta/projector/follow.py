@@ -101,7 +101,7 @@ class Projector:
         if not batch:
             return 0
         views, jobs, parked = await self._folding.fold(batch, self._quiet_until)
-        move = Move(CHECKPOINT, self._position, batch[-1].position)
+        move = Move(CHECKPOINT, self._position, batch[-1].position, self._quiet_until)
         if not await self._commits.project(views, jobs, parked, move):
             # Another projector moved the checkpoint: start again from where it stands now.
             self._position = None
