@@ -2,8 +2,8 @@
 
 Speaks to the ports only. Dispatch: the projector writes jobs down as pending beside the views, relay.py puts them. Record: append first, then
 settle; a job that was not settled is met again by the worker's guard. Drop: the job goes first and a placeholder takes its place, so that
-whoever is just putting it puts nothing; the events follow, then the placeholder goes. A crash in between leaves the placeholder, which is
-the same job, only later.
+whoever is just putting it puts nothing; the events follow, then the placeholder goes. A crash then leaves the placeholder, which is the
+same job, only later; between drop and placeholder it leaves a request without a job, which the sweep restores.
 """
 
 from __future__ import annotations
