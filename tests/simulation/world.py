@@ -256,7 +256,7 @@ class World:
             or any(process.before + process.after for process in alive)
         ):
             return 0.0
-        if any(one.held and any(one.held.values()) for one in self.queue._leases.values()) or not all(p.is_up for p in alive):
+        if any(any(one.jobs.values()) for one in self.queue._leases.values()) or not all(p.is_up for p in alive):
             return 0.0
         if self.ears.is_behind or database.views._pending.first(1):
             return 0.0
