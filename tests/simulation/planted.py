@@ -95,7 +95,15 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")
 
 
-@plants(Attempts, "_record", "no job is lost unless the queue is", rates=Rates(crash_at_store=0.02), queue_lost=False)
+@plants(
+    Attempts,
+    "_record",
+    "no job is lost unless the queue is",
+    "what happened is sent, or in doubt",
+    rates=Rates(crash_at_store=0.02),
+    queue_lost=False,
+    apart=False,
+)
 async def acked_before_it_is_recorded(self: Attempts, taken: Taken, *rest: Any, **options: Any) -> Applied:
     await self._recorder.settle(Ack(taken.job.id, taken.token), insist=True)
     return await record_of(self, taken, *rest, **options)
@@ -135,7 +143,14 @@ def new_key_on_retry(tenant: str, request_id: str, operation: str, intent: int) 
 _fresh = count()
 
 
-@plants(Projector, "step", "everything comes to rest", "what was accepted exists", rates=Rates(crash_at_store=0.02))
+@plants(
+    Projector,
+    "step",
+    "everything comes to rest",
+    "what was accepted exists",
+    "views are what their events say",
+    rates=Rates(crash_at_store=0.02),
+)
 async def checkpoint_before_effect(self: Projector, _until: int | None = None) -> int:
     if self._position is None:
         self._position = await self._views.checkpoint(follow.CHECKPOINT)
