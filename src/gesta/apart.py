@@ -1,14 +1,17 @@
 """The queue in another database than events and views: what is one transaction elsewhere becomes steps in an order that a crash may cut.
 
 Speaks to the ports only. Dispatch: the projector writes jobs down as pending beside the views, relay.py puts them. Record: append first, then
-settle; a job that was not settled is met again by the worker's guard. Drop: the job goes first, the events follow; a crash in between leaves
-a request without a job, which the sweep restores.
+settle; a job that was not settled is met again by the worker's guard. Drop: the job goes first and a placeholder takes its place, so that
+whoever is just putting it puts nothing; the events follow, then the placeholder goes. A crash then leaves the placeholder, which is the
+same job, only later; between drop and placeholder it leaves a request without a job, which the sweep restores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+from msgspec import structs
 
 from gesta.adapters import Stores
 from gesta.commits import Commits, Entry, Recording
@@ -18,6 +21,11 @@ from gesta.event_store import Append, Appended, EventStore, Verdict
 from gesta.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 from gesta.views import Move, Parked, View, Views
+
+#: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as late as the job then comes.
+PLACE_HELD_MS = 60_000
+#: Somebody puts a job as often as we drop it: then it is not ours to drop.
+DROPS = 5
 
 
 def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
@@ -31,7 +39,7 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
         finally:
             await stores.close()
 
-    commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits)
+    commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, runtime)
     return replace(stores, queue=jobs, commits=commits, close=close, pending=news)
 
 
@@ -64,6 +72,10 @@ class QueueApart:
             for one, answer in zip(settlements, settled, strict=True)
         ]
 
+    async def drop(self, job_ids: Sequence[str]) -> None:
+        """From the queue alone: what is pending under the same id stays."""
+        await self._queue.settle([Drop(job_id) for job_id in job_ids])
+
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         # Pending first: a job on its way is put before it is no longer pending, so one of the two looks sees it.
         pending = await self._views.are_pending(job_ids)
@@ -91,10 +103,12 @@ class QueueApart:
 class CommitsApart:
     """Implements gesta.commits over ports that share no database."""
 
-    def __init__(self, events: EventStore, views: Views, queue: JobQueue, news: Signal, together: Commits) -> None:
+    def __init__(
+        self, events: EventStore, views: Views, queue: QueueApart, news: Signal, together: Commits, runtime: Runtime
+    ) -> None:
         """`together` commits what concerns events and views alone: these two share a database."""
         self._events, self._views, self._queue, self._news = events, views, queue, news
-        self._together = together
+        self._together, self._runtime = together, runtime
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
         moved = await self._views.save_with_jobs(views, jobs, parked, move)
@@ -118,27 +132,43 @@ class CommitsApart:
         ]
 
     async def _drop(self, entries: Sequence[Entry]) -> dict[int, Settled]:
+        """What became of the jobs. Where one is gone, its placeholder stands in the queue when this returns."""
         drops = {n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)}
-        return dict(zip(drops, await self._queue.settle([*drops.values()]), strict=True)) if drops else {}
+        dropped: dict[int, Settled] = {}
+        for _ in range(DROPS):
+            if not drops:
+                return dropped
+            for n, settled in zip(drops, await self._queue.settle([*drops.values()]), strict=True):
+                # Taken away once, it was there, whoever came between.
+                dropped[n] = "done" if dropped.get(n) == "done" and settled == "absent" else settled
+            gone = {n: job for n in drops if dropped[n] != "active" and (job := entries[n].dropped) is not None}
+            due_ms = self._runtime.now_ms() + PLACE_HELD_MS
+            held = await self._queue.put([structs.replace(job, due_ms=due_ms) for job in gone.values()]) if gone else []
+            # The others were put again at this very moment, by a relay that had them in its hands, and may be taken.
+            drops = {n: drops[n] for n, is_held in zip(gone, held, strict=True) if not is_held}
+        return dropped | dict.fromkeys(drops, "active")
 
     async def _append(
         self, entries: Sequence[Entry], appends: Mapping[int, Append], dropped: Mapping[int, Settled]
     ) -> dict[int, Verdict]:
-        taken_away = {n: entries[n].dropped for n in appends if dropped.get(n) == "done"}
+        held = {n: job for n in appends if n in dropped and (job := entries[n].dropped) is not None}
+        taken_away = {n: job for n, job in held.items() if dropped[n] == "done"}
         try:
             verdicts = dict(zip(appends, await self._events.append([*appends.values()]), strict=True)) if appends else {}
         except StoreError:
             # If it was only the answer that got lost, the job comes back to a request that no longer wants it: harmless.
-            await self._put_back([*taken_away.values()])
+            await self._let_go(held, taken_away)
             raise
-        await self._put_back([job for n, job in taken_away.items() if _is_refused(verdicts[n])])
+        await self._let_go(held, {n: job for n, job in taken_away.items() if _is_refused(verdicts[n])})
         return verdicts
 
-    async def _put_back(self, jobs: Sequence[Job | None]) -> None:
-        """As pending: nobody has held these jobs, and the relay will put them even if the queue is down by now."""
-        known = [job for job in jobs if job is not None]
-        if known:
-            await self._views.save_with_jobs([], known, [], None)
+    async def _let_go(self, held: Mapping[int, Job], wanted: Mapping[int, Job]) -> None:
+        """Remove the placeholders, and put back what is wanted as pending: nobody has held these jobs."""
+        if held:
+            await self._queue.drop([job.id for job in held.values()])
+        if wanted:
+            # After the placeholders: while one stands, the relay would put nothing in its place.
+            await self._views.save_with_jobs([], [*wanted.values()], [], None)
             self._news.set()
 
     async def _settle(self, entries: Sequence[Entry], verdicts: Mapping[int, Verdict]) -> dict[int, Settled]:

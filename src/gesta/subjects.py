@@ -79,7 +79,8 @@ class Subjects:
         while wanted:
             held = await self._vault.newest([(tenant, _name(digest)) for tenant, digest in wanted])
             fresh: dict[Subject, tuple[Sealed, _Key]] = {}
-            for subject in wanted:
+            # In order: who gets which random bytes must not hang on how this process hashes.
+            for subject in sorted(wanted):
                 tenant, name = subject[0], _name(subject[1])
                 newest = held.get((tenant, name))
                 secret = await self._safe.unseal(newest) if newest is not None and newest.box else None

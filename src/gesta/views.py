@@ -35,6 +35,9 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     name: str
     before: int
     after: int
+    #: Where `dispatched` stood for whoever folded. A rebuild has swapped the views since if it stands elsewhere: then nothing is
+    #: written, even where it turned the checkpoint back to this very place. None: nothing was folded.
+    dispatched: int | None = None
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):

@@ -45,14 +45,20 @@ class Options:
     stops: int
     #: The queue is lost with everything in it.
     queue_lost: bool
-    #: All processes stop, and the views are rebuilt.
-    rebuild: bool
+    #: Rebuilds of the views by some process, while everything else goes on.
+    rebuilds: int
+    #: The queue is in a database of its own.
+    apart: bool
+    #: Somebody listens to what becomes of requests.
+    ears: bool
+    #: People who are erased.
+    erases: int
     #: Events in one batch of the projector.
     batch: int
     #: Long after everything has come to rest somebody looks at what failed or stands in unknown.
     people_after_seconds: float
     #: What is submitted: names of payload types.
-    payloads: tuple[str, ...] = ("Deduping", "Forgetting", "Asked", "Journalled", "Left", "Careless")
+    payloads: tuple[str, ...] = ("Deduping", "Forgetting", "Asked", "Journalled", "Left", "Careless", "Sealed")
 
     @property
     def skew_ms(self) -> int:
@@ -81,7 +87,10 @@ def options(seed: int) -> Options:
         kills=random.choice([0, 0, 1, 2]),
         stops=random.choice([0, 0, 0, 1]),
         queue_lost=random.random() < 0.1,
-        rebuild=random.random() < 0.15,
+        rebuilds=random.choice([0, 0, 0, 1, 2]),
+        apart=random.random() < 0.3,
+        ears=random.random() < 0.3,
+        erases=random.choice([0, 0, 1, 2]),
         batch=random.choice([1, 2, 2_000]),
         people_after_seconds=random.choice([0.0, 20.0, 400.0]),
     )
@@ -91,4 +100,4 @@ def faultless(seed: int) -> Options:
     """The same work without any fault."""
     chosen = options(seed)
     skews_ms = (0,) * len(chosen.skews_ms)
-    return replace(chosen, rates=CALM, kills=0, stops=0, queue_lost=False, rebuild=False, skews_ms=skews_ms)
+    return replace(chosen, rates=CALM, kills=0, stops=0, queue_lost=False, rebuilds=0, erases=0, skews_ms=skews_ms)

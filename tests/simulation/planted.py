@@ -5,7 +5,7 @@ A bug that needs a real database to be seen (a token check in SQL, say) is plant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -14,7 +14,9 @@ from msgspec.structs import replace
 
 from gesta import request
 from gesta.adapters.memory.job_queue import MemoryJobQueue
-from gesta.adapters.memory.views import MemoryViews
+from gesta.adapters.memory.vault import MemoryVault
+from gesta.apart import CommitsApart
+from gesta.commits import Entry
 from gesta.contracts.job_settlements import SettleContract
 from gesta.current import Loader
 from gesta.domain import events as e
@@ -26,8 +28,12 @@ from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.intake import Accepted, Intake, Options
 from gesta.job_queue import Ack, Drop, Settled, Settlement, Taken
 from gesta.projector import follow
+from gesta.projector.folding import Folding
 from gesta.projector.follow import Projector
+from gesta.projector.rebuild import Rebuild
 from gesta.recorder import Applied, no_job
+from gesta.subjects import Ref
+from gesta.subscriptions import Subscriber
 from gesta.views import Move
 from gesta.worker import attempt, guard, pool
 from gesta.worker.attempt import Attempts
@@ -35,14 +41,16 @@ from gesta.worker.soundness import sound
 from tests.simulation.options import Rates
 
 # The code as it is, for bugs that change only a part of what it does.
-append_of, record_of, judge, redrive, record = (
-    Intake._append,
+submit, record_of, judge, redrive, record = (
+    Intake.submit,
     Attempts._record,
     MemoryJobQueue.judge,
     notification._redrive,
     notification._record,
 )
-examine, load, run = guard.examine, Loader.load, Attempts.run
+examine, load, run, build, move = (
+    guard.examine, Loader.load, Attempts.run, Rebuild._build, Subscriber._move
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,13 +88,22 @@ def plants(
 
 @plants(Intake, "submit", "what was accepted exists", "an accepted request is known to everybody")
 async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Options) -> Accepted:
-    flow = self.flow_of(payload)
-    append, request_id = append_of(self, flow, payload, options)
-    _ = self._commit.add(append)
-    return Accepted(flow.name, options.tenant, request_id, "created")
+    draft = self._draft(payload, options)
+    if draft.flow.name in self._plans:
+        return await submit(self, payload, options)
+    _ = self._commit.add(self._append(draft, draft.body))
+    return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")
 
 
-@plants(Attempts, "_record", "no job is lost unless the queue is", rates=Rates(crash_at_store=0.02), queue_lost=False)
+@plants(
+    Attempts,
+    "_record",
+    "no job is lost unless the queue is",
+    "what happened is sent, or in doubt",
+    rates=Rates(crash_at_store=0.02),
+    queue_lost=False,
+    apart=False,
+)
 async def acked_before_it_is_recorded(self: Attempts, taken: Taken, *rest: Any, **options: Any) -> Applied:
     await self._recorder.settle(Ack(taken.job.id, taken.token), insist=True)
     return await record_of(self, taken, *rest, **options)
@@ -126,26 +143,64 @@ def new_key_on_retry(tenant: str, request_id: str, operation: str, intent: int) 
 _fresh = count()
 
 
-@plants(Projector, "step", "everything comes to rest", "what was accepted exists", rates=Rates(crash_at_store=0.02))
-async def checkpoint_before_effect(self: Projector) -> int:
+@plants(
+    Projector,
+    "step",
+    "everything comes to rest",
+    "what was accepted exists",
+    "views are what their events say",
+    rates=Rates(crash_at_store=0.02),
+)
+async def checkpoint_before_effect(self: Projector, _until: int | None = None) -> int:
     if self._position is None:
         self._position = await self._views.checkpoint(follow.CHECKPOINT)
-        self._quiet_until = await self._views.checkpoint("dispatched")
+        self._quiet_until = await self._views.checkpoint(follow.DISPATCHED)
     batch = await self._events.follow(self._position, follow.BATCH)
     if not batch:
         return 0
     if not await self._views.save([], [], Move(follow.CHECKPOINT, self._position, batch[-1].position)):
         self._position = None
         return 0
-    views, jobs, parked = await self._fold(batch)
+    views, jobs, parked = await self._folding.fold(batch, self._quiet_until)
     await self._commits.project(views, jobs, parked, Move("nobody's", 0, 0))
     self._position = batch[-1].position
     return len(batch)
 
 
-@plants(MemoryViews, "clear", "a rebuild dispatches nothing")
-async def rebuild_that_dispatches(self: MemoryViews) -> None:
-    self._forget()
+@plants(Rebuild, "_build", "a rebuild dispatches nothing")
+async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> int:
+    """Every opening that it meets becomes a job once more."""
+    shadow = await self._views.shadow()
+    folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
+    for recorded in await self._events.follow(0, await self._views.checkpoint(follow.CHECKPOINT)):
+        views, jobs, _ = await folding.fold([recorded], quiet_until=0)
+        await shadow.save(views)
+        await self._projector._commits.project([], jobs, [], Move("nobody's", 0, 0))
+    return await build(self, role, progress)
+
+
+@plants(
+    follow,
+    "Move",
+    "a rebuild dispatches nothing",
+    rates=Rates(freeze=0.03, store_slow=0.05),
+    rebuilds=8,
+    submits=7,
+    skews_ms=(0, 0),
+)
+def projector_that_does_not_see_a_swap(name: str, before: int, after: int, _dispatched: int) -> Move:
+    return Move(name, before, after)
+
+
+@plants(MemoryVault, "delete", "an erased person's keys are gone for ever", payloads=("Sealed",), erases=4)
+async def erased_key_stays(self: MemoryVault, refs: Sequence[Ref]) -> None:
+    """Nothing is done."""
+
+
+@plants(Subscriber, "_move", "every end is told", rates=Rates(crash_at_store=0.02, provider=0.5), ears=True)
+async def told_before_it_is_told(self: Subscriber) -> None:
+    self._told = max(self._told, *(one.position for one in await self._events.follow(self._told, 5)), 0)
+    await move(self)
 
 
 @plants(
@@ -166,6 +221,16 @@ def redrive_as_a_new_intent_while_unknown(state: State, command: Redrive, rules:
 )  # fmt: skip
 def cancel_that_does_not_drop(before: State, after: State) -> None:
     return no_job(before, after)
+
+
+@plants(
+    CommitsApart, "_drop", "nothing is cancelled while it is called", "nothing is called that is over, in doubt or called back",
+    "two never call at once", "one effect for each intent",
+    rates=Rates(store_slow=0.05), decisions=7, submits=7, seconds=4.0, skews_ms=(0, 0), apart=True, queue_lost=False,
+)  # fmt: skip
+async def dropped_job_leaves_its_place_free(self: CommitsApart, entries: Sequence[Entry]) -> dict[int, Settled]:
+    drops = {n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)}
+    return dict(zip(drops, await self._queue.settle([*drops.values()]), strict=True))
 
 
 @plants(
@@ -221,8 +286,8 @@ class Hope:
 
 
 @plants(Attempts, "run", "whoever calls holds the lease", "two never call at once", rates=Rates(freeze=0.03), skews_ms=(0, 0))
-async def calls_without_a_lease(self: Attempts, view: Any, config: Any, _lease: Any, running: Any) -> None:
-    await run(self, view, config, cast("Any", Hope()), running)
+async def calls_without_a_lease(self: Attempts, view: Any, readable: Any, config: Any, _lease: Any, running: Any) -> None:
+    await run(self, view, readable, config, cast("Any", Hope()), running)
 
 
 @plants(

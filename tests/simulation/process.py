@@ -1,4 +1,4 @@
-"""One simulated process: an Engine with a clock of its own, behind a network that may fail. All of them share one memory database."""
+"""One simulated process: an Engine with a clock of its own, behind a network that may fail. All of them share the same memory databases."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gesta import Engine
 from gesta.adapters import Stores
+from gesta.adapters.memory.database import MemoryDatabase
+from gesta.apart import with_queue_apart
 from gesta.errors import StoreError
 from gesta.runtime import Timer
 from gesta.sandbox.transport import SandboxTransport
@@ -65,6 +67,7 @@ class Process(Owner):
         self.context = copy_context()
         self.context.run(OWNER.set, self)
         self.engine = Engine(flows=world.provider.flows, settings=Settings(url="memory:simulation"), work=work)
+        world.ears.listen(self.engine)
         self.is_ready = self.is_stopped = False
         #: Where its store calls are: the number under way before and after their effect.
         self.before = self.after = 0
@@ -83,13 +86,17 @@ class Process(Owner):
         return task
 
     def outside(self) -> Outside:
-        stores = self.world.database.stores()
+        stores = self._over_the_network(self.world.database)
+        if self.world.options.apart:
+            stores = with_queue_apart(stores, self._over_the_network(self.world.queue_database), self.runtime)
+        return Outside(self.runtime, stores, SandboxTransport(self.runtime), MASTER)
+
+    def _over_the_network(self, database: MemoryDatabase) -> Stores:
+        stores = database.stores()
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name)) for name in ("events", "views", "queue", "vault", "commits")
         }
-        return Outside(
-            self.runtime, Stores(**ports, close=stores.close, name=stores.name), SandboxTransport(self.runtime), MASTER
-        )  # fmt: skip
+        return Stores(**ports, close=stores.close, name=stores.name)
 
     async def start(self) -> None:
         try:
@@ -111,7 +118,9 @@ class Process(Owner):
             self.is_dead = True
 
     def _crashed(self, station: str, error: BaseException) -> None:
-        self.world.breaks("no station crashes", f"{station}: {error!r}")
+        if not self.is_dead:
+            # What its coroutines do when they are closed after the run is no part of it.
+            self.world.breaks("no station crashes", f"{station}: {error!r}")
 
 
 class Port:
@@ -141,6 +150,8 @@ class Port:
                 raise StoreError(f"{name}: out of reach")
             answer = await original(*args, **kwargs)
             process.world.stored(process, name, args, answer)
+            if verb == "shadow":
+                answer = Port(process, "shadow", answer)
             process.after += 1
             try:
                 await network.pass_through(process)

@@ -11,7 +11,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from gesta import Attempt, Flow, Payload
+from gesta import Attempt, Flow, Payload, Personal
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
@@ -55,9 +55,18 @@ class Careless(Payload, frozen=True):
     text: str
 
 
-PAYLOADS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless)}
+class Sealed(Payload, frozen=True):
+    """Tells something about a person, whose name is the end of the text."""
+
+    text: str
+    to: Personal[str]
+
+
+PAYLOADS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless, Sealed)
+}
 #: Providers that do the same key once.
-DEDUPING = frozenset({"sim.deduping", "sim.forgetting"})
+DEDUPING = frozenset({"sim.deduping", "sim.forgetting", "sim.sealed"})
 #: A flow that resends although its provider does it again: the residual that G3 names.
 CARELESS = "sim.careless"
 
@@ -110,10 +119,12 @@ class Provider:
         reconcile = self._ask if policy == "ask" else None
         return Flow(name, kind, self._execute, rules, reconcile, timeout_seconds=8.0, concurrency=3, journal=kind is Journalled)
 
-    async def _execute(self, _payload: Payload, attempt: Attempt) -> Outcome:
+    async def _execute(self, payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
         call = Call(process, attempt, process.road.pool.lease.token, world.loop.now)
         world.checks.at_call(call)
+        if isinstance(payload, Sealed):
+            world.checks.opened(payload.to, payload.text)
         self.calls[attempt.request_id].append(call)
         try:
             if attempt.flow not in ("sim.asked", "sim.journalled"):

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from gesta.domain.ids import idempotency_key
 from gesta.errors import Busy, Conflict, GestaError, NotFound, Refused, StoreError
 from gesta.request import Request
+from gesta.subjects import Ref
 from tests.simulation.process import Process
-from tests.simulation.provider import PAYLOADS
+from tests.simulation.provider import PAYLOADS, Sealed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TENANTS = ("default", "acme", "zeta")
+PEOPLE = ("ann", "bob")
 #: What may be answered to anybody at any time.
 EXPECTED = (StoreError, Refused, Busy)
 
@@ -42,12 +44,18 @@ class Users:
         #: How often somebody forced a new intent, doubt or not.
         self.forced: Counter[str] = Counter()
         self._busy: dict[asyncio.Task[Any], Process] = {}
+        #: Requests that two decided about at the same time.
+        self.at_once: set[str] = set()
+        self._decided: Counter[str] = Counter()
+        #: Keys in the vault that an acknowledged erasure destroyed.
+        self.destroyed: set[Ref] = set()
         self._wishes: list[tuple[type[Any], dict[str, Any], str]] = []
 
     def plan(self) -> None:
         """Spread everything that is asked for over the time of faults."""
         world, options = self._world, self._world.options
-        for act, times in ((self._submit, options.submits), (self._decide_something, options.decisions)):
+        acts = ((self._submit, options.submits), (self._decide_something, options.decisions), (self._erase, options.erases))
+        for act, times in acts:
             for _ in range(times):
                 world.later(world.random.random() * options.seconds, self._begin, act)
 
@@ -89,11 +97,13 @@ class Users:
         if self._wishes and random.random() < 0.35:
             # The same again: its answer was lost, or two programs had the same idea. Sometimes with other content.
             kind, options, text = random.choice(self._wishes)
-            text = text if random.random() < 0.7 else f"{text}, or not"
+            text = text if random.random() < 0.7 else f"not {text}"
         else:
             now = datetime.fromtimestamp(world.loop.now, UTC)
             after = random.choice([None, None, None, 3.0, 20.0, 1_200.0])
             kind, text = PAYLOADS[random.choice(world.options.payloads)], f"text {len(self._wishes)}"
+            if kind is Sealed:
+                text = f"{text} to {random.choice(PEOPLE)}"
             options = {
                 "key": random.choice([None, f"key-{len(self._wishes)}", f"key-{len(self._wishes)}"]),
                 "tenant": random.choice(TENANTS),
@@ -104,7 +114,8 @@ class Users:
             self._wishes.append((kind, options, text))
         flow = f"sim.{kind.__name__.lower()}"
         try:
-            request = await process.engine.submit(kind(text=text), **options)
+            payload = Sealed(text, text.split()[-1]) if kind is Sealed else kind(text=text)
+            request = await process.engine.submit(payload, **options)
         except Conflict as conflict:
             world.hit("conflict")
             world.told(process, f"{options['key']} is a conflict with {world.short(conflict.request_id)}")
@@ -113,6 +124,22 @@ class Users:
         world.told(process, f"{world.short(request.id)} {request.verdict}: {flow} {options['tenant']} {options['key']}")
         self.acked.append(Acked(flow, options["tenant"], request.id, options["key"], text, request.verdict))
 
+    async def _erase(self, process: Process) -> None:
+        """Somebody wants to be forgotten: whatever key there was is gone when that is answered, and never comes back."""
+        world = self._world
+        known = [(wish["tenant"], text.split()[-1]) for kind, wish, text in self._wishes if kind is Sealed]
+        if not known:
+            return
+        tenant, person = world.random.choice(known)
+        keys = world.database.vault._versions
+        name = f"subject/{process.road.subjects._identity.subject(tenant, person).hex()}"
+        held = {(tenant, name, version) for version in range(1, keys.get((tenant, name), 0) + 1)}
+        await process.engine.erase(person, tenant=tenant)
+        self.destroyed |= held
+        world.hit("erased" if held else "erased_nobody")
+        world.told(process, f"{person} of {tenant} is erased: {len(held)} keys")
+        world.checks.erased()
+
     async def _decide_something(self, process: Process) -> None:
         if self.acked:
             known, choice = self._world.random.choice(self.acked), self._world.random.choice
@@ -120,12 +147,17 @@ class Users:
             await self._decide(known.flow, known.tenant, known.id, decide, process)
 
     async def _decide(self, flow: str, tenant: str, request_id: str, decide: Any, process: Process) -> None:
+        self._decided[request_id] += 1
+        if self._decided[request_id] > 1:
+            self.at_once.add(request_id)
         try:
             request = await process.engine.request(request_id, flow=flow, tenant=tenant)
         except NotFound:
             self._world.breaks("an accepted request is known to everybody", self._world.short(request_id))
         else:
             await decide(process, request)
+        finally:
+            self._decided[request_id] -= 1
 
     async def _cancel(self, process: Process, request: Request) -> None:
         self._answered(process, request, "cancel", await request.cancel())

@@ -13,12 +13,16 @@ from typing import Any, cast
 
 from gesta import intake
 from gesta.adapters.memory.database import MemoryDatabase
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.errors import GestaError, StoreError
+from gesta.event_store import Recorded
 from gesta.job_queue import Job
 from gesta.projector import follow
 from gesta.settings import Settings
 from gesta.validation import holds_times
 from gesta.wiring import Outside, Wiring
 from tests.simulation.checks import Broken, Checks
+from tests.simulation.ears import Ears
 from tests.simulation.loop import OWNER, SimulatedLoop, Stuck
 from tests.simulation.options import CALM, Options
 from tests.simulation.process import Network, Process, SimulatedRuntime
@@ -49,6 +53,8 @@ class World:
         self.queue_was_lost = False
         self.broken: Broken | None = None
         self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random))
+        self.queue_database = MemoryDatabase(SimulatedRuntime(self.loop, self.random)) if options.apart else self.database
+        self.ears = Ears(self)
         self.provider = Provider(self)
         self.network = Network(self)
         self.checks = Checks(self)
@@ -75,6 +81,8 @@ class World:
             Wiring.wire, follow.BATCH = staticmethod(wire), batch
             setattr(intake, "holds_times", holds_times)  # noqa: B010 -- see above
             logging.getLogger("gesta").setLevel(level)
+            for process in self.processes:
+                process.is_dead = True
             self.loop.end()
 
     def _live(self) -> None:
@@ -82,11 +90,12 @@ class World:
         for number, skew_ms in enumerate(options.skews_ms):
             self._start(f"p{number}", skew_ms)
         self.users.plan()
-        for act, times in ((self._kill, options.kills), (self._stop, options.stops), (self._lose_queue, options.queue_lost)):
+        faults = (
+            (self._kill, options.kills), (self._stop, options.stops), (self._lose_queue, options.queue_lost), (self._rebuild, options.rebuilds),
+        )  # fmt: skip
+        for act, times in faults:
             for _ in range(times):
                 self.later(random.random() * options.seconds, act)
-        if options.rebuild:
-            self.later(random.random() * options.seconds, self._rebuild)
         self.later(options.seconds, self._heal)
         self._come_to_rest(options.seconds)
         self._people_at = self.loop.now + options.people_after_seconds
@@ -186,30 +195,28 @@ class World:
 
     def _lose_queue(self) -> None:
         self.hit("queue_lost")
-        self.told(None, f"the queue is lost with {len(self.database.queue._rows)} jobs")
+        self.told(None, f"the queue is lost with {len(self.queue._rows)} jobs")
         self.queue_was_lost = True
-        self.database.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
+        self.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
 
     def _rebuild(self) -> None:
-        """Everybody is stopped and the views are folded anew; the one who does that may die, too."""
-        if self.is_healed:
-            return
-        self.hit("rebuild_amid_faults")
-        for process in self.processes:
-            self.crash(process, "stopped for a rebuild")
-        keeper = self._start("rebuilder", 0, work=False)
+        """Somebody folds the views anew while everything else goes on, and may die of it."""
+        up = [process for process in self.processes if process.is_up]
+        if up and not self.is_healed:
+            process = self.random.choice(up)
+            _ = process.spawn(self._rebuild_by(process))
 
-        async def rebuild() -> None:
-            while not keeper.is_ready:
-                await self.loop.delay(0.1)
-            try:
-                jobs, dispatched = set(self.database.queue._rows), max(self.database.views._checkpoints.values(), default=0)
-                await keeper.engine.operating.rebuild()
-                self.checks.no_new_jobs(jobs, dispatched)
-            finally:
-                keeper.is_dead = True
-
-        _ = keeper.spawn(rebuild())
+    async def _rebuild_by(self, process: Process) -> None:
+        self.hit("rebuild_begun")
+        self.told(process, "rebuilds")
+        try:
+            await process.engine.operating.rebuild()
+        except GestaError as error:
+            self.hit("rebuild_failed" if isinstance(error, StoreError) else "rebuild_refused")
+            self.told(process, f"has not rebuilt: {error}")
+        else:
+            self.hit("rebuild_done")
+            self.told(process, "has rebuilt")
 
     def _heal(self) -> None:
         """No more faults. From here on everything has to come to its end by itself."""
@@ -220,12 +227,20 @@ class World:
 
     # What is known.
 
+    @property
+    def queue(self) -> MemoryJobQueue:
+        return self.queue_database.queue
+
+    @property
+    def log(self) -> list[Recorded]:
+        return [recorded for recorded in self.database.events._log if recorded is not None]
+
     def _is_at_rest(self) -> bool:
         database = self.database
         alive = [process for process in self.processes if not process.is_dead]
-        if database.queue._rows or self.users.is_busy or not any(process.is_up for process in alive):
+        if self.queue._rows or self.users.is_busy or not any(process.is_up for process in alive):
             return False
-        if self.provider.is_busy:
+        if self.provider.is_busy or self.ears.is_behind or database.views._pending.first(1):
             return False
         if database.views._checkpoints.get(follow.CHECKPOINT, 0) < len(database.events._log):
             return False
@@ -241,13 +256,15 @@ class World:
             or any(process.before + process.after for process in alive)
         ):
             return 0.0
-        if any(one.held and any(one.held.values()) for one in database.queue._leases.values()) or not all(p.is_up for p in alive):
+        if any(any(one.jobs.values()) for one in self.queue._leases.values()) or not all(p.is_up for p in alive):
+            return 0.0
+        if self.ears.is_behind or database.views._pending.first(1):
             return 0.0
         if database.views._checkpoints.get(follow.CHECKPOINT, 0) < len(database.events._log):
             return 0.0
         slowest_ms = min((process.skew_ms for process in alive), default=0)
         moments = [] if self._people_at is None or self._people_at < self.loop.now else [self._people_at + JUMP_MARGIN_SECONDS]
-        moments += [row.available_ms / 1000 for row in database.queue._rows.values()]
+        moments += [row.available_ms / 1000 for row in self.queue._rows.values()]
         moments += [(at_ms - slowest_ms) / 1000 for at_ms in database.views._sweep_at.values()]
         if database.views._wanting._keys:
             moments.append(self.loop.now + LOST_SECONDS)
@@ -277,6 +294,8 @@ class World:
             self.checks.put(cast("list[Job]", args[0]))
         elif verb == "queue.take":
             self.checks.take(process)
+        elif verb in ("commits.project", "views.save_with_jobs") and answer and args[3] is not None:
+            self.checks.projected(cast("list[Job]", args[1]))
 
     @property
     def trace_of_calls(self) -> list[str]:
@@ -299,7 +318,7 @@ class World:
     def digest(self) -> str:
         """Tells two runs apart that differ in anything: what was told, how many steps it took, and where the dice stand."""
         told = hashlib.sha256(repr((self.trace, self.loop.steps, self.random.getstate())).encode())
-        for event in self.database.events._log:
+        for event in self.log:
             told.update(event.id + event.type.encode() + event.data + event.meta)
         return told.hexdigest()
 

@@ -9,6 +9,7 @@ import pytest
 from gesta import Done, Engine, Rejected, Retry, RetryPolicy
 from gesta.errors import StoreError
 from gesta.job_queue import Job
+from gesta.projector.follow import PLACE_SECONDS
 from gesta.testing import Harness
 from gesta.views import View
 from tests.stations.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
@@ -276,8 +277,9 @@ async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(gesta: Ha
     put: list[Job] = []
 
     async def project(original, views, jobs, parked, move):
-        put.extend(jobs)
-        return await original(views, jobs, parked, move)
+        is_written = await original(views, jobs, parked, move)
+        put.extend(jobs if is_written else [])
+        return is_written
 
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         for _ in range(3):
@@ -307,3 +309,17 @@ async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebui
         assert await request_status(engine, request.id) == "sent"
     assert provider.calls[1].at_ms >= due_ms
     assert len(provider.calls) == 2
+
+
+async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_though_nothing_happens_any_more(gesta, monkeypatch):
+    async def dies() -> int:
+        raise StoreError("the answer was lost")
+
+    async with Engine(URL, flows=[note_flow(Provider())]) as engine:
+        await (await engine.submit(Note())).outcome()
+        monkeypatch.setattr(engine.road.rebuild._projector, "catch_up", dies)
+        with pytest.raises(StoreError):
+            await engine.operating.rebuild()
+        assert [view.state.status for view in await engine.find()] == ["queued"]
+        await pass_time(gesta, 2 * PLACE_SECONDS)
+        assert [view.state.status for view in await engine.find()] == ["sent"]

@@ -126,6 +126,52 @@ async def test_events_that_cannot_be_written_put_the_dropped_job_back_unsuspecte
         assert await result(request) == Done("provider-1")
 
 
+async def _scheduled(gesta, engine):
+    """A request whose job waits in the queue."""
+    request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+    await let_run(gesta)
+    (standing,) = await databases(gesta)[1].queue.jobs("", 10)
+    return request, standing.job
+
+
+async def test_a_job_that_a_relay_still_has_in_its_hands_is_not_put_while_its_request_is_called_back(gesta):
+    async with engine_apart(Provider()) as engine:
+        request, job = await _scheduled(gesta, engine)
+        events, queue = databases(gesta)[0].events, databases(gesta)[1].queue
+        append, put = events.append, []
+
+        async def put_and_append(appends):
+            put.extend(await queue.put([job]))
+            return await append(appends)
+
+        events.append = put_and_append
+        assert await request.cancel() == "cancelled"
+        assert put == [False]
+        assert await queue.find([job.id]) == set()
+
+
+async def test_a_death_before_a_decision_is_on_record_leaves_the_job_unsuspected(gesta):
+    provider = Provider()
+    engine = engine_apart(provider, on_unknown="park")
+    await engine.start()
+    request, job = await _scheduled(gesta, engine)
+    events = databases(gesta)[0].events
+    original, events.append = events.append, _never
+    cancelling = asyncio.ensure_future(request.cancel())
+    await let_run(gesta)
+    await die(engine)
+    cancelling.cancel()
+    events.append = original
+    assert await databases(gesta)[1].queue.find([job.id]) == {job.id}
+    async with engine_apart(provider, on_unknown="park") as engine:
+        await pass_time(gesta, 700, step_seconds=1)
+        assert await result(await engine.request(request.id)) == Done("provider-1")
+
+
+async def _never(*_):
+    await asyncio.Event().wait()
+
+
 async def test_a_death_between_drop_and_append_loses_no_request(gesta):
     """The job is gone and nothing says why: the sweep restores it, suspect."""
     provider = Provider()

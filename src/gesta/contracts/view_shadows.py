@@ -77,6 +77,18 @@ class ShadowContract(Contract):
         assert await harness.views.save([view], [], Move(name, 500, 600)) is False
         assert await harness.views.get([key_of(view)]) == {}
 
+    async def test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to(
+        self, harness: ViewsHarness
+    ) -> None:
+        name, view, dispatched = fresh_name(), fresh_view(), await harness.views.checkpoint("dispatched")
+        await harness.views.save([], [], Move(name, 0, 400, dispatched))
+        await harness.views.save([], [], Move(name, 400, dispatched + 1000, dispatched))
+        await (await harness.views.shadow()).swap(name, 400, [])
+        # It would put jobs that have been put before.
+        assert await harness.views.save([view], [], Move(name, 400, 500, dispatched)) is False
+        assert await harness.views.get([key_of(view)]) == {}
+        assert await harness.views.save([view], [], Move(name, 400, 500, dispatched + 1000)) is True
+
     async def test_a_shadow_that_is_ahead_of_the_projector_is_refused(self, harness: ViewsHarness) -> None:
         name, view = fresh_name(), await _saved(harness)
         await harness.views.save([], [], Move(name, 0, 500))

@@ -27,6 +27,8 @@ BEHIND = 250
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
+#: How old the place that we remember may be when there is nothing to do: a rebuild that died after its swap has turned it back.
+PLACE_SECONDS = 5.0
 
 
 class Projector:
@@ -40,6 +42,7 @@ class Projector:
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         self._position: int | None = None
         self._quiet_until = 0
+        self._place_read_at = float("-inf")
         self._is_behind = False
         self._caught_up = Signal(runtime)
 
@@ -72,6 +75,8 @@ class Projector:
                     self._position = None
                     await sleep(self._runtime, RENEWAL_SECONDS)
                 elif await self.step() == 0:
+                    if self._runtime.monotonic() - self._place_read_at >= PLACE_SECONDS:
+                        self._position = None
                     await self._events.changed(POLL_SECONDS)
             except StoreError as error:
                 self._telemetry.store_failed("projector", error)
@@ -92,6 +97,7 @@ class Projector:
         if self._position is None:
             self._position = await self._views.checkpoint(CHECKPOINT)
             self._quiet_until = await self._views.checkpoint(DISPATCHED)
+            self._place_read_at = self._runtime.monotonic()
         batch = await self._events.follow(self._position, BATCH)
         if until is not None:
             batch = [recorded for recorded in batch if recorded.position <= until]
@@ -101,7 +107,7 @@ class Projector:
         if not batch:
             return 0
         views, jobs, parked = await self._folding.fold(batch, self._quiet_until)
-        move = Move(CHECKPOINT, self._position, batch[-1].position)
+        move = Move(CHECKPOINT, self._position, batch[-1].position, self._quiet_until)
         if not await self._commits.project(views, jobs, parked, move):
             # Another projector moved the checkpoint: start again from where it stands now.
             self._position = None

@@ -1,5 +1,7 @@
 """Stores of views with one thing wrong in shadows and their swap."""
 
+from msgspec.structs import replace
+
 from gesta.adapters.memory.views import MemoryShadow, MemoryViews
 from gesta.contracts.view_shadows import ShadowContract as Shadow
 from gesta.contracts.view_sweeps import UndecidedViewsContract as Undecided
@@ -99,3 +101,9 @@ class CountsWhatWillBeAsked(MemoryViews):
     async def undecided(self):
         unknown = [row.state.updated_at for row in self._rows.values() if row.state.status == "unknown"]
         return len(unknown), min(unknown, default=None)
+
+
+@breaks(Shadow.test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to)
+class LooksAtThePlaceOnly(MemoryViews):
+    def save_all(self, views, parked, move):
+        return super().save_all(views, parked, None if move is None else replace(move, dispatched=None))

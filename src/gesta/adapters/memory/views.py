@@ -177,6 +177,8 @@ class MemoryViews:
         if move is not None:
             if self._checkpoints.get(move.name, 0) != move.before:
                 return False
+            if move.dispatched not in (None, self._checkpoints.get("dispatched", 0)):
+                return False
             self._checkpoints[move.name] = move.after
             self._stuck.pop(move.name, None)
         for view in views:

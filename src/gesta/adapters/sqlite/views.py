@@ -171,7 +171,7 @@ def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parke
     if move is not None:
         if move.before == 0:
             db.execute(sql("start_checkpoint"), (move.name, 0))
-        db.execute(sql("move_checkpoint"), (move.name, move.before, move.after))
+        db.execute(sql("move_checkpoint"), (move.name, move.before, move.after, move.dispatched))
         if db.changes() != 1:
             return Saved(moved=False, all_newer=False)
     written = run_many(db, "save_views", 9, view_rows(views))

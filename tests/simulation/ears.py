@@ -1,0 +1,47 @@
+"""A program that listens: told of every end at least once, in the order of the log, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from gesta.domain.told import Event
+from gesta.subscriptions import checkpoint_of
+from tests.simulation.loop import OWNER
+
+if TYPE_CHECKING:
+    from gesta import Engine
+    from tests.simulation.process import Process
+    from tests.simulation.world import World
+
+NAME = "ears"
+CHECKPOINT = checkpoint_of(NAME)
+
+
+class Ears:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        #: Position → status, of everything that was told.
+        self.heard: dict[int, str] = {}
+
+    def listen(self, engine: Engine) -> None:
+        if self._world.options.ears:
+            engine.on("sim.*", name=NAME, since="beginning")(self._hear)
+
+    @property
+    def is_behind(self) -> bool:
+        database = self._world.database
+        return self._world.options.ears and database.views._checkpoints.get(CHECKPOINT, 0) < len(database.events._log)
+
+    async def _hear(self, event: Event) -> None:
+        world, process = self._world, cast("Process", OWNER.get())
+        await world.network.pass_through(process)
+        if world.chance(world.rates.provider / 4):
+            world.hit("handler_raises")
+            raise RuntimeError("a bug in the handler")
+        world.told(process, f"hears of {world.short(event.request_id)}: {event.status}")
+        if event.position in self.heard:
+            world.hit("told_again")
+        elif event.position < max(self.heard, default=0):
+            world.breaks("news is told in order", f"{world.short(event.request_id)} {event.status} at {event.position}")
+        self.heard[event.position] = event.status
+        await world.network.pass_through(process)
