@@ -98,3 +98,12 @@ def test_every_link_inside_the_project_leads_somewhere(page):
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
     assert len(programs) == 5
+
+
+def test_every_test_that_the_page_of_guarantees_names_is_there():
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests|src)/[\w/]+\.py)(?:::(test_\w+))?`", text)
+    assert len(named) >= 20
+    for path, name in named:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert not name or f"def {name}(" in source, f"{path}::{name}"

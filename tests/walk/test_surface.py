@@ -52,6 +52,36 @@ async def main():
 asyncio.run(main())
 """
 
+BEING_TOLD = """
+@engine.on("payment.card", "captured", "failed", "unknown", name="ledger")
+async def book(event: Event) -> None: ...
+"""
+
+BEING_TOLD_BEFORE = """
+from gesta import Event, Rejected
+
+class Card(Payload):
+    cents: int
+
+@flow("payment.card")
+async def card(payload: Card, attempt: Attempt) -> Outcome:
+    return Rejected("declined")
+
+engine = Engine("sqlite:///gesta.db", flows=[card])
+"""
+
+BEING_TOLD_AFTER = """
+async def main():
+    async with engine:
+        request = await engine.submit(Card(cents=4990))
+        print(await request.outcome(timeout=10))
+    async with engine:
+        passed = {one.name: one.position for one in await engine.road.outside.stores.views.checkpoints()}
+        print(engine.subscriptions["ledger"].statuses, passed["subscription/ledger"])
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 def run_program(tmp_path):
@@ -104,3 +134,8 @@ async def test_the_smallest_program_sends_one_signed_webhook(run_program):
         (effect,) = server.sandbox.webhook.effects
         assert (effect.type, effect.data, server.sandbox.webhook.refusals) == ("hello", {"text": "hello"}, [])
         assert lines == [f"created Done(id='{effect.id}')"]
+
+
+async def test_being_told_keeps_its_place_in_the_log(run_program):
+    lines = await run_program(IMPORTS + BEING_TOLD_BEFORE + BEING_TOLD + BEING_TOLD_AFTER)
+    assert lines == ["Rejected(reason='declined')", "('captured', 'failed', 'unknown') 2"]

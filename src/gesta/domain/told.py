@@ -9,8 +9,10 @@ from gesta.domain.ids import id_text
 from gesta.domain.operation import State
 
 CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
-#: Every word that can be listened for.
-WORDS = (CREATED, "sent", "failed", "expired", "cancelled", "unknown", ATTEMPT_FAILED)
+#: Every word that can be listened for: those of notifications, then those that only transactions have.
+WORDS = (
+    CREATED, "sent", "failed", "expired", "cancelled", "unknown", ATTEMPT_FAILED, "authorized", "captured", "completed", "reversed",
+)  # fmt: skip
 
 _WORD_OF: dict[type[e.Event], str] = {
     e.Created: CREATED,
