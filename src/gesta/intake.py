@@ -35,7 +35,7 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
 SEALED_MAX = 250
 #: Requests of a batch that are prepared before everybody else gets their turn.
-TURN = 50
+TURN = 100
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
@@ -159,12 +159,17 @@ class Intake:
 
     async def _seal_and_append(self, drafts: list[Draft]) -> list[tuple[Append, Verdict]]:
         """Append drafts, what is personal in them sealed. A crash between the two leaves keys that seal nothing."""
+        if not self._plans:
+            return await self._append_all(drafts, {})
         personal = [
             Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about)
             for draft in drafts
             if (plan := self._plans.get(draft.flow.name)) is not None
         ]
         sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
+        return await self._append_all(drafts, sealed)
+
+    async def _append_all(self, drafts: list[Draft], sealed: Mapping[str, bytes]) -> list[tuple[Append, Verdict]]:
         appends = []
         for number, draft in enumerate(drafts, start=1):
             appends.append(self._append(draft, sealed.get(draft.request_id, draft.body)))
