@@ -7,6 +7,7 @@ import random
 import apsw
 import pytest
 
+from gesta.domain.ids import job_id
 from tests.crash.points import NOT_CALLED
 from tests.crash.stage import check_promises, kind_of, number_of, stage
 
@@ -37,6 +38,9 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_see
             before = await on.states(engine)
             sent = {state.id for state in before.values() if state.status == "sent"}
             calls = {number_of(before[one]): list(on.calls[number_of(before[one])]) for one in sent}
+            # Put and taken, but the relay died before it could forget them: they are put again, and nobody can know of the first time.
+            names = {job_id(victim, before[victim].dispatch_version): victim for victim in victims}
+            left = {names[name] for name in await engine.road.outside.stores.views.are_pending([*names])} if queue_lost else set()
             if queue_lost:
                 empty_queue(on)
             await engine.operating.rebuild()
@@ -49,7 +53,7 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_see
             await check_promises(on, engine, states)
         effects = on.effects()
         for victim in victims:
-            status, count, _ = NOT_CALLED[kind_of(states[victim])]
+            status, count, _ = NOT_CALLED[kind_of(states[victim])] if victim not in left else ("sent", 1, None)
             assert (states[victim].status, effects[number_of(states[victim])]) == (status, count)
 
 
