@@ -90,6 +90,6 @@ async def test_a_clock_that_is_wrong_expires_nothing_and_repeats_nothing(tmp_pat
                 states = await on.at_rest(engine, at_least=len(FIRST) + len(MORE))
         async with on.look() as engine:
             await check_promises(on, engine, states, duplicates=1)
-    # K-14: each has ten minutes to live, and the clocks are five apart.
+    # Each has ten minutes to live, and the clocks are five apart. That nothing is claimed early is not shown: see docs/guarantees.md, Clocks.
     assert {state.status for state in states.values()} <= {"sent", "unknown"}
     assert {state.status for state in states.values() if kind_of(state) != "parcel"} == {"sent"}
