@@ -8,7 +8,7 @@ same job, only later; between drop and placeholder it leaves a request without a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -39,7 +39,7 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
         finally:
             await stores.close()
 
-    commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, runtime)
+    commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, queue.now_ms)
     return replace(stores, queue=jobs, commits=commits, close=close, pending=news)
 
 
@@ -104,11 +104,11 @@ class CommitsApart:
     """Implements gesta.commits over ports that share no database."""
 
     def __init__(
-        self, events: EventStore, views: Views, queue: QueueApart, news: Signal, together: Commits, runtime: Runtime
+        self, events: EventStore, views: Views, queue: QueueApart, news: Signal, together: Commits, now_ms: Callable[[], int]
     ) -> None:
-        """`together` commits what concerns events and views alone: these two share a database."""
+        """`together` commits what concerns events and views alone: these two share a database. `now_ms` is the queue's clock."""
         self._events, self._views, self._queue, self._news = events, views, queue, news
-        self._together, self._runtime = together, runtime
+        self._together, self._now_ms = together, now_ms
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
         moved = await self._views.save_with_jobs(views, jobs, parked, move)
@@ -142,7 +142,7 @@ class CommitsApart:
                 # Taken away once, it was there, whoever came between.
                 dropped[n] = "done" if dropped.get(n) == "done" and settled == "absent" else settled
             gone = {n: job for n in drops if dropped[n] != "active" and (job := entries[n].dropped) is not None}
-            due_ms = self._runtime.now_ms() + PLACE_HELD_MS
+            due_ms = self._now_ms() + PLACE_HELD_MS
             held = await self._queue.put([structs.replace(job, due_ms=due_ms) for job in gone.values()]) if gone else []
             # The others were put again at this very moment, by a relay that had them in its hands, and may be taken.
             drops = {n: drops[n] for n, is_held in zip(gone, held, strict=True) if not is_held}

@@ -25,7 +25,7 @@ from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
-from gesta.runtime import Ids, sleep, spawn
+from gesta.runtime import Ids, OnClock, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
@@ -52,7 +52,8 @@ class Road:
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
     ) -> None:
-        stores, runtime = outside.stores, outside.runtime
+        stores = outside.stores
+        runtime = OnClock(outside.runtime, stores.now_ms)
         self.flows, self.outside, self.runtime = flows, outside, runtime
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()

@@ -213,6 +213,15 @@ class SystemRuntime:
         return thread
 
 
+class OnClock:
+    """Another's runtime with the time of day of a store: the one clock that all processes on the store share, whatever their own say."""
+
+    def __init__(self, runtime: Runtime, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.monotonic, self.chance, self.random_bytes = runtime.monotonic, runtime.chance, runtime.random_bytes
+        self.call_later, self.thread = runtime.call_later, runtime.thread
+
+
 class _ManualTimer:
     __slots__ = ("args", "callback")
 

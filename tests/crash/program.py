@@ -11,9 +11,10 @@ import os
 import random
 import signal
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,6 @@ from tests.crash.points import POINTS, Layout, Point
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 ASKING = RetryPolicy(attempts=100, base_seconds=0.05, cap_seconds=0.1)
-LEASE_SECONDS = 0.8
-TTL = timedelta(minutes=10)
 POLICIES: dict[str, UnknownPolicy] = {"order": "same_key", "letter": "ask", "parcel": "park"}
 
 
@@ -65,6 +64,11 @@ class Plan:
     greedy: bool = False
     #: A request without a job is found after so long instead of a minute.
     lost_ms: int = 60_000
+    lease_seconds: float = 0.8
+    #: How long a call lasts beside the way to the receiver and back.
+    call_seconds: float = 0.0
+    deliver_in_seconds: float = 0.0
+    ttl_seconds: float = 600.0
 
     def settings(self) -> Settings:
         urls = {"url": f"sqlite:///{self.folder}/gesta.db"}
@@ -98,8 +102,11 @@ def payload_of(number: int) -> Order | Letter | Parcel:
 class Watch:
     """Told of every call; stops the process at its point."""
 
-    def __init__(self, point: Point | None, nth: int, folder: str) -> None:
+    def __init__(self, point: Point | None, nth: int, folder: str, numbers: Sequence[int] = ()) -> None:
         self._point, self._left, self._folder = point, nth, Path(folder)
+        #: How many of each kind have not been called yet.
+        self._coming = Counter(f"crash.{[*POLICIES][number % 3]}" for number in numbers)
+        self._called: set[str] = set()
         self._gathered: list[str] = []
         self._kinds: set[str] = set()
         self._resumed = asyncio.Event()
@@ -119,7 +126,10 @@ class Watch:
         if not self._is_at(when, "executor.call") or self.was_frozen:
             return
         self._left -= 1
-        if self._left > 0:
+        self._coming[attempt.flow] -= attempt.request_id not in self._called
+        self._called.add(attempt.request_id)
+        if self._left > 0 and self._coming[attempt.flow] > 0:
+            # The last of a kind stays, whatever the order in which they come: else the others would wait for it for ever.
             return
         self._gathered.append(attempt.request_id)
         self._kinds.add(attempt.flow)
@@ -183,13 +193,14 @@ class OtherClock(SystemRuntime):
         return super().now_ms() + self._ahead_ms
 
 
-def flows(receiver: str, watch: Watch, *, journal: bool) -> list[Flow]:
+def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0.0) -> list[Flow]:
     async def call(payload: Any, attempt: Attempt) -> Outcome:
         await watch.gather("before", attempt)
         headers = {"Idempotency-Key": attempt.key} if isinstance(payload, Order) else {}
         answer = await attempt.http.post(
             f"{receiver}/http/call", json={"n": payload.n, "reference": attempt.key}, headers=headers
         )
+        await asyncio.sleep(call_seconds)
         await watch.gather("after", attempt)
         return Done(id=answer["id"])
 
@@ -208,11 +219,11 @@ def flows(receiver: str, watch: Watch, *, journal: bool) -> list[Flow]:
 
 
 async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
-    """As gesta.wiring.wire_really, with every port watched and a clock that may be wrong."""
-    runtime = OtherClock(plan.ahead_ms)
-    stores = watched(await open_stores(settings.url, runtime), watch, "events", "views", "queue")
+    """As gesta.wiring.wire_really, with every port watched and a clock of its own that may be wrong; the stores have theirs."""
+    runtime, machine = OtherClock(plan.ahead_ms), SystemRuntime()
+    stores = watched(await open_stores(settings.url, machine), watch, "events", "views", "queue")
     if settings.queue_url is not None:
-        queue = watched(await open_stores(settings.queue_url, runtime), watch, "queue")
+        queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
         stores = with_queue_apart(stores, queue, runtime)
     stores = watched(stores, watch, "commits")
     master, _ = await master_key(settings, stores, runtime)
@@ -221,8 +232,8 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
 
 def hurry(plan: Plan) -> None:
     """Short leases, so that a successor does not wait long: the same code, and more of its edges."""
-    gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = LEASE_SECONDS
-    gesta.worker.pool.LEASE_SECONDS = LEASE_SECONDS  # type: ignore[attr-defined]
+    gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = plan.lease_seconds
+    gesta.worker.pool.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.2
     gesta.projector.follow.RENEWAL_SECONDS = gesta.projector.relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.sweep.PERIOD_SECONDS = 0.1
@@ -245,13 +256,15 @@ def commit(database: Database, calls: list[Any], original: Any = Database._commi
 async def submit(engine: Engine, plan: Plan) -> None:
     """Some at once, then one after the other with small pauses, so that batches of all sizes form; each is noted once it is acknowledged."""
     dice, burst = random.Random(plan.seed), plan.numbers[: plan.burst]
+    ttl = timedelta(seconds=plan.ttl_seconds)
     with (Path(plan.folder) / f"acknowledged-{os.getpid()}").open("w", encoding="ascii") as notes:
-        together = await engine.submit_many([(payload_of(number), Options(str(number), ttl=TTL)) for number in burst])
+        together = await engine.submit_many([(payload_of(number), Options(str(number), ttl=ttl)) for number in burst])
         for number, accepted in zip(burst, together, strict=True):
             assert isinstance(accepted, Request)
             notes.write(f"{number} {accepted.id}\n")
         for number in plan.numbers[plan.burst :]:
-            request = await engine.submit(payload_of(number), key=str(number), ttl=TTL)
+            deliver_at = datetime.now(UTC) + timedelta(seconds=plan.deliver_in_seconds) if plan.deliver_in_seconds else None
+            request = await engine.submit(payload_of(number), key=str(number), ttl=ttl, deliver_at=deliver_at)
             notes.write(f"{number} {request.id}\n")
             notes.flush()
             await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))
@@ -259,7 +272,7 @@ async def submit(engine: Engine, plan: Plan) -> None:
 
 async def work(plan: Plan) -> None:
     point = next((point for point in POINTS if point.name == plan.point), None)
-    watch = Watch(point, plan.nth, plan.folder)
+    watch = Watch(point, plan.nth, plan.folder, plan.numbers)
     hurry(plan)
     if point is not None and point.takes_none:
         setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
@@ -267,7 +280,9 @@ async def work(plan: Plan) -> None:
         setattr(gesta.role.Role, "is_ours", always)  # noqa: B010 -- of this process
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))
-    async with Engine(flows=flows(plan.receiver, watch, journal=plan.journal), settings=plan.settings()) as engine:
+    async with Engine(
+        flows=flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds), settings=plan.settings()
+    ) as engine:
         await submit(engine, plan)
         while not (watch.was_frozen and engine.road.pool.lease.held == 0):
             await asyncio.sleep(0.02)

@@ -7,6 +7,7 @@ import base64
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,8 @@ class Process(Owner):
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name)) for name in ("events", "views", "queue", "vault", "commits")
         }
-        return Stores(**ports, close=stores.close, name=stores.name)
+        # Harsher than any store: its queue goes by one clock, and every process by another.
+        return replace(stores, **ports, now_ms=self.runtime.now_ms)
 
     async def start(self) -> None:
         try:

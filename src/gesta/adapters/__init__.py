@@ -58,6 +58,8 @@ class Stores:
     vault: Vault
     commits: Commits
     close: Closing
+    #: The time as the store has it. Leases, due times and expiry go by this one, never by a process's own clock.
+    now_ms: Callable[[], int]
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""

@@ -19,6 +19,7 @@ class MemoryDatabase:
     """All ports, empty."""
 
     def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self.events = MemoryEventStore(runtime)
         self.queue = MemoryJobQueue(runtime)
         self.views = MemoryViews(runtime)
@@ -27,7 +28,7 @@ class MemoryDatabase:
 
     def stores(self) -> Stores:
         """The ports as an engine takes them. Closing them closes nothing."""
-        return Stores(self.events, self.views, self.queue, self.vault, self.commits, close=_close, name="memory")
+        return Stores(self.events, self.views, self.queue, self.vault, self.commits, _close, self._runtime.now_ms, name="memory")
 
 
 async def _close() -> None: ...

@@ -33,6 +33,8 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         vault=SqliteVault(database),
         commits=SqliteCommits(database, events, views, queue),
         close=database.close,
+        # One file is on one machine: its clock is the store's.
+        now_ms=runtime.now_ms,
         folder=str(path.parent),
         name=str(path),
         health=partial(health_of, database, runtime),
