@@ -29,19 +29,15 @@ class Admission:
         """`place` tells the position up to which the log is projected."""
         self._stores, self._place, self._runtime = stores, place, runtime
         self._backlog_max, self._disk_free_min = settings.backlog_max, settings.disk_free_min_mb * MEGABYTE
-        self._has_looked = False
+        #: Whether there was room a moment ago: all that most requests ask.
+        self.is_open = False
+        self._has_looked = self._is_fresh = False
         self._refusal: Refusal | None = None
-        self._look_at = float("-inf")
         self._looking: asyncio.Task[None] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there was room a moment ago: all that most requests ask."""
-        return self._refusal is None and self._runtime.monotonic() < self._look_at
 
     async def ask(self) -> None:
         """Raise TryLater when there is no room. A look that is due goes on in the background, unless the last answer was no."""
-        if self._runtime.monotonic() >= self._look_at:
+        if not self._is_fresh:
             if self._looking is None:
                 self._looking = spawn(self._look(), "gesta-admission")
             if self._refusal is not None or not self._has_looked:
@@ -59,9 +55,13 @@ class Admission:
             # No news. If the store is gone, the append itself will say so.
             pass
         finally:
-            self._looking = None
-            ended = self._runtime.monotonic()
-            self._look_at = ended + max(PERIOD_SECONDS, (ended - began) / SHARE_MAX)
+            self._looking, self._is_fresh = None, True
+            self.is_open = self._has_looked and self._refusal is None
+            taken = self._runtime.monotonic() - began
+            self._runtime.call_later(max(PERIOD_SECONDS, taken / SHARE_MAX), self._grow_old)
+
+    def _grow_old(self) -> None:
+        self.is_open = self._is_fresh = False
 
     async def _found(self) -> Refusal | None:
         free, least = await self._stores.disk_free(), self._disk_free_min

@@ -25,16 +25,17 @@ class GroupCommit(Generic[I, O]):
         write: Callable[[list[I]], Awaitable[list[O]]],
         name: str,
         limit: int = 2_000,
-        weigh: Callable[[I], int] | None = None,
     ) -> None:
-        """`weigh`: an item's bytes, where items can be large."""
-        self._write, self._name, self._limit, self._weigh = write, name, limit, weigh
-        self._waiting: list[tuple[I, asyncio.Future[O]]] = []
+        self._write, self._name, self._limit = write, name, limit
+        self._waiting: list[tuple[I, asyncio.Future[O], int]] = []
+        self._weight = 0
         self._writer: asyncio.Task[None] | None = None
 
-    def add(self, item: I) -> asyncio.Future[O]:
+    def add(self, item: I, weight: int = 0) -> asyncio.Future[O]:
+        """`weight`: the item's bytes, where items can be large."""
         future: asyncio.Future[O] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
+        self._waiting.append((item, future, weight))
+        self._weight += weight
         if self._writer is None:
             # The task starts after everybody who is ready in this turn of the loop has added theirs.
             self._writer = spawn(self._write_all(), self._name)
@@ -45,32 +46,33 @@ class GroupCommit(Generic[I, O]):
             while self._waiting:
                 count = self._fitting()
                 batch, self._waiting = self._waiting[:count], self._waiting[count:]
+                self._weight -= sum([weight for _, _, weight in batch])
                 await self._write_batch(batch)
         finally:
             self._writer = None
             # Only when this task was cancelled is anybody left: nobody would come for them.
-            abandoned, self._waiting = self._waiting, []
-            for _, future in abandoned:
+            abandoned, self._waiting, self._weight = self._waiting, [], 0
+            for _, future, _ in abandoned:
                 future.cancel()
 
     def _fitting(self) -> int:
         """How many of those who wait go into the next batch; at least one, however large."""
-        if self._weigh is None:
+        if self._weight <= WEIGHT_MAX:
             return self._limit
-        weights = accumulate(self._weigh(item) for item, _ in self._waiting[: self._limit])
+        weights = accumulate(weight for _, _, weight in self._waiting[: self._limit])
         return max(1, sum(weight <= WEIGHT_MAX for weight in weights))
 
-    async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O]]]) -> None:
+    async def _write_batch(self, batch: list[tuple[I, asyncio.Future[O], int]]) -> None:
         try:
-            answers = await self._write([item for item, _ in batch])
-            for (_, future), answer in zip(batch, answers, strict=True):
+            answers = await self._write([item for item, _, _ in batch])
+            for (_, future, _), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
         except Exception as error:  # noqa: BLE001 -- told to those who wait, whatever it is
-            for _, future in batch:
+            for _, future, _ in batch:
                 if not future.done():
                     future.set_exception(error)
         except BaseException:
-            for _, future in batch:
+            for _, future, _ in batch:
                 future.cancel()
             raise

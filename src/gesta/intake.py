@@ -5,7 +5,7 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
 from gesta.pace import PART, Pace
-from gesta.personal import SUBJECT, names_subject, plan_of
+from gesta.personal import SUBJECT, Plan, names_subject, plan_of
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
@@ -49,6 +49,16 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None = None
     causation_id: str | None = None
     actor: Actor | None = None
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What is known of a flow's payloads before any comes."""
+
+    flow: Flow
+    decode: Callable[[bytes], object]
+    has_times: bool
+    #: Where it tells something about a person.
+    plan: Plan | None
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -82,28 +92,27 @@ class Intake:
         runtime: Runtime, ids: Ids,
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
-        self._by_payload = {flow.payload: flow for flow in flows.values()}
-        self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
-        self._with_times = {flow.name for flow in flows.values() if holds_times(flow.payload)}
+        self._kinds = {
+            flow.payload: Kind(flow, msgspec.json.Decoder(flow.payload).decode, holds_times(flow.payload), plan_of(flow.payload))
+            for flow in flows.values()
+        }
+        self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
         self._events, self._admission, self._pace = events, admission, pace
-        #: Of the flows that tell something about a person.
-        self._plans = {flow.name: plan for flow in flows.values() if (plan := plan_of(flow.payload)) is not None}
-        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", weigh=_weight)
+        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake")
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
-            self._seal_and_append, "gesta-sealing", SEALED_MAX, weigh=_draft_weight
+            self._seal_and_append, "gesta-sealing", SEALED_MAX
         )
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
-        self._pace.saw(options.tenant)
         draft = self._draft(payload, options)
         if not self._admission.is_open:
             await self._admission.ask()
-        if draft.flow.name in self._plans:
-            append, verdict = await self._sealed_commit.add(draft)
+        if self._plans and draft.flow.name in self._plans:
+            append, verdict = await self._sealed_commit.add(draft, len(draft.body))
         else:
             append = self._append(draft, draft.body)
-            verdict = await self._commit.add(append)
+            verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
 
     async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
@@ -113,7 +122,6 @@ class Intake:
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
-            self._pace.saw(options.tenant)
             drafts.append(self._draft(payload, options))
             if number % TURN == 0:
                 # A large batch leaves the others their turns.
@@ -145,17 +153,22 @@ class Intake:
         return answers
 
     def flow_of(self, payload: Payload) -> Flow:
-        flow = self._by_payload.get(type(payload))
-        if flow is None:
+        return self._kind_of(payload).flow
+
+    def _kind_of(self, payload: Payload) -> Kind:
+        kind = self._kinds.get(type(payload))
+        if kind is None:
             raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
-        return flow
+        return kind
 
     def _draft(self, payload: Payload, options: Options) -> Draft:
-        flow = self.flow_of(payload)
-        about, faults = about_of(payload) if flow.name in self._plans else (None, {})
-        body = self._validated(flow, payload, options, faults)
+        kind = self._kind_of(payload)
+        if options.tenant != self._pace.tenant:
+            self._pace.saw(options.tenant)
+        about, faults = (None, {}) if kind.plan is None else about_of(payload)
+        body = self._validated(kind, payload, options, faults)
         raw_id = self._ids.new_bytes()
-        return Draft(flow, body, options, self._runtime.now_ms(), raw_id, id_text(raw_id), about)
+        return Draft(kind.flow, body, options, self._runtime.now_ms(), raw_id, id_text(raw_id), about)
 
     async def _seal_and_append(self, drafts: list[Draft]) -> list[tuple[Append, Verdict]]:
         """Append drafts, what is personal in them sealed. A crash between the two leaves keys that seal nothing."""
@@ -196,22 +209,22 @@ class Intake:
             request_id if causation_id is None else scrubbed_name(causation_id), actor=options.actor,
         )  # fmt: skip
         stored_meta, name_of = encode(meta), event_types(flow.name).name_of
-        events = tuple(
+        events = [
             NewEvent(event_id(raw_id, n), name_of[type(event)], encode(event), stored_meta, Known(event, meta))
             for n, event in enumerate(decide(None, command, flow.rules))
-        )
+        ]
         claim = None
         if key is not None:
             claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(draft.body))
-        return Append(request_stream(flow.name, tenant, request_id), 0, events, claim)
+        return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)
 
-    def _validated(self, flow: Flow, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
+    def _validated(self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
             body = canonical(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
-            self._decoders[flow.name].decode(body)
-            if flow.name in self._with_times:
+            kind.decode(body)
+            if kind.has_times:
                 faults |= naive_times(payload)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             body = b""
@@ -225,20 +238,12 @@ class Intake:
         if faults or not _is_plain(options):
             faults |= option_errors(options)
         if faults:
-            raise InvalidRequest(flow.name, faults)
+            raise InvalidRequest(kind.flow.name, faults)
         return body
 
 
 def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
     return [drafts[start : start + size] for start in range(0, len(drafts), size)]
-
-
-def _weight(append: Append) -> int:
-    return len(append.events[0].data)
-
-
-def _draft_weight(draft: Draft) -> int:
-    return len(draft.body)
 
 
 def _is_plain(options: Options) -> bool:

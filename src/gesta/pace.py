@@ -24,15 +24,14 @@ class Pace:
     def __init__(self, runtime: Runtime, not_far_behind: Callable[[float], Awaitable[None]]) -> None:
         self._runtime, self._not_far_behind = runtime, not_far_behind
         #: Whose request came last, and when that was last another tenant's than the one before.
-        self._tenant = ""
+        self.tenant = ""
         self._changed_at = float("-inf")
 
     def saw(self, tenant: str) -> None:
-        """A request of this tenant has come."""
-        if tenant != self._tenant:
-            if self._tenant:
-                self._changed_at = self._runtime.monotonic()
-            self._tenant = tenant
+        """A request has come, of another tenant than the one before."""
+        if self.tenant:
+            self._changed_at = self._runtime.monotonic()
+        self.tenant = tenant
 
     @property
     def is_mixed(self) -> bool:

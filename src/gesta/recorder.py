@@ -73,7 +73,14 @@ class Recorder:
                 # Nothing is recorded, so nothing may be taken away.
                 settlement = None
             dropped = job_for(view.state) if isinstance(settlement, Drop) and view.state.wants is not None else None
-            recording = await self._record(Entry(append, settlement, dropped), insist=insist)
+            entry = Entry(append, settlement, dropped)
+            try:
+                recording = await self._commit.add(entry)
+            except StoreError:
+                if not insist:
+                    raise
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+                recording = await self._insist(entry)
             if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
                 return Applied(
                     View(after if recording.settled != "active" else view.state, view.payload), events, recording.settled
@@ -87,7 +94,10 @@ class Recorder:
 
     async def settle(self, settlement: Settlement | None, *, insist: bool = False) -> Settled | None:
         """What becomes of a job whose request does not change."""
-        return (await self._record(Entry(None, settlement), insist=insist)).settled if settlement is not None else None
+        if settlement is None:
+            return None
+        entry = Entry(None, settlement)
+        return (await (self._insist(entry) if insist else self._commit.add(entry))).settled
 
     async def _fresh(self, view: View, *, insist: bool) -> View:
         while True:
@@ -100,13 +110,11 @@ class Recorder:
             else:
                 return view if fresh is None else fresh
 
-    async def _record(self, entry: Entry, *, insist: bool) -> Recording:
+    async def _insist(self, entry: Entry) -> Recording:
         while True:
             try:
                 return await self._commit.add(entry)
             except StoreError:
-                if not insist:
-                    raise
                 # The same events with the same ids: if the lost answer was a yes, the store recognises them.
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 

@@ -71,7 +71,7 @@ class Checks:
         held = row is not None and row.token == call.token and lease is not None and lease.end_ms > now_ms
         self._holds("whoever calls holds the lease", held or world.queue_was_lost, f"{name} by {call.process.name}")
         others = [one for one in world.provider.calls[state.id] if not (one.is_over or one.is_cut or one.process.is_dead)]
-        rival = next((one for one in others if one.process.road.pool.lease.covers(one.token)), None)
+        rival = next((one for one in others if one.lease.covers(one.token)), None)
         self._holds("two never call at once", rival is None or world.queue_was_lost, f"{name} by {call.process.name}")
 
     def _may_have_met(self, state: State) -> bool:

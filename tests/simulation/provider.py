@@ -15,6 +15,7 @@ from gesta import Attempt, Flow, Payload, Personal
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.worker.lease import Lease
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process
 
@@ -28,7 +29,7 @@ KEY_MARGIN_SECONDS = 60.0
 
 RETRY = RetryPolicy(attempts=4, base_seconds=1.0, cap_seconds=6.0)
 #: Weights: most of what goes wrong is an answer that is missing.
-FATES = ("throttled", "rejected", "lost", "lost", "not_reached", "error_500", "slow", "hangs", "deaf", "raises")
+FATES = ("throttled", "rejected", "lost", "lost", "not_reached", "error_500", "slow", "hangs", "deaf", "raises", "raises")
 
 
 class Deduping(Payload, frozen=True):
@@ -79,6 +80,7 @@ class Call:
     attempt: Attempt
     token: str
     began: float
+    lease: Lease
     has_effect: bool = False
     #: The executor got its answer and returned it to a process that was alive.
     is_answered: bool = False
@@ -89,7 +91,7 @@ class Call:
     @property
     def was_in_doubt(self) -> bool:
         """Its process died, its lease was lost or its answer is missing."""
-        return self.is_cut or not self.is_answered or self.process.is_dead or self.process.road.pool.lease.token != self.token
+        return self.is_cut or not self.is_answered or self.process.is_dead or self.lease.token != self.token
 
     def may_still_happen(self, now: float) -> bool:
         """Somebody is at it, or what a dead one sent is on its way."""
@@ -121,7 +123,8 @@ class Provider:
 
     async def _execute(self, payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
-        call = Call(process, attempt, process.road.pool.lease.token, world.loop.now)
+        lease = process.road.pool.lease
+        call = Call(process, attempt, lease.token, world.loop.now, lease)
         world.checks.at_call(call)
         if isinstance(payload, Sealed):
             world.checks.opened(payload.to, payload.text)

@@ -55,8 +55,8 @@ async def test_the_next_batch_forms_while_the_last_one_is_written(writer):
 
 async def test_a_burst_of_large_items_is_cut_into_batches_that_a_store_can_write_within_a_lease(writer):
     megabytes = 1024 * 1024
-    group = GroupCommit(writer.write, "test", weigh=lambda n: n * megabytes)
-    assert await asyncio.gather(*(group.add(n) for n in (3, 5, 1, 20, 2))) == ["3", "5", "1", "20", "2"]
+    group = GroupCommit(writer.write, "test")
+    assert await asyncio.gather(*(group.add(n, n * megabytes) for n in (3, 5, 1, 20, 2))) == ["3", "5", "1", "20", "2"]
     assert writer.batches == [[3, 5], [1], [20], [2]]
 
 

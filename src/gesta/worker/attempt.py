@@ -6,7 +6,8 @@ Receives a taken job and its view from pool.py; calls a flow (station 7); hands 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 
@@ -78,7 +79,7 @@ class Attempts:
             case "wait":
                 await self._recorder.settle(_not_yet(taken, view.state, self._runtime.now_ms()), insist=True)
             case "ignore" | "lose":
-                await self._recorder.settle(_settle(taken)(view.state, view.state), insist=True)
+                await self._recorder.settle(_settled(taken, view.state, view.state), insist=True)
 
     async def _give_back(self, taken: Taken) -> None:
         """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""
@@ -97,7 +98,7 @@ class Attempts:
             view = applied.view
             if not applied.events:
                 # Another worker has begun, or it was called back or ended meanwhile: only the winner calls.
-                await self._recorder.settle(_settle(taken)(view.state, view.state), insist=True)
+                await self._recorder.settle(_settled(taken, view.state, view.state), insist=True)
                 return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
         outcome: Outcome
@@ -139,12 +140,12 @@ class Attempts:
         self._telemetry.log.error("executor does not end", namespace=flow.name, requestId=running.view.state.id)
         await self._record(running.taken, running.view, flow, outcome, asking=running.asking)
 
-    async def _record(self, taken: Taken, view: View, flow: Flow, outcome: Outcome, *, asking: bool) -> Applied:
+    def _record(self, taken: Taken, view: View, flow: Flow, outcome: Outcome, *, asking: bool) -> Coroutine[None, None, Applied]:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
         command: Command = (
             Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent)
         )
-        return await self._apply(taken, view, command, flow, _settle(taken))
+        return self._apply(taken, view, command, flow, _settle(taken))
 
     async def _call(self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running) -> Outcome:
         """The outcome, whatever the executor does. Only what it says can be Done; everything unexpected may have had its effect."""
@@ -188,8 +189,8 @@ class Attempts:
         # It was taken when it was due, whatever our clock says.
         return Lose(max(self._runtime.now_ms(), state.due_at or 0), chance=self._runtime.chance())
 
-    async def _apply(self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle) -> Applied:
-        return await self._recorder.apply(view, command, flow.rules, settle, causation_id=taken.job.id, insist=True)
+    def _apply(self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle) -> Coroutine[None, None, Applied]:
+        return self._recorder.apply(view, command, flow.rules, settle, causation_id=taken.job.id, insist=True)
 
 
 def _place(error: BaseException) -> str:
@@ -200,19 +201,19 @@ def _place(error: BaseException) -> str:
 
 def _settle(taken: Taken) -> Settle:
     """What becomes of the job once the request is in a given state: kept for the next attempt if that is near, else done with."""
+    return partial(_settled, taken)
 
-    def settle(_: State, state: State) -> Settlement:
-        still_ours = state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
-        if still_ours and not state.is_far:
-            return Release(taken.job.id, taken.token, state.due_at or 0)
-        return Ack(taken.job.id, taken.token)
 
-    return settle
+def _settled(taken: Taken, _: State, state: State) -> Settlement:
+    still_ours = state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
+    if still_ours and not state.is_far:
+        return Release(taken.job.id, taken.token, state.due_at or 0)
+    return Ack(taken.job.id, taken.token)
 
 
 def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
     """Back until it is due. By the queue's clock it is: released until then, it would be taken again at once, and again."""
-    settlement = _settle(taken)(state, state)
+    settlement = _settled(taken, state, state)
     if isinstance(settlement, Release):
         left_ms = min(CLOCK_PAUSE_MS, max(0, settlement.due_ms - now_ms))
         return msgspec.structs.replace(settlement, due_ms=max(settlement.due_ms, taken.available_ms + left_ms))
@@ -221,10 +222,9 @@ def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
 
 def _keep(taken: Taken) -> Settle:
     """Hold the job if the request may be executed at once, else as usual."""
-    usual = _settle(taken)
 
     def settle(before: State, state: State) -> Settlement | None:
-        settlement = usual(before, state)
+        settlement = _settled(taken, before, state)
         return None if isinstance(settlement, Release) else settlement
 
     return settle

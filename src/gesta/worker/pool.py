@@ -158,7 +158,8 @@ class Pool:
             elif MARK in view.payload:
                 sealed.append((one, view))
             else:
-                self._begin_one(one, view, view.payload)
+                running = Running(one)
+                self._start(self._run(running, view, view.payload), running)
         if sealed:
             await self._begin_sealed(sealed)
 
@@ -170,11 +171,8 @@ class Pool:
                 self._start(self._poison(one, error))
             return
         for (one, view), payload in zip(sealed, opened, strict=True):
-            self._begin_one(one, view, payload)
-
-    def _begin_one(self, taken: Taken, view: View, payload: Readable) -> None:
-        running = Running(taken)
-        self._start(self._run(running, view, payload), running)
+            running = Running(one)
+            self._start(self._run(running, view, payload), running)
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
         """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""

@@ -102,17 +102,17 @@ class SqliteJobQueue:
 
 def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
     """How many of the jobs were created. A job that is live already wastes its turn, and nothing else."""
-    turns = give(db, Counter([(job.flow, job.tenant, job.priority) for job in jobs if job.due_ms <= now_ms]))
+    lines = [(job.flow, job.tenant, job.priority) if job.due_ms <= now_ms else None for job in jobs]
+    turns = give(db, Counter([line for line in lines if line is not None]))
     flat: list[Any] = []
-    for job in jobs:
-        is_due, score = job.due_ms <= now_ms, 0
-        if is_due:
-            line = job.flow, job.tenant, job.priority
-            score = score_of(turns[line], job.priority)
+    for job, line in zip(jobs, lines, strict=True):
+        is_due, available_ms, score = 0, job.due_ms, 0
+        if line is not None:
+            is_due, available_ms, score = 1, now_ms, score_of(turns[line], job.priority)
             turns[line] += 1
         flat += (
-            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, int(is_due), now_ms if is_due else job.due_ms,
-            job.priority, score, int(job.suspect),
+            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, is_due, available_ms, job.priority, score,
+            int(job.suspect),
         )  # fmt: skip
     return run_many(db, "put_jobs", 11, flat)
 
