@@ -11,6 +11,7 @@ from tests.simulation.options import SKEW_MS_MAX, Rates, faultless
 from tests.simulation.replay import simulate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skew_ms", [SKEW_MS_MAX, -SKEW_MS_MAX])
 def test_a_worker_whose_clock_differs_from_the_queues_does_not_ask_in_a_tight_loop(skew_ms):
     for seed in range(12):

@@ -70,6 +70,7 @@ def test_rare_paths_are_met_as_well():
     assert sorted(SELDOM - met.keys()) == []
 
 
+@pytest.mark.slow
 def test_without_faults_nothing_is_in_doubt():
     for seed in range(40):
         world = simulate(seed, faultless(seed))
@@ -83,6 +84,7 @@ def test_a_seed_is_told_again_exactly(seed_of_run):
     assert simulate(seed_of_run).digest() == simulate(seed_of_run).digest()
 
 
+@pytest.mark.slow
 def test_a_seed_is_told_again_by_another_process():
     told = []
     for hash_seed in ("1", "2"):

@@ -59,7 +59,7 @@ async def live(gesta: Harness, engine: Engine, turns: int) -> bool:
 
 
 @pytest.mark.parametrize("journal", [False, True])
-@pytest.mark.parametrize("policy", ["same_key", "ask", "park"])
+@pytest.mark.parametrize("policy", ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))])
 async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
     is_over, turns = False, 0
     while not is_over:
@@ -95,7 +95,7 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
 
 
 @pytest.mark.parametrize("answer_lost", [False, True])
-@pytest.mark.parametrize("policy", ["same_key", "ask", "park"])
+@pytest.mark.parametrize("policy", ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))])
 async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
     failing, needed = 0, 1
     while failing < needed:

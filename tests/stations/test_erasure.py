@@ -221,6 +221,7 @@ async def submit_and_erase(engine: Engine) -> None:
     await engine.erase("ana@x.example")
 
 
+@pytest.mark.slow
 async def test_a_process_may_die_at_any_moment_of_a_submit_and_an_erasure(gesta, calls):
     is_over, turns = False, 0
     while not is_over:

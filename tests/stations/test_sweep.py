@@ -186,6 +186,7 @@ async def test_a_lost_job_of_a_request_that_has_moved_on_is_left_alone(gesta):
     assert provider.calls == []
 
 
+@pytest.mark.slow
 async def test_one_poison_request_does_not_stop_the_sweep(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
@@ -199,6 +200,7 @@ async def test_one_poison_request_does_not_stop_the_sweep(gesta):
     assert len(provider.calls) == 3
 
 
+@pytest.mark.slow
 async def test_the_sweep_goes_on_after_the_store_failed_in_any_of_its_calls(gesta, ports):
     provider = Provider()
     async with engine_of(provider) as engine:

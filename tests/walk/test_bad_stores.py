@@ -121,6 +121,7 @@ async def test_a_folder_in_place_of_a_file_is_told(tmp_path):
         await engine_of(tmp_path).start()
 
 
+@pytest.mark.slow
 async def test_everything_acknowledged_before_the_disk_was_full_is_there_afterwards(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -78,6 +78,7 @@ async def test_no_byte_of_a_person_reaches_the_disk_or_the_log_and_an_erased_one
     assert "people.example" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_what_another_process_erased_is_not_opened_again(tmp_path):
     seen: list[Parcel] = []
     url = f"sqlite:///{tmp_path / 'gesta.db'}"
@@ -94,6 +95,7 @@ async def test_what_another_process_erased_is_not_opened_again(tmp_path):
     assert len(seen) == 1
 
 
+@pytest.mark.slow
 async def test_a_destroyed_key_leaves_no_byte_in_any_file(tmp_path):
     """Neither in pages that were split while it was there, nor in free space, nor in the write-ahead log."""
     stores = await open_stores(f"sqlite:///{tmp_path / 'gesta.db'}", SystemRuntime())

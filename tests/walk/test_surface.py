@@ -117,6 +117,7 @@ async def test_ones_own_flow_sends_once_and_answers_duplicate_to_the_same_key(ru
     assert {path.name for path in tmp_path.iterdir()} == {"gesta.db", "gesta.key", "program.py"}
 
 
+@pytest.mark.slow
 async def test_ones_own_flow_survives_a_receiver_that_loses_its_answers(run_program):
     async with SandboxServer() as server:
         server.sandbox.http.next(drop=True)
@@ -136,6 +137,7 @@ async def test_the_smallest_program_sends_one_signed_webhook(run_program):
         assert lines == [f"created Done(id='{effect.id}')"]
 
 
+@pytest.mark.slow
 async def test_being_told_keeps_its_place_in_the_log(run_program):
     lines = await run_program(IMPORTS + BEING_TOLD_BEFORE + BEING_TOLD + BEING_TOLD_AFTER)
     assert lines == ["Rejected(reason='declined')", "('captured', 'failed', 'unknown') 2"]
