@@ -12,10 +12,13 @@ settings.register_profile("test", max_examples=100, derandomize=True, **_SHARED)
 settings.register_profile("long", max_examples=2000, print_blob=True, **_SHARED)  # type: ignore[arg-type]
 settings.load_profile("test")
 
+#: What `--seeds` is when nobody says anything: enough for tests that take milliseconds. Where each seed takes seconds, one will do.
+FEW = 3
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gesta")
-    group.addoption("--seeds", type=int, default=3, help="how many seeds each test that takes `seed` runs with")
+    group.addoption("--seeds", type=int, default=FEW, help="how many seeds each test that takes `seed` runs with")
     group.addoption("--first-seed", type=int, default=0, help="the first of them")
 
 
@@ -24,3 +27,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first, count = metafunc.config.getoption("--first-seed"), metafunc.config.getoption("--seeds")
         marked = [pytest.param(seed, marks=pytest.mark.seeds) for seed in range(first, first + count)]
         metafunc.parametrize("seed", marked)
+    if "crash_seed" in metafunc.fixturenames:
+        first, count = metafunc.config.getoption("--first-seed"), metafunc.config.getoption("--seeds")
+        marks = [pytest.mark.seeds, pytest.mark.slow]
+        seeds = range(first, first + (1 if count <= FEW else count))
+        metafunc.parametrize("crash_seed", [pytest.param(seed, marks=marks) for seed in seeds])
+
+
+@pytest.fixture(autouse=True)
+def told_how_to_replay(request: pytest.FixtureRequest) -> None:
+    """Shown when the test fails."""
+    if "crash_seed" in request.fixturenames:
+        seed = request.getfixturevalue("crash_seed")
+        print(f"replay: .venv/bin/python -m pytest {request.node.nodeid!r} --seeds 1 --first-seed {seed}")

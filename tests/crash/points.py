@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from gesta.job_queue import Ack, Drop, Release, Settlement
 
-Layout = Literal["together", "apart"]
+Layout = Literal["together", "apart", "server"]
 #: What became of a victim: its status, how many effects it had, how many calls reached the provider (None: any number).
 End = tuple[str, int, int | None]
 Victims = Callable[[Sequence[Any], Any], Sequence[str]]

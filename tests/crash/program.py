@@ -6,17 +6,19 @@ Orders go to a receiver that remembers keys, letters to one that can be asked, p
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import os
 import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +34,7 @@ from gesta.adapters.sqlite.database import Database
 from gesta.apart import with_queue_apart
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import UnknownPolicy
+from gesta.errors import StoreError
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
 from gesta.runtime import SystemRuntime
@@ -39,8 +42,12 @@ from gesta.settings import Settings, load
 from gesta.wiring import Outside, Wiring, master_key
 from tests.crash.points import POINTS, Layout, Point
 
+T = TypeVar("T")
+
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 ASKING = RetryPolicy(attempts=100, base_seconds=0.05, cap_seconds=0.1)
+#: Known to everybody: it protects nothing but the stores of one test.
+MASTER_KEY = base64.b64encode(bytes(range(32))).decode()
 POLICIES: dict[str, UnknownPolicy] = {"order": "same_key", "letter": "ask", "parcel": "park"}
 
 
@@ -50,7 +57,9 @@ class Plan:
 
     folder: str
     receiver: str
+    #: One file, the queue in a second file, or the database server of `url`.
     layout: Layout
+    url: str = ""
     seed: int = 0
     numbers: tuple[int, ...] = ()
     #: So many of them are submitted at once.
@@ -71,7 +80,7 @@ class Plan:
     ttl_seconds: float = 600.0
 
     def settings(self) -> Settings:
-        urls = {"url": f"sqlite:///{self.folder}/gesta.db"}
+        urls = {"url": self.url, "master_key": MASTER_KEY} if self.url else {"url": f"sqlite:///{self.folder}/gesta.db"}
         if self.layout == "apart":
             urls["queue_url"] = f"sqlite:///{self.folder}/queue.db"
         return load(urls | {"allow_private": ["127.0.0.1/32"], "log_level": "critical"})
@@ -220,7 +229,9 @@ def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0
 
 async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
     """As gesta.wiring.wire_really, with every port watched and a clock of its own that may be wrong; the stores have theirs."""
-    runtime, machine = OtherClock(plan.ahead_ms), SystemRuntime()
+    runtime = OtherClock(plan.ahead_ms)
+    # A server has a clock of its own; for a file it is the machine's.
+    machine = runtime if plan.url else SystemRuntime()
     stores = watched(await open_stores(settings.url, machine), watch, "events", "views", "queue")
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
@@ -253,6 +264,17 @@ def commit(database: Database, calls: list[Any], original: Any = Database._commi
         original(database, calls)
 
 
+async def insist(plan: Plan, act: Callable[[], Awaitable[T]]) -> T:
+    """Again and again while a server is out of reach, as a program does that was told to try later. A file never is."""
+    while True:
+        try:
+            return await act()
+        except StoreError:
+            if not plan.url:
+                raise
+            await asyncio.sleep(0.05)
+
+
 async def submit(engine: Engine, plan: Plan) -> None:
     """Some at once, then one after the other with small pauses, so that batches of all sizes form; each is noted once it is acknowledged."""
     dice, burst = random.Random(plan.seed), plan.numbers[: plan.burst]
@@ -264,7 +286,8 @@ async def submit(engine: Engine, plan: Plan) -> None:
             notes.write(f"{number} {accepted.id}\n")
         for number in plan.numbers[plan.burst :]:
             deliver_at = datetime.now(UTC) + timedelta(seconds=plan.deliver_in_seconds) if plan.deliver_in_seconds else None
-            request = await engine.submit(payload_of(number), key=str(number), ttl=ttl, deliver_at=deliver_at)
+            ask = partial(engine.submit, payload_of(number), key=str(number), ttl=ttl, deliver_at=deliver_at)
+            request = await insist(plan, ask)
             notes.write(f"{number} {request.id}\n")
             notes.flush()
             await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))
@@ -280,14 +303,14 @@ async def work(plan: Plan) -> None:
         setattr(gesta.role.Role, "is_ours", always)  # noqa: B010 -- of this process
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))
-    async with Engine(
-        flows=flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds), settings=plan.settings()
-    ) as engine:
-        await submit(engine, plan)
-        while not (watch.was_frozen and engine.road.pool.lease.held == 0):
-            await asyncio.sleep(0.02)
-        (Path(plan.folder) / "let go").touch()
-        await asyncio.Event().wait()
+    declared = flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds)
+    engine = Engine(flows=declared, settings=plan.settings())
+    await insist(plan, engine.start)
+    await submit(engine, plan)
+    while not (watch.was_frozen and engine.road.pool.lease.held == 0):
+        await asyncio.sleep(0.02)
+    (Path(plan.folder) / "let go").touch()
+    await asyncio.Event().wait()
 
 
 def main(plan: Plan) -> None:
