@@ -26,7 +26,7 @@ async def stored(tmp_path):
             sample = await engine.submit(subject.payload(0))
             assert await sample.outcome() == Done(sample.id)
     told = []
-    write_history(str(path), sample, COUNT, lambda done, total: told.append((done, total)))
+    await write_history(f"sqlite:///{path}", sample, COUNT, lambda done, total: told.append((done, total)))
     assert told == [(0, COUNT), (1_000, COUNT), (2_000, COUNT), (COUNT, COUNT)]
     return path, sample
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import msgspec
 
 from gesta.bench.crew import Crew, crew
 from gesta.bench.load import percentile
+from gesta.bench.store import BenchStore
 from gesta.demo.waiting import until
 from gesta.runtime import sleep, spawn
 
@@ -52,11 +52,11 @@ class CrashFigures(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{count:,} of {self.requests:,} requests {what}" for what, count in told.items() if count]
 
 
-async def measure_crashes(kills: int, folder: Path, tell: Tell) -> CrashFigures:
-    """So many kills of one worker, and as many of all of them, on a fresh file inside `folder`."""
+async def measure_crashes(kills: int, store: BenchStore, tell: Tell) -> CrashFigures:
+    """So many kills of one worker, and as many of all of them."""
     start = time.perf_counter()
     tell("start", 0, 1)
-    async with crew(folder) as members:
+    async with crew(store) as members:
         members.desk.on(lambda _: True, slow_seconds=CALL_SECONDS)
         load = spawn(_submit(members), "bench-load")
         try:
