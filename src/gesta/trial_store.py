@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from gesta.errors import BadSettings
+from gesta.errors import BadSettings, StoreError
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
 from gesta.sealing import KEY_BYTES
@@ -25,7 +25,7 @@ from gesta.trial_server import TrialServer
 
 POSTGRESQL = "postgresql"
 CONNECT_SECONDS = 10.0
-DROP_SECONDS = 60.0
+COMMAND_SECONDS = 60.0
 #: What the adapter takes off a URL before the server's own client sees it.
 _OURS = frozenset({"pool", "schema"})
 
@@ -68,10 +68,13 @@ async def trial_store(chosen: str | None, folder: Path, purpose: str, runtime: R
             yield TrialStore(server.url, fresh_master_key(runtime))
     elif is_postgresql(chosen):
         schema = f"gesta_{purpose}_{runtime.random_bytes(8).hex()}"
+        url = _with_schema(chosen, schema)
+        # Made here, so that a server that cannot be used is known before anything else is.
+        await _tell_server(chosen, f"create schema {schema}")
         try:
-            yield TrialStore(_with_schema(chosen, schema), fresh_master_key(runtime), is_here=False)
+            yield TrialStore(url, fresh_master_key(runtime), is_here=False)
         finally:
-            await _drop(server_url(chosen), schema)
+            await _drop(chosen, schema)
     else:
         yield TrialStore(chosen, None, is_ours=False)
 
@@ -91,15 +94,22 @@ def _with_schema(url: str, schema: str) -> str:
 async def _drop(url: str, schema: str) -> None:
     """Should it fail, that is told and no more: what went wrong before, or the result of the run, matters more."""
     try:
+        await _tell_server(url, f"drop schema if exists {schema} cascade")
+    except StoreError as error:
+        sys.stderr.write(f"note: the schema {schema} is still there; drop it yourself: {error}\n")
+
+
+async def _tell_server(url: str, command: str) -> None:
+    try:
         import asyncpg  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        # Without it nothing was opened either.
-        return
+        raise BadSettings("url: postgresql needs a package that is not installed; run: pip install 'gesta[postgresql]'") from None
     try:
-        server = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        server = await asyncpg.connect(server_url(url), timeout=CONNECT_SECONDS)
         try:
-            await server.execute(f"drop schema if exists {schema} cascade", timeout=DROP_SECONDS)
+            await server.execute(command, timeout=COMMAND_SECONDS)
         finally:
-            await server.close()
+            await server.close(timeout=CONNECT_SECONDS)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-        sys.stderr.write(f"note: the schema {schema}, if it was made, is still there ({scrub(str(error))}); drop it yourself\n")
+        reason = scrub(str(error)) or type(error).__name__
+        raise StoreError(f"{scrub(url)}: {reason}; is the server running, and may this user make a schema there?") from error
