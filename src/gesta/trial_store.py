@@ -27,7 +27,7 @@ POSTGRESQL = "postgresql"
 CONNECT_SECONDS = 10.0
 COMMAND_SECONDS = 60.0
 #: What the adapter takes off a URL before the server's own client sees it.
-_OURS = frozenset({"pool", "schema"})
+_OURS = frozenset({"listen", "pool", "schema"})
 
 
 class TrialStore(msgspec.Struct, frozen=True):
