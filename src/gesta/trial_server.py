@@ -23,17 +23,25 @@ START_SECONDS = 30.0
 #: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user, wherever its files lie.
 _AS_NOBODY = ("unshare", "-U", "--")
 #: Should this process be killed, the server ends by itself.
-_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "INT")
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "INT")
 
 
 class TrialServer:
     """`async with TrialServer() as server:` gives `server.url`. With `durable` it syncs to disk as a server in production does."""
 
-    def __init__(self, *, durable: bool = True, options: dict[str, str] | None = None, runtime: Runtime | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = True,
+        options: dict[str, str] | None = None,
+        below: Path | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        """The files are in a folder of their own `below` the given one, which decides about the disk; else below the system's."""
         self._options = dict(options or {})
         if not durable:
             self._options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-        self._runtime = runtime or SystemRuntime()
+        self._runtime, self._below = runtime or SystemRuntime(), below
         self._folder, self.port = "", 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,7 +55,7 @@ class TrialServer:
         return self._process.pid
 
     async def __aenter__(self) -> Self:
-        self._folder, self.port = tempfile.mkdtemp(prefix="gesta-postgresql-"), _free_port()
+        self._folder, self.port = tempfile.mkdtemp(prefix="gesta-postgresql-", dir=self._below), free_port()
         try:
             self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8").wait()
             await self.start()
@@ -62,7 +70,8 @@ class TrialServer:
     async def start(self) -> None:
         """Start, again on the same data after `halt` or `kill`, and wait until it answers."""
         settings = [f"-c{name}={value}" for name, value in self._options.items()]
-        address = ("-h", "127.0.0.1", "-p", str(self.port), "-k", self._folder)
+        # No socket file: its whole path may have 107 bytes, and folders lie deep.
+        address = ("-h", "127.0.0.1", "-p", str(self.port), "-k", "")
         self._process = self._run("postgres", "-D", "data", *address, *settings)
         end = self._runtime.monotonic() + START_SECONDS
         while not self._answers():
@@ -96,13 +105,15 @@ class TrialServer:
         return Path(self._folder, "log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        prefix = (*(_AS_NOBODY if os.geteuid() == 0 else ()), *(_DIE_WITH_PARENT if shutil.which("setpriv") else ()))
+        prefix = (*(_AS_NOBODY if os.geteuid() == 0 else ()), *(DIE_WITH_PARENT if shutil.which("setpriv") else ()))
         with Path(self._folder, "log").open("ab") as log:
+            # A session of its own: Ctrl-C is for whoever started it, who still needs it to end in order.
             return subprocess.Popen(  # noqa: S603 -- our own arguments
                 [*prefix, str(_binaries() / program), *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
+                start_new_session=True,
                 env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "HOME": self._folder},
             )
 
@@ -117,7 +128,7 @@ def _binaries() -> Path:
     return Path(found.origin).parent / "pginstall18" / "bin"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -14,7 +14,7 @@ from gesta.errors import BadSettings
 
 MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb rss_idle_mb idle_cpu_percent
 fsync_ms""".split()
-TOLD = "flow history batch keyed light_samples raw_runs file_system python cores sqlite raw_sqlite gc_threshold switch_interval_ms faults".split()
+TOLD = "flow history batch keyed light_samples raw_runs file_system python cores store raw_store peer gc_threshold switch_interval_ms faults".split()
 
 
 def small_run(tmp_path, **options):
@@ -80,7 +80,7 @@ def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monke
         ({"flow": "pigeon"}, "bench knows 'plain' and 'webhook', not 'pigeon'"),
         ({"requests": 0}, "must be positive"),
         ({"url": "memory://"}, "keeps nothing that could be counted"),
-        ({"url": "sqlite:///x.db", "history": 1}, "into a fresh file only"),
+        ({"url": "sqlite:///x.db", "history": 1}, "into a fresh store only"),
         ({"folder": "/no/such/folder"}, "does not exist"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from gesta import Done, Engine
 from gesta.bench import check, raw_sqlite
-from gesta.bench.history import write_history
+from gesta.bench.history import Order, write
 from gesta.bench.subjects import plain, subject_of
 
 COUNT = 2_500
@@ -26,7 +26,8 @@ async def stored(tmp_path):
             sample = await engine.submit(subject.payload(0))
             assert await sample.outcome() == Done(sample.id)
     told = []
-    write_history(str(path), sample, COUNT, lambda done, total: told.append((done, total)))
+    order = Order(f"sqlite:///{path}", sample.flow, sample.tenant, sample.id, COUNT)
+    await write(order, lambda done, total: told.append((done, total)))
     assert told == [(0, COUNT), (1_000, COUNT), (2_000, COUNT), (COUNT, COUNT)]
     return path, sample
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
 from gesta import runtime
 from gesta.bench import crash, flood, processes
 from gesta.bench.figures import Figures, Plan
-from gesta.bench.flood import FACTOR_MAX, FloodFigures, FloodPlan, measure_flood
+from gesta.bench.flood import FloodFigures, FloodPlan, measure_flood
 from gesta.bench.machine import bench_folder
-from gesta.bench.run import STAGES, measure
+from gesta.bench.peer import open_peer
+from gesta.bench.run import STAGES, Tell, measure
+from gesta.bench.store import bench_store
 from gesta.bench.subjects import subject_of
+from gesta.bench.tables import crash_rows, flood_rows, print_figures, process_rows, rows
+from gesta.demo.interruption import Interruption
 from gesta.errors import BadSettings
+from gesta.trial_store import is_fresh
+
+T = TypeVar("T")
 
 COUNT_IS_WRONG = 1
 
@@ -35,6 +41,7 @@ def run_bench(
     keyed: bool = False,
     flow: str = "plain",
     url: str | None = None,
+    peer: str | None = None,
     json: bool = False,
     folder: str | None = None,
     light_samples: int = 250,
@@ -45,75 +52,117 @@ def run_bench(
 
     Works on fresh files below `folder` (default: the current one) and removes them.
     """
-    plan = Plan(requests, history, batch, keyed, url, light_samples, idle_seconds, stall_seconds)
-    _check(plan)
-    with _fresh(folder) as inside, subject_of(flow) as subject, Screen(STAGES) as screen:
-        figures = measure(plan, subject, inside, screen.tell)
-    _print(f"gesta bench: {figures.flow}", figures, _rows(figures), json=json)
-    for fault in figures.faults:
-        sys.stderr.write(f"wrong count: {fault}\n")
-    return COUNT_IS_WRONG if figures.faults else 0
+    plan = Plan(requests, history, batch, keyed, url, peer, light_samples, idle_seconds, stall_seconds)
+    _check(plan, flow)
+
+    async def work(inside: Path, tell: Tell) -> Figures:
+        with subject_of(flow) as subject:
+            opened = await open_peer(peer, inside) if peer is not None else None
+            async with bench_store(url, inside) as store:
+                return await measure(plan, subject, store, opened, tell)
+
+    figures = _run(work, STAGES, folder)
+    print_figures(f"gesta bench: {figures.flow}", figures, rows(figures), json=json)
+    return _verdict(figures.faults)
 
 
-def run_crash_bench(*, kills: int = 8, json: bool = False, folder: str | None = None) -> int:
+def run_crash_bench(*, kills: int = 8, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
     """Kill workers and print how soon others went on; the exit code: 0, or 1 when a request was lost or done twice."""
-    with _fresh(folder) as inside, Screen(crash.STAGES) as screen:
-        figures = runtime.run(crash.measure_crashes(kills, inside, screen.tell))
-    _print("gesta bench: crash", figures, _crash_rows(figures), json=json)
-    for fault in figures.faults:
-        sys.stderr.write(f"wrong count: {fault}\n")
-    return COUNT_IS_WRONG if figures.faults else 0
+
+    async def work(inside: Path, tell: Tell) -> crash.CrashFigures:
+        async with bench_store(url, inside) as store:
+            return await crash.measure_crashes(kills, store, tell)
+
+    _check_is_fresh(url)
+    figures = _run(work, crash.STAGES, folder)
+    print_figures("gesta bench: crash", figures, crash_rows(figures), json=json)
+    return _verdict(figures.faults)
 
 
 def run_processes_bench(
-    *, json: bool = False, folder: str | None = None, light_samples: int = 250, idle_seconds: float = 5.0
+    *,
+    url: str | None = None,
+    json: bool = False,
+    folder: str | None = None,
+    light_samples: int = 250,
+    idle_seconds: float = 5.0,
 ) -> int:
-    """Measure several processes on one file and print; the exit code: 0."""
-    with _fresh(folder) as inside, Screen(processes.STAGES) as screen:
-        figures = runtime.run(processes.measure_processes(light_samples, idle_seconds, inside, screen.tell))
-    _print("gesta bench: processes", figures, _process_rows(figures), json=json)
+    """Measure several processes on one store and print; the exit code: 0."""
+
+    async def work(inside: Path, tell: Tell) -> processes.ProcessFigures:
+        async with bench_store(url, inside) as store:
+            return await processes.measure_processes(light_samples, idle_seconds, store, tell)
+
+    _check_is_fresh(url)
+    figures = _run(work, processes.STAGES, folder)
+    print_figures("gesta bench: processes", figures, process_rows(figures), json=json)
     return 0
 
 
 def run_flood_bench(
     *,
     requests: int = 100_000,
+    url: str | None = None,
     json: bool = False,
     folder: str | None = None,
     quiet_seconds: float = 10.0,
     flood_seconds: float = 30.0,
 ) -> int:
     """Measure what a flood of one tenant does to another and print; the exit code: 0."""
-    plan = FloodPlan(requests, quiet_seconds, flood_seconds)
-    with _fresh(folder) as inside, Screen(flood.STAGES) as screen:
-        figures = measure_flood(plan, inside, screen.tell)
-    _print("gesta bench: a flood beside a few requests", figures, _flood_rows(figures), json=json)
+
+    async def work(inside: Path, tell: Tell) -> FloodFigures:
+        async with bench_store(url, inside) as store:
+            return await measure_flood(FloodPlan(requests, quiet_seconds, flood_seconds), store, tell)
+
+    _check_is_fresh(url)
+    figures = _run(work, flood.STAGES, folder)
+    print_figures("gesta bench: a flood beside a few requests", figures, flood_rows(figures), json=json)
     return 0
 
 
-@contextmanager
-def _fresh(folder: str | None) -> Iterator[Path]:
-    """A folder for the run; it is removed with everything in it."""
-    with tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=bench_folder(folder)) as inside:
-        yield Path(inside)
+def _run(work: Callable[[Path, Tell], Coroutine[Any, Any, T]], stages: Sequence[str], folder: str | None) -> T:
+    """In a folder that is removed with everything in it. A signal ends it in order, with 128 and its number as exit code."""
+    with tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=bench_folder(folder)) as inside, Screen(stages) as screen:
+        figures = runtime.run(_unless_interrupted(work(Path(inside), screen.tell)))
+    if isinstance(figures, signal.Signals):
+        sys.stderr.write("interrupted; nothing is left behind\n")
+        raise SystemExit(128 + figures)
+    return figures
 
 
-def _print(title: str, figures: msgspec.Struct, rows: dict[str, str], *, json: bool) -> None:
-    if json:
-        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
-    else:
-        Console().print(_table(title, rows))
+async def _unless_interrupted(work: Coroutine[Any, Any, T]) -> T | signal.Signals:
+    with Interruption() as interruption:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if interruption.number is None:
+                raise
+            return signal.Signals(interruption.number)
 
 
-def _check(plan: Plan) -> None:
+def _verdict(faults: Sequence[str]) -> int:
+    for fault in faults:
+        sys.stderr.write(f"wrong count: {fault}\n")
+    return COUNT_IS_WRONG if faults else 0
+
+
+def _check(plan: Plan, flow: str) -> None:
     if plan.requests < 1 or plan.light_samples < 1 or plan.history < 0:
         raise BadSettings("requests and light_samples must be positive, history must not be negative")
-    if plan.url is None:
-        return
-    if plan.url.startswith("memory:"):
+    if plan.peer is not None and (plan.batch or flow != "plain"):
+        raise BadSettings("peer: it is measured by single requests of the plain flow; leave out --batch and --flow, or --peer")
+    if plan.url is not None and plan.url.startswith("memory:"):
         raise BadSettings("url: a store in memory keeps nothing that could be counted after the run; name a durable one")
-    if plan.history:
-        raise BadSettings("history: written into a fresh file only; leave out --url or --history")
+    if plan.history and not is_fresh(plan.url):
+        raise BadSettings("history: written into a fresh store only; leave out --url or --history, or name a PostgreSQL server")
+
+
+def _check_is_fresh(url: str | None) -> None:
+    if not is_fresh(url):
+        raise BadSettings(
+            "url: --crash, --processes and --flood leave unfinished requests behind, so they work on a fresh store only; leave it out, "
+            "or write --url postgresql, or name a PostgreSQL server"
+        )
 
 
 class Screen:
@@ -139,69 +188,3 @@ class Screen:
                 self._progress.update(task, completed=1, total=1)
             self._tasks[stage] = self._progress.add_task(f"{stage} ({self._stages.index(stage) + 1}/{len(self._stages)})")
         self._progress.update(self._tasks[stage], completed=done, total=total, refresh=True)
-
-
-def _table(title: str, rows: dict[str, str]) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
-
-
-def _crash_rows(figures: crash.CrashFigures) -> dict[str, str]:
-    one, every = (
-        f"{figures.kills} kills, {figures.interrupted:,}",
-        f"{figures.restarts} restarts, {figures.restart_interrupted:,}",
-    )
-    return {
-        "one of two killed": f"{one} requests interrupted, {_seconds(figures.recovery_p50_seconds, figures.recovery_p99_seconds)}",
-        "all killed": f"{every} requests interrupted, {_seconds(figures.restart_p50_seconds, figures.restart_p99_seconds)}",
-        "count": f"{figures.requests:,} requests, {figures.lost:,} lost, {figures.doubled:,} doubled",
-        "repeated": f"{figures.repeated:,} calls under the same key, which made them harmless",
-        "seconds": f"{figures.seconds:,.1f}",
-    }
-
-
-def _seconds(p50: float, p99: float) -> str:
-    return f"on record again after p50 {p50:.2f} s, p99 {p99:.2f} s"
-
-
-def _flood_rows(figures: FloodFigures) -> dict[str, str]:
-    verdict = "within" if figures.is_within else "NOT within"
-    return {
-        "quiet": f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {flood.PER_SECOND} per second",
-        "flooded": f"p50 {figures.flooded_p50_ms:.1f} ms, p99 {figures.flooded_p99_ms:.1f} ms, {figures.samples:,} samples",
-        "factor": f"{figures.factor:.2f} at p99, {verdict} {FACTOR_MAX:g}",
-        "flood": f"{figures.flood_requests:,} requests of another tenant, {figures.flood_done:,} of them done meanwhile",
-        "fsync": f"{figures.fsync_ms:.2f} ms on {figures.file_system}",
-        "machine": f"{figures.cores} cores, Python {figures.python}",
-    }
-
-
-def _process_rows(figures: processes.ProcessFigures) -> dict[str, str]:
-    p50, p99 = figures.other_process_start_p50_ms, figures.other_process_start_p99_ms
-    idle = " and ".join(f"{percent:.2f}" for percent in figures.idle_cpu_percent)
-    return {
-        "sent from another process": f"{figures.requests:,} requests, started after p50 {p50:.1f} ms, p99 {p99:.1f} ms",
-        "idle": f"{idle} % of a core, two processes on one file",
-    }
-
-
-def _rows(figures: Figures) -> dict[str, str]:
-    how = "submit_many" if figures.batch else "submit"
-    keyed = " with a key each" if figures.keyed else ""
-    raw = " and ".join(f"{run:,.0f}" for run in figures.raw_runs)
-    return {
-        "requests": f"{figures.requests:,} by {how}{keyed}, {figures.history:,} in the store before",
-        "seconds": f"{figures.seconds:,.2f}",
-        "requests per second": f"{figures.requests_per_second:,.0f}",
-        "raw": f"{figures.raw_requests_per_second:,.0f} per second, the mean of {raw}",
-        "ratio": f"{figures.ratio:.2f}",
-        "latency at 50 per second": f"p50 {figures.p50_ms:.1f} ms, p99 {figures.p99_ms:.1f} ms",
-        "memory": f"{figures.rss_mb:.0f} MB at most, {figures.rss_idle_mb:.0f} MB idle",
-        "idle": f"{figures.idle_cpu_percent:.2f} % of a core",
-        "fsync": f"{figures.fsync_ms:.2f} ms on {figures.file_system}",
-        "machine": f"{figures.cores} cores, Python {figures.python}, SQLite {figures.sqlite} (raw: {figures.raw_sqlite})",
-        "interpreter": f"gc threshold {figures.gc_threshold:,}, switch interval {figures.switch_interval_ms:g} ms",
-        "count": "; ".join(figures.faults) or "every request done once",
-    }

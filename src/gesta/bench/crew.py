@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from gesta.bench.worker import PROCESS, Call, open_engine
+from gesta.bench.store import BenchStore
+from gesta.bench.worker import PROCESS, Call, Orders, open_engine
 from gesta.demo.worker_process import WorkerProcess
 from gesta.engine import Engine
 from gesta.outbound_http import HttpRequest
@@ -63,14 +63,14 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(folder: Path) -> AsyncIterator[Crew]:
+async def crew(store: BenchStore) -> AsyncIterator[Crew]:
     """All of them up and running; none of them left behind."""
     runtime, desk = SystemRuntime(), Desk()
-    store = f"sqlite:///{folder / 'bench.db'}"
     async with SandboxServer(Sandbox(http=desk), runtime) as server:
-        receiver = f"{server.url}/{desk.name}"
-        workers = [WorkerProcess("gesta.bench.worker", [store, receiver], folder / "worker.log", runtime) for _ in range(WORKERS)]
-        async with open_engine(store, receiver, work=False) as engine:
+        orders = Orders(store.settings.url, store.settings.master_key, f"{server.url}/{desk.name}")
+        log = store.folder / "worker.log"
+        workers = [WorkerProcess("gesta.bench.worker", orders, log, runtime) for _ in range(WORKERS)]
+        async with open_engine(orders, work=False) as engine:
             try:
                 for worker in workers:
                     await worker.start()

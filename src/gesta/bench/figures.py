@@ -16,8 +16,10 @@ class Plan:
     history: int = 0
     batch: bool = False
     keyed: bool = False
-    #: A store of one's own instead of a fresh file; what is written there stays.
+    #: As --url has it; see gesta/trial_store.py.
     url: str | None = None
+    #: Another system that is measured in the same run.
+    peer: str | None = None
     light_samples: int = 250
     idle_seconds: float = 3.0
     #: When nothing has ended for so long, what is missing counts as lost.
@@ -25,7 +27,7 @@ class Plan:
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Gesta's own part of the figures. Memory is that of the process with the engine; the raw runs have a process of their own."""
+    """Gesta's own part of the figures. Memory is that of the process with the engine; raw runs and servers have processes of their own."""
 
     requests: int
     seconds: float
@@ -41,6 +43,19 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[str]
 
 
+class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Another system under the same load, before and after gesta."""
+
+    name: str
+    requests_per_second: float
+    runs: list[float]
+    #: How many times as many requests a second gesta has done.
+    ratio: float
+    #: What it ran on and wrote to.
+    runtime: str
+    store: str
+
+
 class Figures(Measured, frozen=True, kw_only=True):
     """All that `gesta bench --json` prints."""
 
@@ -49,18 +64,21 @@ class Figures(Measured, frozen=True, kw_only=True):
     ratio: float
     #: Far apart: the machine was not quiet, and the ratio is worth less.
     raw_runs: list[float]
-    #: The median of writing 4 KB and syncing them in the same folder.
-    fsync_ms: float
+    #: Another system in the same run, where one was asked for.
+    peer: PeerFigures | None
+    #: The median of writing 4 KB and syncing them in the same folder. Nobody knows it of another's server, nor its file system.
+    fsync_ms: float | None
     flow: str
     history: int
     batch: bool
     keyed: bool
     light_samples: int
-    file_system: str
+    file_system: str | None
     python: str
     cores: int
-    sqlite: str
-    raw_sqlite: str
+    #: What the engine and the bare loop wrote to, with their versions.
+    store: str
+    raw_store: str
     #: How the interpreter is tuned for the engine (gesta.runtime.run), for those who run one in a process of their own making.
     gc_threshold: int
     switch_interval_ms: float

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from gesta.bench import machine
 from gesta.bench.load import percentile
+from gesta.bench.store import BenchStore
 from gesta.bench.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.flows.flow import Attempt, flow
 from gesta.intake import Options
-from gesta.runtime import SystemRuntime, run, sleep, spawn
-from gesta.settings import Settings
+from gesta.runtime import SystemRuntime, sleep, spawn
 from gesta.views import View
 
 STAGES = ("disk", "quiet", "flood")
@@ -63,17 +61,18 @@ class FloodFigures(msgspec.Struct, frozen=True, kw_only=True):
     flood_requests: int
     flood_done: int
     samples: int
-    fsync_ms: float
-    file_system: str
+    #: Of the store's disk; nobody knows it of another's server.
+    fsync_ms: float | None
+    file_system: str | None
     python: str
     cores: int
 
 
-def measure_flood(plan: FloodPlan, folder: Path, tell: Callable[[str, int, int], None]) -> FloodFigures:
-    """On a fresh file inside `folder`; what is left of the flood is left there."""
+async def measure_flood(plan: FloodPlan, store: BenchStore, tell: Callable[[str, int, int], None]) -> FloodFigures:
+    """On a fresh store; what is left of the flood is left there."""
     tell("disk", 0, 1)
-    fsync_ms = machine.fsync_ms(folder)
-    quiet, flooded, accepted, done = run(_measure(plan, folder, tell))
+    fsync_ms = machine.fsync_ms(store.folder)
+    quiet, flooded, accepted, done = await _measure(plan, store, tell)
     factor = percentile(flooded, 99) / percentile(quiet, 99)
     return FloodFigures(
         quiet_p50_ms=round(percentile(quiet, 50), 2),
@@ -85,19 +84,17 @@ def measure_flood(plan: FloodPlan, folder: Path, tell: Callable[[str, int, int],
         flood_requests=accepted,
         flood_done=done,
         samples=len(flooded),
-        fsync_ms=round(fsync_ms, 3),
-        file_system=machine.file_system(folder),
+        fsync_ms=round(fsync_ms, 3) if store.is_here else None,
+        file_system=machine.file_system(store.folder) if store.is_here else None,
         python=platform.python_version(),
         cores=os.cpu_count() or 1,
     )
 
 
 async def _measure(
-    plan: FloodPlan, folder: Path, tell: Callable[[str, int, int], None]
+    plan: FloodPlan, store: BenchStore, tell: Callable[[str, int, int], None]
 ) -> tuple[list[float], list[float], int, int]:
-    key = base64.b64encode(_clock.random_bytes(32)).decode()
-    settings = Settings(url=f"sqlite:///{folder / 'flood.db'}", master_key=key)
-    async with Engine(settings=settings, flows=[provider]) as engine:
+    async with Engine(settings=store.settings, flows=[provider]) as engine:
         few = Few(engine, plan.stall_seconds)
         await few.latencies(PER_SECOND)
         samples = max(1, round(plan.quiet_seconds * PER_SECOND))

@@ -1,54 +1,90 @@
 """A past for the store: finished requests written before the clock starts, many times faster than they could be lived.
 
-Each is a copy of one real request of the same file under an id of its own, so it has the rows that a real one leaves: two events,
-a view, no job, and a checkpoint that is past all of them.
+Each is a copy of one real request of the same store under an id of its own, through the same ports, so it has the rows that a real one
+leaves: two events, a view, no job, and a checkpoint that is past all of them.
+
+    python -m gesta.bench.history
+
+is told by its first line of input what to copy, and prints how many it has. It is a process of its own, so that the bench's memory stays the engine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.resources import files
+import sys
+from collections.abc import Callable, Sequence
 
-import apsw
 import msgspec
 
-from gesta.adapters.sqlite.database import open_connection
+from gesta.adapters import Stores, open_stores
 from gesta.addresses import request_stream
-from gesta.projector.follow import CHECKPOINT
+from gesta.bench.child import run_module
+from gesta.domain.operation import State
+from gesta.event_store import Append, NewEvent, Recorded
+from gesta.projector.follow import CHECKPOINT, DISPATCHED
 from gesta.request import Request
-from gesta.runtime import Ids, SystemRuntime
+from gesta.runtime import Ids, SystemRuntime, run
+from gesta.views import Move, View
 
 #: Requests per commit.
 BATCH = 1_000
-#: Everything is appended, so a small cache is as fast as a large one, and the bench's memory stays the engine's own.
-CACHE_KIB = 500
 
 #: Told how many of how many are written.
 Progress = Callable[[int, int], None]
 
 
-def write_history(path: str, sample: Request, count: int, progress: Progress) -> None:
-    """Copy a finished request `count` times. No engine may be at work on the file."""
-    ids = Ids(SystemRuntime())
-    db = open_connection(path)
+class Order(msgspec.Struct, frozen=True):
+    """What to copy, and how often."""
+
+    url: str
+    flow: str
+    tenant: str
+    id: str
+    count: int
+
+
+async def write_history(url: str, sample: Request, count: int, progress: Progress) -> None:
+    """Copy a finished request `count` times. No engine may be at work on the store."""
+    order = Order(url, sample.flow, sample.tenant, sample.id, count)
+    given = msgspec.json.encode(order).decode() + "\n"
+    await run_module("gesta.bench.history", (), given, lambda line: progress(int(line), count))
+
+
+async def write(order: Order, progress: Progress) -> None:
+    runtime = SystemRuntime()
+    stores, ids = await open_stores(order.url, runtime), Ids(runtime)
     try:
-        db.execute(f"pragma cache_size = -{CACHE_KIB}; pragma temp_store = memory")
-        for done in range(0, count, BATCH):
-            progress(done, count)
-            _copy(db, sample, [ids.new() for _ in range(min(BATCH, count - done))])
-        progress(count, count)
+        events = await stores.events.read([(request_stream(order.flow, order.tenant, order.id), 0)])
+        view = (await stores.views.get([(order.flow, order.tenant, order.id)]))[order.id]
+        for done in range(0, order.count, BATCH):
+            progress(done, order.count)
+            new_ids = [ids.new() for _ in range(min(BATCH, order.count - done))]
+            # In the order of a busy store: all first events, then all second ones.
+            for event in events:
+                await stores.events.append([_copied_event(event, order.id, new_id, runtime) for new_id in new_ids])
+            await _save(stores, _copied_views(view, order.id, new_ids))
+        progress(order.count, order.count)
     finally:
-        # The last connection takes the write-ahead log with it: the run starts on a settled file.
-        db.close()
+        await stores.close()
 
 
-def _copy(db: apsw.Connection, sample: Request, new_ids: list[str]) -> None:
-    listed = msgspec.json.encode(new_ids).decode()
-    with db:
-        db.execute(_sql("copy_events"), (request_stream(sample.flow, sample.tenant, sample.id), sample.id, listed))
-        db.execute(_sql("copy_view"), (sample.tenant, sample.flow, sample.id, listed))
-        db.execute(_sql("catch_up"), (CHECKPOINT,))
+def _copied_event(event: Recorded, old_id: str, new_id: str, runtime: SystemRuntime) -> Append:
+    old, new = old_id.encode(), new_id.encode()
+    copy = NewEvent(runtime.random_bytes(16), event.type, event.data.replace(old, new), event.meta.replace(old, new))
+    return Append(event.stream.replace(old_id, new_id), event.version - 1, (copy,))
 
 
-def _sql(name: str) -> str:
-    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]:
+    # The id stands in more than one place of a state: its receipt may be the id as well.
+    state, decoder = msgspec.json.encode(view.state), msgspec.json.Decoder(State)
+    return [View(decoder.decode(state.replace(old_id.encode(), new_id.encode())), view.payload) for new_id in new_ids]
+
+
+async def _save(stores: Stores, views: Sequence[View]) -> None:
+    """With the checkpoint past their events, so the projector has nothing left to do."""
+    place, dispatched = await stores.views.checkpoint(CHECKPOINT), await stores.views.checkpoint(DISPATCHED)
+    is_saved = await stores.commits.project(views, [], [], Move(CHECKPOINT, place, await stores.events.end(), dispatched))
+    assert is_saved, "somebody else is at work on the store"
+
+
+if __name__ == "__main__":
+    run(write(msgspec.json.decode(sys.stdin.readline(), type=Order), lambda done, _: print(done, flush=True)))

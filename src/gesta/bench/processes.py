@@ -1,15 +1,15 @@
-"""`gesta bench --processes`: several processes on one file, how soon one executes what another sent, and what idling costs."""
+"""`gesta bench --processes`: several processes on one store, how soon one executes what another sent, and what idling costs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
 from gesta.bench.crew import Crew, crew
 from gesta.bench.load import LIGHT_PER_SECOND, percentile
+from gesta.bench.store import BenchStore
 from gesta.demo.waiting import until
 from gesta.runtime import sleep, spawn
 
@@ -30,10 +30,10 @@ class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True):
     idle_cpu_percent: list[float]
 
 
-async def measure_processes(samples: int, idle_seconds: float, folder: Path, tell: Tell) -> ProcessFigures:
-    """On a fresh file inside `folder`."""
+async def measure_processes(samples: int, idle_seconds: float, store: BenchStore, tell: Tell) -> ProcessFigures:
+    """On a fresh store."""
     tell("start", 0, 1)
-    async with crew(folder) as members:
+    async with crew(store) as members:
         # One request there and back: every station is at work.
         await members.submit(-1)
         await until(members.runtime, lambda: -1 in members.desk.first_at, "the first request to start")

@@ -1,34 +1,28 @@
-"""The measurement: raw, gesta, raw again, on one file system in one run, because machines differ and are never quiet."""
+"""The measurement: raw, gesta, raw again, on one store in one run, because machines differ and are never quiet."""
 
 from __future__ import annotations
 
-import base64
 import gc
 import os
 import platform
-import sqlite3
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import apsw
 import msgspec
 
 from gesta import runtime
-from gesta import settings as process_settings
-from gesta.adapters.sqlite import file_of
 from gesta.bench import check, machine
 from gesta.bench.figures import Figures, Measured, Plan
 from gesta.bench.history import write_history
 from gesta.bench.load import Load, percentile
+from gesta.bench.peer import Peer, PeerRun, peer_figures
+from gesta.bench.store import BenchStore, RawRun
 from gesta.bench.subjects import Subject
 from gesta.engine import Engine
 from gesta.request import Request
-from gesta.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.
 RAW_BATCH = 1_000
@@ -38,53 +32,56 @@ STAGES = ("disk", "raw", "history", "idle", "load", "light load", "count", "raw 
 Tell = Callable[[str, int, int], None]
 
 
-def measure(plan: Plan, subject: Subject, folder: Path, tell: Tell) -> Figures:
-    """Everything, on fresh files inside `folder`."""
+async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | None, tell: Tell) -> Figures:
+    """Everything, on a fresh store and fresh files in its folder."""
     plan = replace(plan, requests=min(plan.requests, subject.requests_max or plan.requests))
     tell("disk", 0, 1)
-    fsync_ms = machine.fsync_ms(folder)
+    fsync_ms = machine.fsync_ms(store.folder)
+    raw_runs: list[RawRun] = []
+    peer_runs: list[PeerRun] = []
     tell("raw", 0, 1)
-    raw_runs = [_raw(plan, folder)]
-    measured = runtime.run(_measure_gesta(plan, subject, folder, tell))
+    await _beside(plan, store, peer, raw_runs, peer_runs)
+    measured = await _measure_gesta(plan, subject, store, tell)
     tell("raw again", 0, 1)
-    raw_runs.append(_raw(plan, folder))
+    await _beside(plan, store, peer, raw_runs, peer_runs)
     tell("raw again", 1, 1)
-    raw = statistics.mean(raw_runs)
+    raw = statistics.mean(run.requests_per_second for run in raw_runs)
     return Figures(
         **msgspec.structs.asdict(measured),
         raw_requests_per_second=raw,
         ratio=round(measured.requests_per_second / raw, 3),
-        raw_runs=raw_runs,
-        fsync_ms=round(fsync_ms, 3),
+        raw_runs=[run.requests_per_second for run in raw_runs],
+        peer=peer_figures(peer_runs, measured.requests_per_second) if peer is not None else None,
+        fsync_ms=round(fsync_ms, 3) if store.is_here else None,
         flow=subject.flow.name,
         history=plan.history,
         batch=plan.batch,
         keyed=plan.keyed,
         light_samples=plan.light_samples,
-        file_system=machine.file_system(folder),
+        file_system=machine.file_system(store.folder) if store.is_here else None,
         python=platform.python_version(),
         cores=os.cpu_count() or 1,
-        sqlite=apsw.sqlite_lib_version(),
-        raw_sqlite=sqlite3.sqlite_version,
+        store=store.name(raw_runs[0]),
+        raw_store=raw_runs[0].store,
         gc_threshold=gc.get_threshold()[0],
         switch_interval_ms=round(sys.getswitchinterval() * 1000, 3),
     )
 
 
-def _raw(plan: Plan, folder: Path) -> float:
-    """The bare loop in a process of its own, so that it shares neither interpreter nor memory with the engine."""
+async def _beside(plan: Plan, store: BenchStore, peer: Peer | None, raw_runs: list[RawRun], peer_runs: list[PeerRun]) -> None:
+    """What gesta is measured against: before it and after it, never at the same time."""
     batch = min(RAW_BATCH, plan.requests)
-    whole_batches = plan.requests // batch * batch
-    command = [sys.executable, "-m", "gesta.bench.raw_sqlite", *map(str, (whole_batches, batch, plan.history, folder))]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603 -- our own module
+    raw_runs.append(await store.raw(plan.requests // batch * batch, batch, plan.history))
+    if peer is not None:
+        peer_runs.append(await peer.run(plan.requests))
 
 
-async def _measure_gesta(plan: Plan, subject: Subject, folder: Path, tell: Tell) -> Measured:
-    settings = _settings(plan, subject, folder)
+async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, tell: Tell) -> Measured:
+    settings = replace(store.settings, allow_private=(*store.settings.allow_private, *subject.allow_private))
     if plan.history:
         async with Engine(settings=settings, flows=[subject.flow]) as engine:
             sample = await _first(engine, subject)
-        write_history(str(file_of(settings.url)), sample, plan.history, lambda done, total: tell("history", done, total))
+        await write_history(settings.url, sample, plan.history, lambda done, total: tell("history", done, total))
     async with Engine(settings=settings, flows=[subject.flow]) as engine:
         await _first(engine, subject)
         mark = await check.mark(engine, subject)
@@ -111,15 +108,6 @@ async def _measure_gesta(plan: Plan, subject: Subject, folder: Path, tell: Tell)
         idle_cpu_percent=round(idle_cpu_percent, 2),
         faults=faults,
     )
-
-
-def _settings(plan: Plan, subject: Subject, folder: Path) -> Settings:
-    if plan.url is not None:
-        chosen = process_settings.load({"url": plan.url})
-        return replace(chosen, allow_private=(*chosen.allow_private, *subject.allow_private))
-    # The key lives as long as the file: no need to tell anybody where it is kept.
-    key = base64.b64encode(runtime.SystemRuntime().random_bytes(32)).decode()
-    return Settings(url=f"sqlite:///{folder / 'bench.db'}", master_key=key, allow_private=subject.allow_private)
 
 
 async def _first(engine: Engine, subject: Subject) -> Request:

@@ -1,16 +1,18 @@
-"""`python -m gesta.bench.worker STORE RECEIVER`: a process that works on the store, which the bench starts, asks and kills.
+"""`python -m gesta.bench.worker`: a process that works on the store, which the bench starts, asks and kills.
 
-Each line on its standard input is answered with the CPU seconds it has used so far. Ends when the input does.
+The first line on its standard input says where: Orders as JSON, because a list of processes would show a password. Each further line
+is answered with the CPU seconds it has used so far. Ends when the input does.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
 
-from gesta.demo.worker import LOOPBACK, READY
+import msgspec
+
+from gesta.demo.worker import LOOPBACK, READY, standard_input
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.flows.flow import Attempt, Flow, Payload, flow
@@ -35,19 +37,27 @@ def call_flow(receiver: str) -> Flow:
     return call
 
 
-def open_engine(store: str, receiver: str, *, work: bool) -> Engine:
+class Orders(msgspec.Struct, frozen=True):
+    """Where to work, and whom to call."""
+
+    url: str
+    master_key: str | None
+    receiver: str
+
+
+def open_engine(orders: Orders, *, work: bool) -> Engine:
     # Nothing of the environment counts: the store is the bench's own.
-    return Engine(settings=Settings(url=store, allow_private=(LOOPBACK,)), flows=[call_flow(receiver)], work=work)
+    settings = Settings(url=orders.url, master_key=orders.master_key, allow_private=(LOOPBACK,))
+    return Engine(settings=settings, flows=[call_flow(orders.receiver)], work=work)
 
 
-async def work(store: str, receiver: str) -> None:
-    async with open_engine(store, receiver, work=True):
-        _say(READY)
-        reader = asyncio.StreamReader()
-        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        while await reader.readline():
-            _say(f"{time.process_time()}\n".encode())
-        pipe.close()
+async def work() -> None:
+    async with standard_input() as lines:
+        orders = msgspec.json.decode(await lines.readline(), type=Orders)
+        async with open_engine(orders, work=True):
+            _say(READY)
+            while await lines.readline():
+                _say(f"{time.process_time()}\n".encode())
 
 
 def _say(line: bytes) -> None:
@@ -56,4 +66,4 @@ def _say(line: bytes) -> None:
 
 
 if __name__ == "__main__":
-    run(work(*sys.argv[1:3]))
+    run(work())

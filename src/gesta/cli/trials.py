@@ -8,7 +8,15 @@ import typer
 
 from gesta.cli.invocation import Call
 
-Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="An empty store to use instead of a fresh SQLite file.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Instead of a fresh SQLite file: postgresql (starts a server of its own), postgresql://… (a schema of its own on your "
+        "server, dropped afterwards), or an empty store.",
+    ),
+]
 
 
 def demo(
@@ -42,9 +50,12 @@ def bench(
     processes: Annotated[
         bool,
         typer.Option(
-            "--processes", help="Several processes on one file instead: how soon does a request start, what does idling cost?"
+            "--processes", help="Several processes on one store instead: how soon does a request start, what does idling cost?"
         ),
     ] = False,
+    peer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Measure another system in the same run: bullmq. Only from a checkout.")
+    ] = None,
     url: Url = None,
     folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where the files are made; without it, here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
@@ -54,14 +65,14 @@ def bench(
 
     if crash + processes + flood > 1:
         raise typer.BadParameter("one at a time: --crash, --processes or --flood")
-    if (crash or processes or flood) and (history or batch or keyed or flow != "plain" or url is not None):
+    if (crash or processes or flood) and (history or batch or keyed or flow != "plain" or peer is not None):
         raise typer.BadParameter("--crash, --processes and --flood bring their own load; leave the other options out")
     if crash:
-        raise typer.Exit(run_crash_bench(kills=kills, folder=folder, json=as_json))
+        raise typer.Exit(run_crash_bench(kills=kills, url=url, folder=folder, json=as_json))
     if processes:
-        raise typer.Exit(run_processes_bench(folder=folder, json=as_json))
+        raise typer.Exit(run_processes_bench(url=url, folder=folder, json=as_json))
     if flood:
-        raise typer.Exit(run_flood_bench(requests=requests or 100_000, folder=folder, json=as_json))
+        raise typer.Exit(run_flood_bench(requests=requests or 100_000, url=url, folder=folder, json=as_json))
     raise typer.Exit(
         run_bench(
             requests=requests or 20_000,
@@ -70,6 +81,7 @@ def bench(
             keyed=keyed,
             flow=flow,
             url=url,
+            peer=peer,
             folder=folder,
             json=as_json,
         )

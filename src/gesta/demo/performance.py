@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from gesta.cli.exit_codes import FAILED
+from gesta.demo.interruption import Interruption
 from gesta.demo.orders import Result
 from gesta.demo.screen import Screen
 from gesta.demo.stage import Stage, set_up
@@ -18,36 +21,29 @@ from gesta.demo.story import Story
 from gesta.demo.waiting import Stuck
 from gesta.runtime import Runtime, SystemRuntime
 from gesta.scrub import scrub
+from gesta.trial_store import TrialStore, is_postgresql, trial_store
 
 TITLE = "gesta demo: nine requests, every mishap once, all of it on this machine"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interruption:
-    """The first signal cancels the performance; more of them change nothing, so that everything is put away in order."""
-
-    def __init__(self) -> None:
-        self.number: int | None = None
-        self._task = asyncio.current_task()
-        for number in SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._interrupt, number)
-
-    def _interrupt(self, number: int) -> None:
-        if self.number is None and self._task is not None:
-            self.number = number
-            self._task.cancel()
 
 
 async def perform(*, stay: bool, url: str | None, json: bool) -> int:
     """The exit code: 0, 1 when something was not as promised, 128 and the signal's number when interrupted."""
     # What the engine of this process would log is told by the story in words; the worker's log is a file in the folder.
     logging.getLogger("gesta").addHandler(logging.NullHandler())
-    runtime, interruption = SystemRuntime(), Interruption()
+    with Interruption() as interruption:
+        return await _perform(interruption, stay=stay, url=url, json=json)
+
+
+async def _perform(interruption: Interruption, *, stay: bool, url: str | None, json: bool) -> int:
+    runtime = SystemRuntime()
     screen = Screen(runtime, json=json)
     folder = Path(tempfile.mkdtemp(prefix="gesta-demo-"))
-    is_kept = stay
+    kept = "the worker's log" if is_postgresql(url) else "the store, its key and the worker's log"
+    # A server of the demo's own, or its schema, is gone when the demo is over: then there is nothing to look at.
+    is_kept = stay and not is_postgresql(url)
     try:
-        result = await _play(url or f"sqlite:///{folder}/gesta.db", folder, screen, runtime, stay=stay)
+        async with trial_store(url, folder, "demo", runtime) as store:
+            result = await _play(store, folder, screen, runtime, stay=stay)
         is_kept |= not result.is_right
     except Stuck as stuck:
         is_kept = True
@@ -60,16 +56,16 @@ async def perform(*, stay: bool, url: str | None, json: bool) -> int:
         return 128 + interruption.number
     finally:
         if is_kept:
-            screen.aside(f"Kept in {folder}: the store, its key and the worker's log.")
+            screen.aside(f"Kept in {folder}: {kept}.")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return 0 if result.is_right else FAILED
 
 
-async def _play(url: str, folder: Path, screen: Screen, runtime: Runtime, *, stay: bool) -> Result:
+async def _play(store: TrialStore, folder: Path, screen: Screen, runtime: Runtime, *, stay: bool) -> Result:
     screen.title(TITLE)
     screen.act("The stage")
-    async with set_up(url, folder, screen, runtime) as stage:
+    async with set_up(store, folder, screen, runtime) as stage:
         story = Story(stage)
         await story.tell()
         if not stay:
@@ -78,13 +74,27 @@ async def _play(url: str, folder: Path, screen: Screen, runtime: Runtime, *, sta
         result = await story.count()
         screen.show(result)
         if stay:
-            await _stay(stage, url, result)
+            await _stay(stage, _way_in(store, folder), result)
         elif result.is_right:
             screen.aside("To look around yourself: gesta demo --stay")
     return result
 
 
-async def _stay(stage: Stage, url: str, result: Result) -> None:
+def _way_in(store: TrialStore, folder: Path) -> str:
+    """What another terminal has to say first. A password or a key is told in a file that nobody else can read, never on the screen."""
+    if store.master_key is None:
+        return f"export GESTA_URL={scrub(store.url)}"
+    path = folder / "gesta.toml"
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        # A JSON string is a TOML string, too.
+        file.writelines(
+            f"{name} = {msgspec.json.encode(value).decode()}\n"
+            for name, value in (("url", store.url), ("master_key", store.master_key))
+        )
+    return f"export GESTA_FILE={path}"
+
+
+async def _stay(stage: Stage, way_in: str, result: Result) -> None:
     """Keep receiver and worker running until Ctrl-C, which is how this is meant to end."""
     gesta = _command()
     told = [tally for tally in result.tallies if tally.received > 1]
@@ -92,7 +102,7 @@ async def _stay(stage: Stage, url: str, result: Result) -> None:
     stage.screen.act("It keeps running. Look at it from another terminal; Ctrl-C ends it")
     stage.screen.commands(
         [
-            f"export GESTA_URL={scrub(url)}",
+            way_in,
             f"{gesta} list",
             *(f"{gesta} show {tally.id}  # {tally.order}: {tally.shows}" for tally in told),
             f"{gesta} send notification.webhook '{message}' --wait 5",

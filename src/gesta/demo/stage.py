@@ -19,6 +19,7 @@ from gesta.runtime import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
 from gesta.scrub import scrub
+from gesta.trial_store import TrialStore
 
 #: Two places that the shop sends to: one that works, one that has moved away.
 WAREHOUSE, ACCOUNTING = "warehouse", "accounting"
@@ -37,17 +38,17 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_up(url: str, folder: Path, screen: Screen, runtime: Runtime) -> AsyncIterator[Stage]:
+async def set_up(store: TrialStore, folder: Path, screen: Screen, runtime: Runtime) -> AsyncIterator[Stage]:
     """Everything up and running; everything down again, whatever happens in between."""
     secret = "whsec_" + base64.b64encode(runtime.random_bytes(24)).decode()
     receiver = OrderReceiver(secret)
     async with (
         SandboxServer(Sandbox(receiver), runtime) as server,
-        Engine(settings=demo_settings(url), flows=[webhook.flow()], work=False) as engine,
-        WorkerProcess("gesta.demo.worker", [url], folder / "worker.log", runtime) as worker,
+        Engine(settings=demo_settings(store), flows=[webhook.flow()], work=False) as engine,
+        WorkerProcess("gesta.demo.worker", store, folder / "worker.log", runtime) as worker,
     ):
-        await _refuse_foreign_store(engine, url)
-        screen.say(f"The store, fresh and empty: {scrub(url)}")
+        await _refuse_foreign_store(engine, scrub(store.url))
+        screen.say(f"The store, fresh and empty: {scrub(store.url)}")
         for note in engine.notes:
             screen.aside(f"Note: {note}.")
         address = f"{server.url}/{receiver.name}"

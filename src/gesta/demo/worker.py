@@ -1,42 +1,52 @@
-"""`python -m gesta.demo.worker URL`: the process of the demo that works on the store, and that the demo kills.
+"""`python -m gesta.demo.worker`: the process of the demo that works on the store, and that the demo kills.
 
-Ends when its standard input does, so that it outlives nobody: however the demo ends, the pipe between the two is closed.
+The first line of its standard input is the store, a TrialStore as JSON: a list of processes would show the passwords in it. Ends when its standard input does, so that it outlives nobody: however the demo ends, the pipe between the two is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
 
 from gesta.engine import Engine
 from gesta.flows import webhook
 from gesta.runtime import run
 from gesta.settings import Settings, load
+from gesta.trial_store import TrialStore
 
 READY = b"ready\n"
 #: The receiver of the demo is on this machine, which the private-address guard would not let a message reach.
 LOOPBACK = "127.0.0.0/8"
 
 
-def demo_settings(url: str) -> Settings:
+def demo_settings(store: TrialStore) -> Settings:
     """The settings of both processes of the demo."""
     # All in one store, whatever the environment says: its worker must not take the jobs of others.
-    return load({"url": url, "queue_url": url, "allow_private": [LOOPBACK]})
+    return load({"url": store.url, "queue_url": store.url, "master_key": store.master_key, "allow_private": [LOOPBACK]})
 
 
-async def work(url: str) -> None:
-    async with Engine(settings=demo_settings(url), flows=[webhook.flow()]):
-        sys.stdout.buffer.write(READY)
-        sys.stdout.flush()
-        await _end_of_input()
+async def work() -> None:
+    async with standard_input() as lines:
+        store = msgspec.json.decode(await lines.readline(), type=TrialStore)
+        async with Engine(settings=demo_settings(store), flows=[webhook.flow()]):
+            sys.stdout.buffer.write(READY)
+            sys.stdout.flush()
+            await lines.read()
 
 
-async def _end_of_input() -> None:
+@asynccontextmanager
+async def standard_input() -> AsyncIterator[asyncio.StreamReader]:
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await reader.read()
-    transport.close()
+    try:
+        yield reader
+    finally:
+        transport.close()
 
 
 if __name__ == "__main__":
-    run(work(sys.argv[1]))
+    run(work())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
+
+import msgspec
 
 from gesta.demo.waiting import Stuck, until
 from gesta.demo.worker import READY
@@ -21,9 +22,9 @@ STOP_SECONDS = 5.0
 class WorkerProcess:
     """`async with` makes sure that no worker is left behind."""
 
-    def __init__(self, module: str, arguments: Sequence[str], log: Path, runtime: Runtime) -> None:
-        """`python -m module arguments`, which says READY when it works and ends when its standard input does."""
-        self._module, self._arguments, self._log, self._runtime = module, arguments, log, runtime
+    def __init__(self, module: str, orders: msgspec.Struct, log: Path, runtime: Runtime) -> None:
+        """`python -m module`, which reads its orders from a first line, says READY when it works and ends when its standard input does."""
+        self._module, self._orders, self._log, self._runtime = module, orders, log, runtime
         self._process: Process | None = None
 
     @property
@@ -47,10 +48,12 @@ class WorkerProcess:
             # -P: a module in the current folder must not stand in for one of ours. A session of its own: Ctrl-C is for the demo,
             # which then stops its worker in order.
             self._process = process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", self._module, *self._arguments,
+                sys.executable, "-P", "-m", self._module,
                 stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(self._orders) + b"\n")
         said = spawn(process.stdout.readline(), "gesta-demo-worker")
         try:
             await until(self._runtime, said.done, "the worker to start", START_SECONDS)
