@@ -26,7 +26,7 @@ help:
 	@echo 'make quick      the same without the slow tests, below a minute'
 	@echo 'make test-long  the tests that take seeds, with many of them              (SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED))'
 	@echo 'make simulate   replay one simulated run, or make many                    (SEED=$(SEED) RUNS=$(RUNS))'
-	@echo 'make bench      measure                                                   (ARGS="--requests 20000 --json")'
+	@echo 'make bench      measure                                                   (ARGS="--url postgresql --peer bullmq")'
 	@echo 'make format     put the sources into the one format'
 	@echo 'make requirements-doc   write docs/requirements.md from the tests'
 	@echo 'make lock       resolve the pinned requirements anew                      (ARGS=--upgrade)'
@@ -34,7 +34,8 @@ help:
 demo: $(VENV)/.run
 	@$(BIN)/gesta demo $(ARGS)
 
-bench: $(VENV)/.run
+# A peer needs Node and Valkey, which only the tests' requirements have.
+bench: $(VENV)/$(if $(findstring --peer,$(ARGS)),.dev,.run)
 	@$(BIN)/gesta bench $(ARGS)
 
 test: check
