@@ -99,8 +99,7 @@ class Road:
         self.sweep = Sweep(
             flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, retention, runtime, telemetry, owner
         )
-        told = subscriptions if "projector" in work.parts else ()
-        self.subscriptions = Subscriptions(told, stores.events, stores.views, runtime, telemetry, owner)
+        self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Run] = {}
