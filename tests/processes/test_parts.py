@@ -130,7 +130,7 @@ async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back
             await all_at_rest(requests)
             # One attempt each, by the events: none was spent on what had not begun, and nothing is in doubt.
             found = [await names(engine, request) for request in requests]
-        assert found == [["RequestCreated", "Sent"]] * len(requests)  # S4-31
+        assert found == [["RequestCreated", "Sent"]] * len(requests)
         assert calls(lines) == Counter(range(100))
         assert [*exits, *(one.end() for one in (*others, last))] == [0] * 6
 

@@ -183,7 +183,7 @@ async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_th
     assert provider.calls == []
     async with part_of(provider, *EVERYTHING.parts, on_unknown="park") as engine:
         await gesta.settle()
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]  # S4-31
+        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
 
 
 async def test_a_part_of_a_batch_waits_for_another_process_that_projects(gesta):

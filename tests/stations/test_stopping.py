@@ -49,7 +49,8 @@ async def test_nothing_to_wait_for_is_not_waited_for(gesta):
 
 
 async def test_an_executor_that_swallows_its_cancellation_is_left_behind_and_recorded_as_unknown(gesta):
-    provider = Provider(Deaf())
+    deaf = Deaf()
+    provider = Provider(deaf)
     engine = await started(provider, on_unknown="park")
     request = await engine.submit(Note())
     await let_run(gesta)
@@ -58,10 +59,12 @@ async def test_an_executor_that_swallows_its_cancellation_is_left_behind_and_rec
         await gesta.settle()
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
     assert len(provider.calls) == 1
+    deaf.opened.set()
 
 
 async def test_one_that_was_cut_for_its_time_a_moment_before_does_not_prolong_the_stop(gesta):
-    provider = Provider(Deaf())
+    deaf = Deaf()
+    provider = Provider(deaf)
     engine = await started(provider, on_unknown="park", timeout_seconds=DRAIN_SECONDS - 0.5)
     request = await engine.submit(Note())
     await let_run(gesta)
@@ -69,6 +72,7 @@ async def test_one_that_was_cut_for_its_time_a_moment_before_does_not_prolong_th
     async with engine_of(provider, on_unknown="park") as engine:
         await gesta.settle()
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
+    deaf.opened.set()
 
 
 async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_told_again(gesta):
