@@ -27,6 +27,7 @@ from gesta.subscriptions import Handler, Since, Subscription
 from gesta.validation import decode_fields
 from gesta.views import Filter, View
 from gesta.wiring import Wiring
+from gesta.work import EVERYTHING, NOTHING, Work
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -35,13 +36,13 @@ class Engine:
     """One process's part of gesta: flows, a store, and the stations that work on it."""
 
     def __init__(
-        self, url: str | None = None, *, flows: Iterable[Flow] = (), settings: Settings | None = None, work: bool = True
+        self, url: str | None = None, *, flows: Iterable[Flow] = (), settings: Settings | None = None, work: bool | Work = True
     ) -> None:
         """`work=False` opens the store to submit and look without running projector, worker and sweep in this process."""
         self.settings = settings or process_settings.load({"url": url} if url is not None else {})
         self._flows: dict[str, Flow] = {}
         self._subscriptions: dict[str, Subscription] = {}
-        self._work = work
+        self._work = work if isinstance(work, Work) else EVERYTHING if work else NOTHING
         self._road: Road | None = None
         for flow in flows:
             self.add(flow)
@@ -109,15 +110,18 @@ class Engine:
     async def start(self) -> None:
         if self._road is not None:
             raise GestaError("the engine is running already")
+        # Before anything is opened or made: what this process is to work on may not exist.
+        self._work.taken_of(self._flows)
         outside = await Wiring.wire(self.settings)
         try:
-            road = await Road.build(self._flows, outside, list(self._subscriptions.values()), self.settings.retention_days)
+            road = await Road.build(
+                self._flows, outside, self._work, list(self._subscriptions.values()), self.settings.retention_days
+            )
         except BaseException:
             await outside.transport.close()
             await outside.stores.close()
             raise
-        if self._work:
-            road.start()
+        road.start()
         self._road = road
         for note in outside.notes:
             road.telemetry.log.warning(note)

@@ -6,13 +6,12 @@ import asyncio
 import os
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.current import Loader
-from gesta.errors import NotFound, StoreError
+from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
@@ -25,19 +24,25 @@ from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
-from gesta.runtime import Ids, OnClock, sleep, spawn
+from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
-from gesta.sweep import ROLE, Sweep
+from gesta.sweep import Sweep
 from gesta.telemetry import Telemetry
 from gesta.waiters import Waiters
 from gesta.wiring import Outside
+from gesta.work import Work
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.pool import Pool
 
 RESTART_SECONDS = 1.0
+#: When the drain is over, stations may end for so long, and what is left be projected for so long; then the engine stops without them.
+END_SECONDS = 5.0
+FINISH_SECONDS = 1.0
+
+Run = Callable[[], Awaitable[None]]
 
 
 class Road:
@@ -49,6 +54,7 @@ class Road:
         outside: Outside,
         safe: Safe,
         identity_secret: bytes,
+        work: Work,
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
     ) -> None:
@@ -64,7 +70,7 @@ class Road:
         identity = Identity(identity_secret)
         self.subjects = Subjects(stores.vault, safe, identity, runtime)
         # For people who ask who plays a role.
-        self._owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
+        self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
         self.rebuild = Rebuild(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         self.pausing = Pausing(self.config, self.config_writer, stores.queue)
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
@@ -75,7 +81,7 @@ class Road:
         deadlines = Deadlines(runtime)
         attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
         self.pool = Pool(
-            flows,
+            work.taken_of(flows),
             stores.queue,
             stores.views,
             self.loader,
@@ -96,31 +102,27 @@ class Road:
         self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
-        self._stations: dict[str, Callable[[], Awaitable[None]]] = {
-            "projector": self.projector.run,
-            "worker": self.pool.run,
-            "queue": self.pool.listen,
-            "lease": self.pool.lease.keep,
-            "deadlines": deadlines.run,
-            "sweep": self.sweep.run,
-            **self.subscriptions.stations(),
-        }
-        if stores.pending is not None:
-            role = Role(CHECKPOINT, owner, stores.views, runtime)
-            self._stations["relay"] = Relay(stores.views, stores.queue, role, stores.pending, runtime, telemetry).run
+        self._stations: dict[str, Run] = {}
+        #: Station → its role, where it has one.
+        self._roles: dict[str, Role] = {}
+        self._choose(work, deadlines)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: Station → the kind of error it crashed with, until it is started again.
+        self._crashed: dict[str, str] = {}
+        self.is_stopping = False
 
     @classmethod
     async def build(
         cls,
         flows: Mapping[str, Flow],
         outside: Outside,
+        work: Work,
         subscriptions: Sequence[Subscription] = (),
         retention_days: int | None = None,
     ) -> Road:
         """Open the vault, which proves the master key, and wire the stations."""
         safe = Safe(outside.stores.vault, outside.master, outside.runtime)
-        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]), subscriptions, retention_days)
+        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]), work, subscriptions, retention_days)
         if outside.built is not None:
             outside.built(road)
         return road
@@ -132,45 +134,76 @@ class Road:
     def is_running(self) -> bool:
         return bool(self._tasks)
 
+    def _choose(self, work: Work, deadlines: Deadlines) -> None:
+        """The stations that this process runs."""
+        stores = self.outside.stores
+        if "projector" in work.parts:
+            self._stations |= {"projector": self.projector.run, **self.subscriptions.stations()}
+            self._roles |= {"projector": self.projector.role, **self.subscriptions.roles()}
+            if stores.pending is not None:
+                role = self._roles["relay"] = Role(CHECKPOINT, self.owner, stores.views, self.runtime)
+                relay = Relay(stores.views, stores.queue, role, stores.pending, self.runtime, self.telemetry)
+                self._stations["relay"] = relay.run
+        if "worker" in work.parts:
+            self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}
+            self._stations |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+        if "sweeper" in work.parts:
+            self._stations["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
+
     def start(self) -> None:
         for name, run in self._stations.items():
             self._tasks[name] = spawn(self._keep_running(name, run), f"gesta-{name}")
 
+    def broken(self) -> dict[str, str]:
+        """Stations that do not run although they should: name → what is wrong."""
+        gone = {name: "does not run" for name in self._stations if name not in self._tasks or self._tasks[name].done()}
+        return gone | {name: f"crashed ({error}) and is being started again" for name, error in self._crashed.items()}
+
+    def not_begun(self) -> list[str]:
+        """Stations that the store has not answered yet since this process started."""
+        waiting = [name for name, role in self._roles.items() if not role.is_known]
+        return [*waiting, "worker"] if "worker" in self._stations and not self.pool.has_begun else waiting
+
     async def stop(self) -> None:
-        """Stop taking and telling, let attempts and handlers end and be recorded and projected, then close."""
-        was_running = self.is_running
+        """Stop taking and telling, let attempts and handlers end and be recorded and projected, then close.
+
+        A role goes to another process as soon as we have no more use for it: nobody waits for its lease to end.
+        """
+        was_running, self.is_stopping = self.is_running, True
         until = self.runtime.monotonic() + self.outside.drain_seconds
+        last = until + END_SECONDS
         self.subscriptions.stop()
-        await self._end("worker")
+        await self._end(["sweep", "worker"], last)
+        if was_running and "sweep" in self._roles:
+            await self.sweep.role.give_up()
         await self.pool.stop(self.outside.drain_seconds)
         await self.subscriptions.drain(until)
-        for name in list(self._tasks):
-            await self._end(name)
-        if was_running:
-            await self.projector.finish()
+        await self._end(list(self._tasks), last)
+        if was_running and "projector" in self._roles:
             await self.subscriptions.finish()
-            await self._resign()
+            await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
         await self.outside.transport.close()
         await self.outside.stores.close()
 
-    async def _resign(self) -> None:
-        """Give up our roles, so that the next process need not wait until their leases run out."""
-        with suppress(StoreError):
-            for role in (CHECKPOINT, ROLE, *(one.subscription.checkpoint for one in self.subscriptions.subscribers)):
-                await self.outside.stores.views.claim(role, self._owner, 0.0)
-
-    async def _end(self, name: str) -> None:
-        task = self._tasks.pop(name, None)
-        if task is not None:
+    async def _end(self, names: Sequence[str], until: float) -> None:
+        """Cancel these stations and wait for their ends, until a moment of the monotonic clock: a handler may swallow its cancellation."""
+        tasks = {name: task for name in names if (task := self._tasks.pop(name, None)) is not None}
+        ended = Signal(self.runtime)
+        for task in tasks.values():
+            task.add_done_callback(lambda _: ended.set())
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        while (left := [name for name, task in tasks.items() if not task.done()]) and self.runtime.monotonic() < until:
+            await ended.wait(until - self.runtime.monotonic())
+        for name in left:
+            self.telemetry.log.error("station does not end", station=name)
 
-    async def _keep_running(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_running(self, name: str, run: Run) -> None:
         """A station that crashes is told about and started again: no restart by hand is ever needed."""
         while True:
             try:
                 await run()
             except Exception as error:  # noqa: BLE001 -- see above
                 self.telemetry.crashed(name, error)
+                self._crashed[name] = type(error).__name__
             await sleep(self.runtime, RESTART_SECONDS)
+            self._crashed.pop(name, None)

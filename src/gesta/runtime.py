@@ -182,6 +182,38 @@ class Lane(Generic[T]):
                 self._run(batch)
 
 
+class LastResort:
+    """Ends this process with 0 once its time is up, whatever still runs in it. To the store it is like a kill, which loses nothing.
+
+    Code may swallow its cancellation or block the event loop, and a thread may never return: only a thread of our own is sure to get through.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._ends: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        runtime.thread(self._watch, "gesta-last-resort")
+
+    def within(self, seconds: float) -> None:
+        """At the latest then; an earlier end stays. May be called by a handler of signals."""
+        self._ends.put(time.monotonic() + seconds)
+
+    def dismiss(self) -> None:
+        """It is not needed any more."""
+        self._ends.put(None)
+
+    def _watch(self) -> None:
+        end = self._ends.get()
+        while end is not None and (left := end - time.monotonic()) > 0:
+            try:
+                sooner = self._ends.get(timeout=left)
+            except queue.Empty:
+                break
+            end = None if sooner is None else min(end, sooner)
+        if end is None:
+            return
+        os.write(2, b"gesta: left something behind that did not end in time; the next start goes on where it stood\n")
+        os._exit(0)
+
+
 class SystemRuntime:
     """The real clock, real chance, real threads."""
 

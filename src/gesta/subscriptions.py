@@ -15,7 +15,7 @@ from typing import Literal
 from gesta.current import apply_event
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
-from gesta.domain.ids import FLOW
+from gesta.domain.ids import FLOW, covers
 from gesta.domain.told import WORDS, Event, is_news, told, word_of
 from gesta.errors import BadSubscription, StoreError
 from gesta.event_store import EventStore, Recorded
@@ -64,7 +64,7 @@ class Subscription:
         return (not self.statuses or word in self.statuses) and self.covers(flow)
 
     def covers(self, flow: str) -> bool:
-        return self.flow in ("*", flow) or (self.flow.endswith(".*") and flow.startswith(self.flow[:-1]))
+        return covers(self.flow, flow)
 
 
 def checkpoint_of(name: str) -> str:
@@ -138,6 +138,7 @@ class Subscriber:
                 self._telemetry.store_failed(self.subscription.checkpoint, error)
                 self._position = None
                 await sleep(self._runtime, POLL_SECONDS)
+        await self.finish()
 
     def stop(self) -> None:
         """Call the handler no more; one that is at work may come to its end."""
@@ -149,9 +150,10 @@ class Subscriber:
             await self._ended.wait(left)
 
     async def finish(self) -> None:
-        """After `run` was cancelled: what the handler has been told is not told again."""
+        """What the handler has been told is not told again, and another process may tell the rest at once."""
         with suppress(StoreError):
             await self._move()
+        await self.role.give_up()
 
     async def step(self) -> int:
         """Tell one batch; how many events of the log it had."""
@@ -303,6 +305,10 @@ class Subscriptions:
             return {}
         telling = {one.subscription.checkpoint: one.run for one in self.subscribers}
         return {**telling, "subscriptions": self._keep_roles}
+
+    def roles(self) -> dict[str, Role]:
+        """The role of each station that has one."""
+        return {one.subscription.checkpoint: one.role for one in self.subscribers}
 
     async def _keep_roles(self) -> None:
         """A handler may take its time, and its role must not go to another process meanwhile."""

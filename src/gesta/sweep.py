@@ -43,7 +43,7 @@ class Sweep:
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
         self._recorder, self._pausing, self._retention = recorder, pausing, retention
         self._runtime, self._telemetry = runtime, telemetry
-        self._role = Role(ROLE, owner, views, runtime)
+        self.role = Role(ROLE, owner, views, runtime)
         self._held_checked_at = self._lost_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
@@ -52,7 +52,7 @@ class Sweep:
         """Sweep for ever, while the role is ours."""
         while True:
             try:
-                if await self._role.is_ours():
+                if await self.role.is_ours():
                     await self.step()
             except StoreError as error:
                 self._telemetry.store_failed("sweep", error)

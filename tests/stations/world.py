@@ -161,6 +161,8 @@ class Faulty:
         self.calls: Counter[str] = Counter()
         self._faults: defaultdict[str, deque[tuple[BaseException, bool]]] = defaultdict(deque)
         self._hooks: dict[str, Callable[..., Awaitable[Any]]] = {}
+        #: Every call fails, the hints too, until it is healed.
+        self.is_down = False
 
     def fail(self, verb: str, error: BaseException | None = None, *, times: int = 1, answer_lost: bool = False) -> None:
         """Let the next calls raise; with `answer_lost` after the work was done."""
@@ -169,6 +171,7 @@ class Faulty:
     def heal(self) -> None:
         self._faults.clear()
         self._hooks.clear()
+        self.is_down = False
 
     def replace(self, verb: str, hook: Callable[..., Awaitable[Any]]) -> None:
         """Call `hook(original, …)` instead."""
@@ -181,6 +184,8 @@ class Faulty:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls[verb] += 1
+            if self.is_down:
+                raise StoreError("the store is out of reach")
             error, answer_lost = self._faults[verb].popleft() if self._faults[verb] else (None, False)
             if error is not None and not answer_lost:
                 raise error
@@ -204,6 +209,14 @@ class Ports:
 
     def all(self) -> Sequence[Faulty]:
         return self.events, self.views, self.queue, self.vault, self.commits
+
+    def go_down(self) -> None:
+        for port in self.all():
+            port.is_down = True
+
+    def come_back(self) -> None:
+        for port in self.all():
+            port.heal()
 
 
 class Slow(Faulty):

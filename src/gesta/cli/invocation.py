@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gesta.domain.events import Actor
     from gesta.engine import Engine
     from gesta.settings import Settings
+    from gesta.work import Work
 
 _PANEL = "Everywhere"
 
@@ -74,12 +75,12 @@ class Invocation(Call):
             raise BadSettings(f"tenant from {source}: {name!r} is not 1 to 63 of A-Z a-z 0-9 . _ - with a letter or digit first")
         return name
 
-    def engine(self, *, work: bool = False) -> Engine:
+    def engine(self, *, work: Work | None = None) -> Engine:
         """An engine with the flows of this process, not started yet."""
         from gesta.cli.flows import flows_of, subscriptions_of
         from gesta.engine import Engine
 
-        engine = Engine(settings=self.settings, flows=flows_of(self.settings), work=work)
+        engine = Engine(settings=self.settings, flows=flows_of(self.settings), work=work or False)
         for one in subscriptions_of(self.settings):
             engine.subscribe(one)
         return engine

@@ -20,6 +20,9 @@ COMMANDS: dict[str, dict[str, Handler]] = {
     "Run": {
         "demo": trials.demo,
         "serve": serve.serve,
+        "projector": serve.projector,
+        "worker": serve.worker,
+        "sweeper": serve.sweeper,
         "bench": trials.bench,
     },
     "Requests": {

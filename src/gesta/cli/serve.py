@@ -1,50 +1,85 @@
-"""serve: all stations in one process, until somebody stops it."""
+"""serve, projector, worker, sweeper: a process that works until somebody stops it; all stations in one, or one part of the road each."""
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from gesta.cli.health_port import HOST, HealthHost, HealthPort, health_port
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import tell
+from gesta.cli.stop_signal import StopSignal
+
+if TYPE_CHECKING:
+    from gesta.work import Work
+
+OnlyFlows = Annotated[
+    list[str] | None,
+    typer.Option("--flow", metavar="FLOW", help="Only jobs of this flow, or of a kind: 'payment.*'. May be given several times."),
+]
 
 
-async def serve(call: Invocation) -> None:
+async def serve(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
     r"""Run everything in one process: projector, worker and sweep. Ctrl-C or SIGTERM lets running attempts end first.
 
     Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the built-in flows run with what
     gesta.toml says in \[flows.webhook] and so on.
     """
+    from gesta.work import EVERYTHING
+
+    await _work(call, EVERYTHING, health_at, health_host)
+
+
+async def projector(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
+    """Run the projector alone: it makes views and jobs from events, and tells the program's handlers.
+
+    Of several processes one projects, and another takes over within 5 s of its death. Workers and sweepers run beside it.
+    """
+    from gesta.work import Work
+
+    await _work(call, Work(frozenset({"projector"})), health_at, health_host)
+
+
+async def worker(call: Invocation, flow: OnlyFlows = None, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
+    """Run a worker alone: it takes jobs and executes them. All of several processes work.
+
+    SIGTERM lets running attempts end, gives back what has not begun, and ends within 30 s. A projector and a sweeper run beside it.
+    """
+    from gesta.work import Work
+
+    await _work(call, Work(frozenset({"worker"}), tuple(flow or ())), health_at, health_host)
+
+
+async def sweeper(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
+    """Run the sweeper alone: expiry, scheduled requests, due questions, lost jobs, retention.
+
+    Of several processes one sweeps, and another takes over within 5 s of its death. A projector and workers run beside it.
+    """
+    from gesta.work import Work
+
+    await _work(call, Work(frozenset({"sweeper"})), health_at, health_host)
+
+
+async def _work(call: Invocation, work: Work, port: int | None, host: str) -> None:
+    """Start, say so, and work until the signal."""
     from gesta.scrub import scrub
+    from gesta.work import EVERYTHING
 
-    engine = call.engine(work=True)
-    stopped = stop_signal()
-    async with call.opened(engine, create=True):
-        settings = call.settings
-        tell(f"gesta {version('gesta')} works on {scrub(settings.url)} (url from {settings.sources['url']})")
-        tell(f"flows: {', '.join(sorted(engine.flows)) or 'none'}")
-        if engine.subscriptions:
-            tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
-        tell("ready; Ctrl-C stops it")
-        await stopped.wait()
-        running = engine.road.pool.in_flight
-        tell(f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)" if running else "stopping")
-    tell("stopped")
-
-
-def stop_signal() -> asyncio.Event:
-    """Set by the first SIGINT or SIGTERM. A second one kills at once: nobody is locked in, and a killed gesta loses nothing."""
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def stop() -> None:
-        for each in signals:
-            loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        stopped.set()
-
-    for each in signals:
-        loop.add_signal_handler(each, stop)
-    return stopped
+    engine = call.engine(work=work)
+    flows = work.taken_of(engine.flows)
+    async with StopSignal() as stop:
+        async with health_port(port, host) as health, call.opened(engine, create=True):
+            health.watch(engine.road)
+            settings, parts = call.settings, () if work == EVERYTHING else sorted(work.parts)
+            title = " ".join(["gesta", version("gesta"), *parts])
+            tell(f"{title} works on {scrub(settings.url)} (url from {settings.sources['url']})")
+            tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
+            if engine.subscriptions and "projector" in work.parts:
+                tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
+            tell("ready; Ctrl-C stops it")
+            await stop.wait()
+            running = engine.road.pool.in_flight
+            tell(f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)" if running else "stopping")
+        tell("stopped")

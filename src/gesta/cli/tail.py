@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import JsonLines, print_json_line, say, tell
-from gesta.cli.serve import stop_signal
+from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from gesta.domain.events import Meta
@@ -34,11 +33,10 @@ async def tail(
     from gesta.domain.codec import decode_meta
 
     tenant, left = call.tenant_name, count
-    stopped = stop_signal()
-    async with call.opened() as engine:
+    async with StopSignal() as stop, call.opened() as engine:
         position = await _end_of_log(engine)
         tell("following; Ctrl-C stops it")
-        async for recorded in _follow(engine, position, stopped):
+        async for recorded in _follow(engine, position, stop):
             try:
                 meta = decode_meta(recorded.meta)
                 if meta.tenant != tenant or meta.flow == CONFIG or flow not in (None, meta.flow):
@@ -64,9 +62,9 @@ async def _end_of_log(engine: Engine) -> int:
     return position
 
 
-async def _follow(engine: Engine, position: int, stopped: asyncio.Event) -> AsyncIterator[Recorded]:
+async def _follow(engine: Engine, position: int, stop: StopSignal) -> AsyncIterator[Recorded]:
     events = engine.road.outside.stores.events
-    while not stopped.is_set():
+    while not stop.has_come:
         batch = await events.follow(position, BATCH)
         for recorded in batch:
             position = recorded.position

@@ -50,3 +50,8 @@ def idempotency_key(tenant: str, request_id: str, operation: str, intent: int) -
 def job_id(request_id: str, dispatch_version: int) -> str:
     """The queue's name for one opening of an operation; no colon and never all digits, which BullMQ refuses."""
     return f"{request_id}-{dispatch_version}"
+
+
+def covers(pattern: str, flow: str) -> bool:
+    """Whether a flow is meant by a name, by `kind.*` or by `*`."""
+    return pattern in ("*", flow) or (pattern.endswith(".*") and flow.startswith(pattern[:-1]))

@@ -29,6 +29,9 @@ POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
 #: How old the place that we remember may be when there is nothing to do: a rebuild that died after its swap has turned it back.
 PLACE_SECONDS = 5.0
+#: How often another process's projector is looked at by whoever waits for it, and after how long without a move it is taken to stand still.
+LOOK_SECONDS = 0.05
+STILL_SECONDS = 0.25
 
 
 class Projector:
@@ -38,7 +41,7 @@ class Projector:
         self._events, self._views, self._commits = events, views, commits
         self._folding = Folding(events, views.get, runtime, telemetry)
         self._runtime, self._telemetry = runtime, telemetry
-        self._role = Role(CHECKPOINT, owner, views, runtime)
+        self.role = Role(CHECKPOINT, owner, views, runtime)
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         self._position: int | None = None
         self._quiet_until = 0
@@ -48,20 +51,35 @@ class Projector:
 
     async def place(self) -> int:
         """The position up to which the views show the log: our own where we project, else what the store says."""
-        if self._role.was_ours and self._position is not None:
+        if self.role.was_ours and self._position is not None:
             return self._position
         return await self._views.checkpoint(CHECKPOINT)
 
     async def not_far_behind(self, seconds: float) -> None:
-        """Return when little is left to be projected, at the latest after so many seconds; at once where another process projects."""
+        """Return when little is left to be projected, at the latest after so many seconds; soon where nobody projects."""
         end = self._runtime.monotonic() + seconds
-        while self._is_behind and self._role.was_ours and (left := end - self._runtime.monotonic()) > 0:
+        while self._is_behind and self.role.was_ours and (left := end - self._runtime.monotonic()) > 0:
             await self._caught_up.wait(left)
+        if not self.role.was_ours:
+            # No news: if the store is gone, whoever waits here will hear of it at the next append.
+            with suppress(StoreError):
+                await self._another_is_not_far_behind(end)
+
+    async def _another_is_not_far_behind(self, end: float) -> None:
+        """The same where another process projects, which only the store can tell."""
+        place, moved_at = -1, self._runtime.monotonic()
+        while (now := self._runtime.monotonic()) < end:
+            before, place = place, await self.place()
+            if place != before:
+                moved_at = now
+            if now - moved_at >= STILL_SECONDS or await self._events.behind(place) < BEHIND:
+                return
+            await sleep(self._runtime, min(LOOK_SECONDS, end - now))
 
     @property
     def is_here(self) -> bool:
         """Whether this process is the one that projects: then whoever listens hears of every outcome."""
-        return self._role.was_ours
+        return self.role.was_ours
 
     def listen(self, listener: Callable[[Sequence[View]], None]) -> None:
         """Call with every batch of views once it is saved."""
@@ -71,7 +89,7 @@ class Projector:
         """Project for ever, while the role is ours."""
         while True:
             try:
-                if not await self._role.is_ours():
+                if not await self.role.is_ours():
                     self._position = None
                     await sleep(self._runtime, RENEWAL_SECONDS)
                 elif await self.step() == 0:
@@ -83,14 +101,18 @@ class Projector:
                 self._position = None
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
-    async def finish(self) -> None:
-        """After `run` was cancelled: project what is left, so that whoever looks at the store meanwhile sees how it ended."""
+    async def finish(self, until: float) -> None:
+        """After `run` was cancelled: project what is left, so that whoever looks at the store meanwhile sees how it ended.
+
+        Until a moment of the monotonic clock: others may append for ever. Then another process may project at once.
+        """
         with suppress(StoreError):
-            if await self._role.is_ours():
+            if await self.role.is_ours():
                 # A step that was cut off may have been committed, or may be about to be: then the checkpoint moves under us.
                 self._position = None
-                while await self.step() or self._position is None:
+                while (await self.step() or self._position is None) and self._runtime.monotonic() < until:
                     pass
+        await self.role.give_up()
 
     async def step(self, until: int | None = None) -> int:
         """Project one batch, of events up to `until` if that is given; how many events it had."""

@@ -47,14 +47,17 @@ class Deadlines:
     def forget(self, running: Running) -> None:
         self._ends.pop(running, None)
 
-    def cut_all(self, reason: str) -> None:
+    def cut_all(self, reason: str, grace_seconds: float = GRACE_SECONDS) -> None:
         for running in list(self._ends):
-            self._cut(running, reason)
+            self._cut(running, reason, grace_seconds)
 
-    def _cut(self, running: Running, reason: str) -> None:
-        if running.cut_reason is None and running.task is not None:
+    def _cut(self, running: Running, reason: str, grace_seconds: float) -> None:
+        end = self._runtime.monotonic() + grace_seconds
+        if running.cut_reason is not None:
+            self._ends[running] = min(self._ends[running], end)
+        elif running.task is not None:
             running.cut_reason = reason
-            self._ends[running] = self._runtime.monotonic() + GRACE_SECONDS
+            self._ends[running] = end
             running.task.cancel()
 
     async def run(self) -> None:
@@ -63,7 +66,7 @@ class Deadlines:
             now = self._runtime.monotonic()
             for running in [running for running, end in self._ends.items() if end <= now]:
                 if running.cut_reason is None:
-                    self._cut(running, "timeout")
+                    self._cut(running, "timeout", GRACE_SECONDS)
                 else:
                     self.forget(running)
                     self.abandon(running)

@@ -34,8 +34,9 @@ POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
 #: How often a queue is asked for a job that is due by our clock and not by its own.
 CLOCK_PAUSE_SECONDS = 0.1
-#: What was cut off when the drain was over may be recorded for this long; then the engine stops without it.
-LAST_SECONDS = 10.0
+#: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
+STOP_GRACE_SECONDS = 2.0
+LAST_SECONDS = 4.0
 #: A pointer may be ahead of the log it points into, for a moment, where queue and log are different servers.
 MISSING_TRIES = 5
 MISSING_PAUSE_MS = 500
@@ -73,6 +74,9 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[str, int] = {}
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
+        #: Whether the queue has ever answered a take.
+        self.has_begun = False
+        self._is_stopping = self._has_left = False
         #: When the queue said the next job falls due, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -96,7 +100,11 @@ class Pool:
     async def listen(self) -> None:
         """Pass on the queue's news for ever."""
         while True:
-            await self._queue.ready(POLL_SECONDS)
+            try:
+                await self._queue.ready(POLL_SECONDS)
+            except StoreError as error:
+                self._telemetry.store_failed("queue", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
             self._news.set()
 
     async def _take(self, free: dict[str, int]) -> None:
@@ -104,7 +112,7 @@ class Pool:
         # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the next start.
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
-        self._taking = None
+        self._taking, self.has_begun = None, True
         if not taken:
             wait = POLL_SECONDS
             if self.next_due_ms is not None:
@@ -143,6 +151,9 @@ class Pool:
             for one in taken:
                 self._start(self._begin([one]) if len(taken) > 1 else self._poison(one, error))
             return
+        if self._is_stopping:
+            await self._give_back(taken)
+            return
         now = self._runtime.now_ms()
         sealed: list[tuple[Taken, View]] = []
         holds = self._pausing.holds_of(taken, found, self._flows)
@@ -169,6 +180,9 @@ class Pool:
         except Exception as error:  # noqa: BLE001 -- whatever it is, no job may be held for ever without an attempt
             for one, _ in sealed:
                 self._start(self._poison(one, error))
+            return
+        if self._is_stopping:
+            await self._give_back([one for one, _ in sealed])
             return
         for (one, view), payload in zip(sealed, opened, strict=True):
             running = Running(one)
@@ -245,6 +259,14 @@ class Pool:
             for one, _ in held:
                 self._free_slot(one)
 
+    async def _give_back(self, taken: list[Taken]) -> None:
+        """Nothing has been called, and no attempt is spent."""
+        try:
+            await self._release(taken)
+        finally:
+            for one in taken:
+                self._free_slot(one)
+
     async def _not_found(self, taken: Taken) -> None:
         tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1
         if tries >= MISSING_TRIES:
@@ -286,32 +308,43 @@ class Pool:
 
     async def stop(self, drain_seconds: float) -> None:
         """After `run` was cancelled: give back what was taken last, let attempts end, cut those that take too long (Unknown)."""
+        self._is_stopping = True
         if self._taking is not None:
-            with suppress(StoreError):
-                taken, _ = await self._taking
-                # A suspect one is left to the end of the lease: released, it would look innocent.
-                await self._queue.settle([Release(one.job.id, one.token, 0) for one in taken if not one.is_suspect])
+            self._start(self._give_back_last(self._taking))
         if drain_seconds == 0:
             self._cut_short()
         timers = [
             self._runtime.call_later(drain_seconds, self._cut_short),
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
-        while self._tasks:
+        while self._tasks and not self._has_left:
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
 
+    async def _give_back_last(self, taking: asyncio.Task[tuple[list[Taken], int | None]]) -> None:
+        with suppress(StoreError):
+            taken, _ = await asyncio.shield(taking)
+            await self._release(taken)
+
+    async def _release(self, taken: list[Taken]) -> None:
+        # A suspect one is left to the end of the lease: released, it would look innocent.
+        releases = [Release(one.job.id, one.token, 0) for one in taken if not one.is_suspect]
+        if releases:
+            await self._insist(lambda: self._queue.settle(releases))
+
     def _cut_short(self) -> None:
         """What has not begun does not begin; what runs is cut and recorded as Unknown."""
         self.lease.resign()
-        self._deadlines.cut_all("stopping")
+        self._deadlines.cut_all("stopping", STOP_GRACE_SECONDS)
 
     def _leave(self) -> None:
         """The store does not take what was learned: the next start finds these jobs under a dead lease, and in doubt."""
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         for task in self._tasks:
             task.cancel()
+        self._has_left = True
+        self._ended.set()
 
 
 def _most(slots: int) -> int:

@@ -1,0 +1,84 @@
+"""What a process says of its own health: alive, and ready. No text of an error is in it, only its kind: the log has the rest, scrubbed.
+
+Alive: the event loop turns, which the answer itself shows, and every station runs. A restart helps whoever is not.
+Ready: beside that the store takes what is written, every station has begun, and nobody has asked the process to stop. A restart would not help:
+whatever is out of reach is tried again until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from prometheus_client import generate_latest
+
+from gesta.errors import StoreError
+from gesta.runtime import Signal, spawn
+
+if TYPE_CHECKING:
+    from gesta.road import Road
+
+#: What is written to see whether a store takes it: a role that nobody plays, for no time at all.
+ROLE = "health"
+#: A store that has not answered after this is told to be silent.
+SILENT_SECONDS = 2.0
+#: An answer is good for so long, however many ask.
+FRESH_SECONDS = 1.0
+
+
+class ProcessHealth:
+    """Knows its road once the engine has started."""
+
+    def __init__(self) -> None:
+        self._road: Road | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = self._answered_at = float("-inf")
+        self._fault: str | None = None
+        self._answered: Signal | None = None
+
+    def watch(self, road: Road) -> None:
+        self._road, self._answered = road, Signal(road.runtime)
+
+    def metrics(self) -> bytes:
+        """In Prometheus' text format; nothing before the engine has started."""
+        return b"" if self._road is None else generate_latest(self._road.telemetry.registry)
+
+    def not_live(self) -> dict[str, str]:
+        """What is wrong with this process: station → fault."""
+        road = self._road
+        return {} if road is None or road.is_stopping else road.broken()
+
+    async def not_ready(self) -> dict[str, str]:
+        """Why this process does not do its work right now."""
+        road = self._road
+        if road is None:
+            return {"process": "is starting"}
+        if road.is_stopping:
+            return {"process": "is stopping"}
+        faults = dict.fromkeys(road.not_begun(), "has not begun") | road.broken()
+        store = await self._store(road)
+        return faults if store is None else {"store": store, **faults}
+
+    async def _store(self, road: Road) -> str | None:
+        """What is wrong with the store. One question at a time, however many ask us: a silent store must not gather them."""
+        clock, answered = road.runtime.monotonic, self._answered
+        assert answered is not None
+        if self._asking is None and clock() - self._answered_at >= FRESH_SECONDS:
+            self._asked_at = clock()
+            self._asking = spawn(self._ask(road), "gesta-health")
+        while self._asking is not None and (left := self._asked_at + SILENT_SECONDS - clock()) > 0:
+            await answered.wait(left)
+        return self._fault if self._asking is None else f"has not answered for {SILENT_SECONDS:g} s"
+
+    async def _ask(self, road: Road) -> None:
+        stores = road.outside.stores
+        try:
+            await stores.views.claim(ROLE, road.owner, 0.0)
+            await stores.queue.count(1)
+            self._fault = None
+        except StoreError as error:
+            self._fault = f"cannot be used ({type(error).__name__})"
+        finally:
+            self._asking, self._answered_at = None, road.runtime.monotonic()
+            if self._answered is not None:
+                self._answered.set()

@@ -1,0 +1,36 @@
+"""Which stations a process runs: all of them, as `gesta serve` does, or one part of the road beside processes that run the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gesta.domain.ids import covers
+from gesta.errors import UnknownFlow
+from gesta.flows.flow import Flow
+
+#: The projector tells handlers, too: both follow the log, and one who projects has heard of an event before anybody else.
+Part = Literal["projector", "worker", "sweeper"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A process's share of the road."""
+
+    parts: frozenset[Part]
+    #: What its worker takes: names of flows, or `kind.*` for all of a kind. Empty: every flow that is declared.
+    flows: tuple[str, ...] = ()
+
+    def taken_of(self, declared: Mapping[str, Flow]) -> dict[str, Flow]:
+        """The flows whose jobs its worker takes. Raises UnknownFlow for what fits none: a worker would stand idle and look well."""
+        for pattern in self.flows:
+            if not any(covers(pattern, name) for name in declared):
+                raise UnknownFlow(pattern, list(declared))
+        if not self.flows:
+            return dict(declared)
+        return {name: flow for name, flow in declared.items() if any(covers(pattern, name) for pattern in self.flows)}
+
+
+EVERYTHING = Work(frozenset({"projector", "worker", "sweeper"}))
+NOTHING = Work(frozenset())
