@@ -16,7 +16,7 @@ from tests.simulation.process import Process
 from tests.simulation.replay import Failed, simulate
 from tests.simulation.world import World
 
-CHUNKS, RUNS = 8, 125
+CHUNKS, RUNS = 4, 250
 
 #: What has to be met in the runs of one chunk: a fault that never happens proves nothing.
 SOMETIMES = frozenset(
