@@ -47,13 +47,18 @@ DOUBTFUL = ("Forgetting", "Forgetting", "Asked", "Asked", "Left", "Careless", "S
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_the_promises_hold_whatever_happens(chunk):
     met: Counter[str] = Counter()
-    for seed in range(chunk * RUNS, (chunk + 1) * RUNS):
+    wanted = SOMETIMES | {"clocks_differ", "queue_apart"}
+    # What is rare may by chance be in none of a chunk's runs: then some more are made, behind those of all chunks.
+    more = range((CHUNKS + chunk) * RUNS, (CHUNKS + chunk + 1) * RUNS)
+    for seed in (*range(chunk * RUNS, (chunk + 1) * RUNS), *more):
+        if seed in more and wanted <= met.keys():
+            break
         # S1-6, K-13, K-16: nothing lost, nothing doubled, whatever dies and whatever answer is missing.
         world = simulate(seed)
         met += world.hits
         met["clocks_differ"] += world.options.skew_ms > 0
         met["queue_apart"] += world.options.apart
-    assert sorted((SOMETIMES | {"clocks_differ", "queue_apart"}) - met.keys()) == []
+    assert sorted(wanted - met.keys()) == []
 
 
 @pytest.mark.slow
