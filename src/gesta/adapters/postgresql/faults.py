@@ -1,0 +1,71 @@
+"""The server's and the client library's errors in our words. Nothing of theirs leaves the adapter."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import asyncpg
+
+from gesta.errors import GestaError, StoreError, StoreFull
+
+#: What is known about a write that failed: nothing of it stands, or it was on its way when the answer was lost.
+Written = Literal["nothing was written", "it may have been written: the same again is recognised"]
+NOTHING: Written = "nothing was written"
+PERHAPS: Written = "it may have been written: the same again is recognised"
+
+#: The server, or something on the way to it, has ended the connection.
+CUT = (
+    asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.IdleSessionTimeoutError,
+    OSError, EOFError, TimeoutError,
+)  # fmt: skip
+#: The server refuses new connections for now.
+NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
+ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
+
+
+def told(place: str, error: BaseException, written: Written) -> BaseException:
+    """An error to raise instead of this one."""
+    if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
+        return error
+    told = _told(place, error, written)
+    told.__cause__ = error
+    return told
+
+
+def _told(place: str, error: BaseException, written: Written) -> StoreError:
+    reason = str(error).strip() or type(error).__name__
+    if isinstance(error, asyncpg.DiskFullError):
+        return StoreFull(place, reason)
+    if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)):
+        return StoreError(f"{place}: others were at work on the same rows ({reason}); {NOTHING}. Try again")
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return StoreError(f"{place}: this server only reads ({reason}); {NOTHING}. Name the primary server")
+    if isinstance(error, ACCESS):
+        return StoreError(f"{place}: the server does not let this user in or do it ({reason}); {NOTHING}. Look at user, password and grants")
+    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedFunctionError | asyncpg.InvalidSchemaNameError):
+        return StoreError(f"{place}: what this gesta needs is gone from the schema ({reason}); {NOTHING}. Restore it, or start anew")
+    if isinstance(error, NOT_NOW):
+        return StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
+    if isinstance(error, (*CUT, asyncpg.InternalClientError)):
+        return StoreError(f"{place}: the connection was lost ({reason}); {written}. It is connected again by itself")
+    return StoreError(f"{place}: {reason}; {NOTHING}")
+
+
+def unreachable(place: str, error: BaseException) -> BaseException:
+    """Why no connection could be made."""
+    told: StoreError
+    reason = str(error).strip() or type(error).__name__
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        told = StoreError(f"{place}: there is no such database ({reason}); make it first: createdb")
+    elif isinstance(error, ACCESS):
+        told = StoreError(f"{place}: the server does not let this user in ({reason}); look at user and password")
+    elif isinstance(error, NOT_NOW):
+        told = StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
+    elif isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
+        told = StoreError(f"{place}: the server cannot be reached ({reason}); {NOTHING}. Is it running, and is the address right?")
+    elif isinstance(error, ValueError):
+        told = StoreError(f"{place}: this address cannot be used ({reason})")
+    else:
+        return error
+    told.__cause__ = error
+    return told

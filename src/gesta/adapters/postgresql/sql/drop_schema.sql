@@ -1,0 +1,2 @@
+-- Everything goes; for tests.
+drop schema if exists {schema} cascade;
