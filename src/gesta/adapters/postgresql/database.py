@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -56,8 +57,10 @@ class Database:
     async def close(self) -> None:
         """Let end what is on its way, then close the connections."""
         self._closed = True
-        while self._running:
-            await asyncio.shield(next(iter(self._running)))
+        for task in list(self._running):
+            with suppress(Exception):
+                # Told to whoever asked, if they are still there.
+                await asyncio.shield(task)
         await self._connections.close()
 
     async def _send(self, act: Step[T]) -> T:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.view_rows import parked_columns, view_columns, view_of
-from gesta.runtime import Runtime
 from gesta.views import Parked, View
 
 
@@ -18,16 +17,17 @@ class PostgresqlShadow:
         self._database, self._table, self._removals, self._swapped = database, table, removals, swapped
 
     @classmethod
-    async def make(cls, database: Database, runtime: Runtime, swapped: Callable[[], None]) -> PostgresqlShadow:
+    async def make(cls, database: Database, swapped: Callable[[], None]) -> PostgresqlShadow:
         for (left,) in await database.ask("leftover_shadows", database.address.schema):
             await database.transact(
                 lambda connection, left=left: _alone(database, connection, database.sql("drop_shadow", left)), durable=False
             )
-        table = f"requests_shadow_{runtime.random_bytes(6).hex()}"
+        ((number,),) = await database.ask("next_shadow")
+        table = f"requests_shadow_{number}"
 
         async def make(connection: Connection) -> int:
             await connection.execute(database.sql("make_shadow", table))
-            # Under the lock of the table that is not there for others yet: what is removed from now on is noticed by the swap.
+            # What is removed from now on is noticed by the swap.
             ((count,),) = await connection.fetch(database.sql("removals"))
             return int(count)
 

@@ -159,7 +159,7 @@ class PostgresqlViews:
         return [Held(*row) for row in await self._database.ask("list_roles")]
 
     async def shadow(self) -> PostgresqlShadow:
-        return await PostgresqlShadow.make(self._database, self._runtime, self._recent.forget)
+        return await PostgresqlShadow.make(self._database, self._recent.forget)
 
     async def _write(self, name: str, *values: object) -> list[Any]:
         """One statement on rows that can be made again."""

@@ -17,6 +17,9 @@ create table {schema}.requests (
 create index requests_by_status on {schema}.requests (status, tenant, updated_at) where status <> 'sent';
 create index requests_to_sweep on {schema}.requests (sweep_at) where sweep_at is not null;
 
+-- Names of shadows, which are never used twice.
+create sequence {schema}.shadows;
+
 -- failed_at: since when it fails.
 create table {schema}.checkpoints (
     name      text collate "C" primary key,

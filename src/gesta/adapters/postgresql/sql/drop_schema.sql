@@ -1,2 +1,0 @@
--- Everything goes; for tests.
-drop schema if exists {schema} cascade;
