@@ -95,7 +95,7 @@ class News:
         self._hear()
         while not connection.is_closed():
             await self._lost.wait(PING_SECONDS)
-            await connection.execute("")
+            await connection.fetchval("select 1")
 
     def _heard(self, _: object, __: int, ___: str, sender: object) -> None:
         if sender != self._sender:

@@ -34,8 +34,8 @@ begin
         where l.token = any(dead) and not exists (select 1 from {schema}.jobs j where j.state = 2 and j.token = l.token);
     end if;
     if exists (
-        select 1 from unnest(wanted_flows) as f(flow)
-        where (select j.score from {schema}.jobs j where j.state = 1 and j.flow = f.flow limit 1) is not null
+        select 1 from unnest(wanted_flows, frees) as f(flow, free)
+        where f.free > 0 and (select j.score from {schema}.jobs j where j.state = 1 and j.flow = f.flow limit 1) is not null
     ) then
         insert into {schema}.leases (token, until_ms) values (worker, now_ms + lease_ms)
         on conflict (token) do update set until_ms = excluded.until_ms;
