@@ -23,19 +23,21 @@ class OwnEvents:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._kept: dict[int, Recorded] = {}
-        self._bytes = 0
+        self._bytes = self._newest = 0
         self._is_followed = False
         #: When the first of those that are here may have been appended, and the last.
         self._since = self._last = 0.0
 
     def after(self, position: int, limit: int) -> list[Recorded]:
-        """The next events, as far as they are all here; empty: ask the store."""
+        """The next events up to our newest, if all of them are here; empty: ask the store."""
         self._is_followed = True
-        kept, found = self._kept, []
+        kept = self._kept
+        found: list[Recorded] = []
         while len(found) < limit and (event := kept.get(position + 1)) is not None:
             found.append(event)
             position += 1
-        return found
+        # Another's lie between.
+        return [] if len(found) < limit and position < self._newest else found
 
     def known(self, events: list[Recorded]) -> list[Recorded]:
         """The same events as the store gave them, our own ones with what their bytes say."""
@@ -62,13 +64,14 @@ class OwnEvents:
                 )
                 self._bytes += len(event.data)
                 position += 1
+        self._newest = max(self._newest, position - 1)
         if len(kept) > LENGTH or self._bytes > BYTES or now - self._since > AGE_SECONDS:
             self._forget_half(now)
 
     def forget(self) -> None:
         """Some of what is here may be gone from the store."""
         self._kept.clear()
-        self._bytes = 0
+        self._bytes = self._newest = 0
 
     def _forget_half(self, now: float) -> None:
         for position in list(islice(self._kept, (len(self._kept) + 1) // 2)):

@@ -27,15 +27,14 @@ class ServerClock:
         return now
 
     async def measure(self) -> None:
-        quickest = float("inf")
-        for _ in range(TRIES):
-            before = self._runtime.monotonic()
-            ((server_ms,),) = await self._database.ask("server_time")
-            took = self._runtime.monotonic() - before
-            if took < quickest:
-                quickest = took
-                ahead_ms = server_ms - (before + took / 2) * 1000
-        self._ahead_ms = ahead_ms
+        _, self._ahead_ms = min([await self._measure_once() for _ in range(TRIES)])
+
+    async def _measure_once(self) -> tuple[float, float]:
+        """How long the answer took, and how far the server's clock is ahead of our monotonic one."""
+        before = self._runtime.monotonic()
+        ((server_ms,),) = await self._database.ask("server_time")
+        took = self._runtime.monotonic() - before
+        return took, server_ms - (before + took / 2) * 1000
 
     async def keep(self) -> None:
         """For ever: clocks drift, are set, and change with the server after a failover."""

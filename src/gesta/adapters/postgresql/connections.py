@@ -7,23 +7,43 @@ another connection may stand between.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from gesta.adapters.postgresql.address import Address
-from gesta.adapters.postgresql.faults import unreachable
+from gesta.adapters.postgresql.faults import raise_unreachable
 
 #: After this long without an answer the connection is given up. Commits wait for others' commits, never for minutes.
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 
-Connection = asyncpg.Connection
+
+class Row(Protocol):
+    """By number or name of the column."""
+
+    def __getitem__(self, key: int | str) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """What we use of the client library's, which has no types of its own."""
+
+    async def fetch(self, text: str, *values: object) -> list[Row]: ...
+    async def execute(self, text: str) -> str: ...
+    async def close(self, *, timeout: float) -> None: ...  # noqa: ASYNC109 -- the library's
+    async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
+    def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
+    def terminate(self) -> None: ...
+    def is_closed(self) -> bool: ...
+    def is_in_transaction(self) -> bool: ...
 
 
 async def connect(address: Address) -> Connection:
     """Raises StoreError that says why not."""
     try:
-        return await asyncpg.connect(
+        connection: Connection = await asyncpg.connect(
             address.server,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
@@ -31,8 +51,9 @@ async def connect(address: Address) -> Connection:
             statement_cache_size=0,
             server_settings={"application_name": "gesta"},
         )
-    except Exception as error:  # noqa: BLE001 -- whatever it is, told in our words
-        raise unreachable(address.name, error) from error
+    except Exception as error:  # noqa: BLE001 -- raised again, in our words
+        raise_unreachable(address.name, error)
+    return connection
 
 
 class Connections:

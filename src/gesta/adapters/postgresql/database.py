@@ -11,17 +11,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from gesta.adapters.postgresql.address import Address
-from gesta.adapters.postgresql.connections import Connection, Connections
-from gesta.adapters.postgresql.faults import NOTHING, PERHAPS, told
+from gesta.adapters.postgresql.connections import Connection, Connections, Row
+from gesta.adapters.postgresql.faults import NOTHING, PERHAPS, raise_told
 from gesta.adapters.postgresql.statements import Statements
-from gesta.errors import StoreError
+from gesta.errors import GestaError, StoreError
 from gesta.runtime import spawn
 
 T = TypeVar("T")
-Row = asyncpg.Record
 Step = Callable[[Connection], Awaitable[T]]
 
 
@@ -82,12 +81,12 @@ class Database:
         connection = await self._connections.borrow()
         try:
             answer = await act(connection)
-        except BaseException as error:
-            if isinstance(error, asyncpg.PostgresError) and not connection.is_closed() and not connection.is_in_transaction():
+        except BaseException as error:  # noqa: BLE001 -- raised again, in our words
+            if isinstance(error, (asyncpg.PostgresError, GestaError)) and not connection.is_in_transaction():
                 await self._connections.give_back(connection)
             else:
                 self._connections.discard(connection)
-            raise told(self.name, error, PERHAPS) from error.__cause__
+            raise_told(self.name, error, PERHAPS)
         await self._connections.give_back(connection)
         return answer
 
@@ -95,10 +94,10 @@ class Database:
         try:
             await connection.execute(begin)
             answer = await step(connection)
-        except BaseException as error:
-            if not connection.is_closed() and isinstance(error, (asyncpg.PostgresError, StoreError)):
+        except BaseException as error:  # noqa: BLE001 -- raised again, in our words
+            if not connection.is_closed() and isinstance(error, (asyncpg.PostgresError, GestaError)):
                 await connection.execute("rollback")
             # A commit was not asked for, so there is none.
-            raise told(self.name, error, NOTHING) from error.__cause__
+            raise_told(self.name, error, NOTHING)
         await connection.execute("commit")
         return answer

@@ -25,8 +25,7 @@ class PostgresqlEventStore:
             return []
         recordings, first = await record(self._database, [Entry(append, None) for append in appends], {}, 0, durable=True)
         self.committed(appends, first)
-        verdicts = [recording.verdict for recording in recordings]
-        return verdicts  # type: ignore[return-value]
+        return [recording.verdict for recording in recordings]  # type: ignore[misc]
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         if not streams:
@@ -58,7 +57,10 @@ class PostgresqlEventStore:
 
     def committed(self, appends: Sequence[Append], first: int | None) -> None:
         """Called once the commit stands: remember the events for whoever follows and wake them. No `first`: some were refused."""
-        if first is not None:
+        if first is None:
+            # Where they stand was not told; the store has them all.
+            self._own.forget()
+        else:
             self._own.add(appends, first)
         self._appended.set()
         self._news.tell()

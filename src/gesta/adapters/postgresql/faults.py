@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NoReturn
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from gesta.errors import GestaError, StoreError, StoreFull
 
@@ -23,13 +23,11 @@ NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 
 
-def told(place: str, error: BaseException, written: Written) -> BaseException:
-    """An error to raise instead of this one."""
+def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
+    """Raise this error in our words, or as it is where it is none of theirs."""
     if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
-        return error
-    told = _told(place, error, written)
-    told.__cause__ = error
-    return told
+        raise error
+    raise _told(place, error, written) from error
 
 
 def _told(place: str, error: BaseException, written: Written) -> StoreError:
@@ -41,9 +39,13 @@ def _told(place: str, error: BaseException, written: Written) -> StoreError:
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return StoreError(f"{place}: this server only reads ({reason}); {NOTHING}. Name the primary server")
     if isinstance(error, ACCESS):
-        return StoreError(f"{place}: the server does not let this user in or do it ({reason}); {NOTHING}. Look at user, password and grants")
+        return StoreError(
+            f"{place}: the server does not let this user in or do it ({reason}); {NOTHING}. Look at user, password and grants"
+        )
     if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedFunctionError | asyncpg.InvalidSchemaNameError):
-        return StoreError(f"{place}: what this gesta needs is gone from the schema ({reason}); {NOTHING}. Restore it, or start anew")
+        return StoreError(
+            f"{place}: what this gesta needs is gone from the schema ({reason}); {NOTHING}. Restore it, or start anew"
+        )
     if isinstance(error, NOT_NOW):
         return StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
     if isinstance(error, (*CUT, asyncpg.InternalClientError)):
@@ -51,9 +53,8 @@ def _told(place: str, error: BaseException, written: Written) -> StoreError:
     return StoreError(f"{place}: {reason}; {NOTHING}")
 
 
-def unreachable(place: str, error: BaseException) -> BaseException:
+def raise_unreachable(place: str, error: BaseException) -> NoReturn:
     """Why no connection could be made."""
-    told: StoreError
     reason = str(error).strip() or type(error).__name__
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         told = StoreError(f"{place}: there is no such database ({reason}); make it first: createdb")
@@ -62,10 +63,11 @@ def unreachable(place: str, error: BaseException) -> BaseException:
     elif isinstance(error, NOT_NOW):
         told = StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
     elif isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
-        told = StoreError(f"{place}: the server cannot be reached ({reason}); {NOTHING}. Is it running, and is the address right?")
+        told = StoreError(
+            f"{place}: the server cannot be reached ({reason}); {NOTHING}. Is it running, and is the address right?"
+        )
     elif isinstance(error, ValueError):
         told = StoreError(f"{place}: this address cannot be used ({reason})")
     else:
-        return error
-    told.__cause__ = error
-    return told
+        raise error
+    raise told from error

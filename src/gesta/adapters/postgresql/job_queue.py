@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from gesta.adapters.postgresql.connections import Connection
-from gesta.adapters.postgresql.database import Database, Row
+from gesta.adapters.postgresql.connections import Connection, Row
+from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
 from gesta.adapters.postgresql.turns import NONE, Given, give, give_within, pairs_of
@@ -51,7 +51,7 @@ class PostgresqlJobQueue:
             *rows, last = await self._database.ask("take_jobs", *values)
             if not last["must_wake"]:
                 return [_taken(row, token) for row in rows], last["next_due"]
-            await self._database.transact(lambda connection: self._wake_due(connection), durable=False)
+            await self._database.transact(self._wake_due, durable=False)
             is_woken = True
 
     async def extend(self, token: str, lease_seconds: float) -> bool:

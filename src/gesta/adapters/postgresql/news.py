@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 from gesta.adapters.postgresql.connections import Connection, connect, end
 from gesta.adapters.postgresql.database import Database
@@ -95,7 +95,7 @@ class News:
         self._hear()
         while not connection.is_closed():
             await self._lost.wait(PING_SECONDS)
-            await connection.fetchval("select 1")
+            await connection.fetch("select 1")
 
     def _heard(self, _: object, __: int, ___: str, sender: object) -> None:
         if sender != self._sender:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gesta.adapters.postgresql.connections import Connection
-from gesta.adapters.postgresql.database import Row
+from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.statements import Statements
 from gesta.job_queue import Job
 

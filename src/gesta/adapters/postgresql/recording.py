@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from gesta.adapters.postgresql.database import Database, Row
+from gesta.adapters.postgresql.connections import Row
+from gesta.adapters.postgresql.database import Database
 from gesta.commits import Entry, Recording
 from gesta.domain.ids import id_bytes, id_text
 from gesta.event_store import Append, Appended, Claimed, Stale, Verdict

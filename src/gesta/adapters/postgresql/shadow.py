@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
@@ -19,9 +20,8 @@ class PostgresqlShadow:
     @classmethod
     async def make(cls, database: Database, swapped: Callable[[], None]) -> PostgresqlShadow:
         for (left,) in await database.ask("leftover_shadows", database.address.schema):
-            await database.transact(
-                lambda connection, left=left: _alone(database, connection, database.sql("drop_shadow", left)), durable=False
-            )
+            text = database.sql("drop_shadow", left)
+            await database.transact(partial(_alone, database, text), durable=False)
         ((number,),) = await database.ask("next_shadow")
         table = f"requests_shadow_{number}"
 
@@ -52,7 +52,7 @@ class PostgresqlShadow:
                 return False
             await connection.fetch(sql("note_dispatched"), name)
             await connection.fetch(sql("turn_back"), name, position)
-            await _alone(self._database, connection, sql("swap_views", self._table))
+            await _alone(self._database, sql("swap_views", self._table), connection)
             await connection.fetch(sql("park"), *parked_columns(parked))
             return True
 
@@ -63,7 +63,7 @@ class PostgresqlShadow:
         return is_done
 
 
-async def _alone(database: Database, connection: Connection, text: str) -> None:
+async def _alone(database: Database, text: str, connection: Connection) -> None:
     """Run what needs a table for itself."""
     await connection.execute(database.sql("patience"))
     await connection.execute(text)

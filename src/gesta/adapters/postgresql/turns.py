@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gesta.adapters.postgresql.connections import Connection
-from gesta.adapters.postgresql.database import Row
+from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.statements import Statements
 from gesta.domain.turns import Line, give_turns, score_of
 

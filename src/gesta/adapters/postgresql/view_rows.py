@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.adapters.postgresql.database import Row
+from gesta.adapters.postgresql.connections import Row
 from gesta.domain.operation import State
 from gesta.views import Parked, View
 

@@ -167,9 +167,7 @@ class PostgresqlViews:
         return await self._database.transact(lambda connection: connection.fetch(text, *values), durable=False)
 
 
-def _projection(
-    views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]
-) -> list[Any]:
+def _projection(views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]) -> list[Any]:
     """What the function `project` takes."""
     moved = (None, 0, 0, None) if move is None else (move.name, move.before, move.after, move.dispatched)
     return [*moved, *view_columns(views), *parked_columns(parked), *jobs]
