@@ -11,13 +11,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import asyncpg  # type: ignore[import-untyped]
-
 from gesta.adapters.postgresql.address import Address
 from gesta.adapters.postgresql.connections import Connection, Connections, Row
-from gesta.adapters.postgresql.faults import NOTHING, PERHAPS, raise_told
+from gesta.adapters.postgresql.faults import NOTHING, PERHAPS, is_answer, raise_told
 from gesta.adapters.postgresql.statements import Statements
-from gesta.errors import GestaError, StoreError
+from gesta.errors import StoreError
 from gesta.runtime import spawn
 
 T = TypeVar("T")
@@ -82,7 +80,7 @@ class Database:
         try:
             answer = await act(connection)
         except BaseException as error:  # noqa: BLE001 -- raised again, in our words
-            if isinstance(error, (asyncpg.PostgresError, GestaError)) and not connection.is_in_transaction():
+            if is_answer(error) and not connection.is_in_transaction():
                 await self._connections.give_back(connection)
             else:
                 self._connections.discard(connection)
@@ -95,7 +93,7 @@ class Database:
             await connection.execute(begin)
             answer = await step(connection)
         except BaseException as error:  # noqa: BLE001 -- raised again, in our words
-            if not connection.is_closed() and isinstance(error, (asyncpg.PostgresError, GestaError)):
+            if is_answer(error):
                 await connection.execute("rollback")
             # A commit was not asked for, so there is none.
             raise_told(self.name, error, NOTHING)

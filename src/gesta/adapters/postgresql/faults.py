@@ -23,6 +23,11 @@ NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 
 
+def is_answer(error: BaseException) -> bool:
+    """Whether the server said no, or we did: the connection is as good as before."""
+    return isinstance(error, (asyncpg.PostgresError, GestaError)) and not isinstance(error, CUT)
+
+
 def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
     """Raise this error in our words, or as it is where it is none of theirs."""
     if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
