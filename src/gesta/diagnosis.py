@@ -92,6 +92,8 @@ def _store(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "warn", "store", f"its write-ahead log has {size(health.log_size)}", "look for a process that reads for hours"
         )
+    if health.free is None:
+        return
     level: Level = "bad" if health.free < FREE_OUT else "warn" if health.free < FREE_LOW else "ok"
     yield Finding(level, "disk", f"{size(health.free)} free", "" if level == "ok" else "free space: a full disk refuses requests")
 

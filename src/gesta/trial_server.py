@@ -92,6 +92,10 @@ class TrialServer:
         self._signal(signal.SIGINT)
 
     async def stop(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """As `stop`, for when no event loop is left."""
         if self._process is not None and self._process.poll() is None:
             self.halt()
         shutil.rmtree(self._folder, ignore_errors=True)

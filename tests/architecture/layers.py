@@ -12,8 +12,9 @@ PURE = frozenset(
     itertools json math numbers operator re string struct textwrap types typing unicodedata uuid zoneinfo""".split()
 )
 PORTS = frozenset({"commits", "event_store", "job_queue", "vault", "views"})
-#: What an adapter may use beside ports and domain: errors to raise, the runtime to ask, migrations to apply, the contract to meet.
-ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime"})
+#: What an adapter may use beside ports and domain: errors to raise, the runtime to ask, migrations to apply, the contract to meet, a server to
+#: meet it on.
+ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime", "trial_server"})
 
 
 def check_domain(root: Path) -> list[str]:
@@ -42,8 +43,9 @@ def check_flows(root: Path) -> list[str]:
 
 
 def check_adapters(root: Path) -> list[str]:
-    """An adapter imports ports, domain and its own folder; of gesta nothing else, least of all another adapter."""
+    """An adapter imports ports, domain, its own folder and the files beside the folders; of gesta nothing else, least of all another adapter."""
     known = {module.name for module in modules(root)}
+    shared = {"gesta.adapters", *(module.name for module in modules(root) if _is_shared(module))}
     allowed = {"gesta.domain", *(f"gesta.{name}" for name in PORTS | ADAPTER_SUPPORT)}
     found = []
     for module in _below(root, "gesta.adapters"):
@@ -52,10 +54,15 @@ def check_adapters(root: Path) -> list[str]:
         for name, node in imports(module):
             if not _is_in(name, "gesta") or any(_is_in(name, prefix) for prefix in allowed):
                 continue
-            if home(name, known) == "gesta.adapters" or (len(parts) > 2 and _is_in(name, own)):
+            if home(name, known) in shared or (len(parts) > 2 and _is_in(name, own)):
                 continue
             found.append(module.at(node, f"an adapter knows ports, domain and its own folder, not {name}"))
     return found
+
+
+def _is_shared(module: Module) -> bool:
+    """A file right below gesta.adapters, not a store."""
+    return module.name.startswith("gesta.adapters.") and module.name.count(".") == 2 and not module.is_package
 
 
 def check_contracts(root: Path) -> list[str]:

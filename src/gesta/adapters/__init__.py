@@ -35,7 +35,8 @@ class Health:
     is_whole: bool
     size: int
     log_size: int
-    free: int
+    #: None where the disk is the server's.
+    free: int | None
     #: Files that more than their owner may read.
     open_to_others: tuple[str, ...]
 
@@ -90,6 +91,6 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
             ) from error
         found = [entry for entry in entry_points(group="gesta.stores") if entry.name == scheme]
         if not found:
-            raise BadSettings(f"url: no store is called {scheme!r}; this gesta has: memory, sqlite") from None
+            raise BadSettings(f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, sqlite") from None
         adapter = found[0].load()
     return await adapter.open_stores(url, runtime)

@@ -7,11 +7,12 @@ from typing import Any
 
 import apsw
 
+from gesta.adapters.recent_views import Saved
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_one, append_step
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_step, settle_step
 from gesta.adapters.sqlite.statements import run_many, sql
-from gesta.adapters.sqlite.views import Saved, SqliteViews, save_step
+from gesta.adapters.sqlite.views import SqliteViews, save_step
 from gesta.commits import Entry, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Appended
@@ -33,7 +34,7 @@ class SqliteCommits:
             return saved
 
         saved = await self._database.write(project, durable=False)
-        self._views.committed(views, saved)
+        self._views.recent.committed(views, saved)
         if jobs and saved.moved:
             self._queue.wake()
         return saved.moved
@@ -41,7 +42,7 @@ class SqliteCommits:
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         # Durable: what is told to be gone must not come back with a power loss.
         count = await self._database.write(lambda db: _remove_step(db, ended), durable=True)
-        self._events.forget_tail()
+        self._events.forget_own()
         return count
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:

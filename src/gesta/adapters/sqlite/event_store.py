@@ -7,15 +7,12 @@ from typing import Any, cast
 
 import apsw
 
+from gesta.adapters.own_events import OwnEvents
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
 from gesta.event_store import Append, Appended, Claimed, Recorded, Stale, Verdict
 from gesta.runtime import Runtime, Signal
-
-#: Events of our own that the projector has most likely not seen yet; it reads them from here instead of from the file.
-TAIL_LENGTH = 16_384
-TAIL_BYTES = 32 * 1024 * 1024
 
 
 class Written:
@@ -32,9 +29,7 @@ class SqliteEventStore:
         self._database = database
         self._appended = Signal(runtime)
         database.on_commit(self._appended.set)
-        self._tail: list[Recorded] = []
-        self._tail_bytes = 0
-        self._is_followed = False
+        self._own = OwnEvents(runtime)
 
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
         written = await self._database.write(lambda db: append_step(db, appends), durable=True)
@@ -47,11 +42,9 @@ class SqliteEventStore:
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
-        self._is_followed = True
-        tail = self._tail
-        if tail and tail[0].position <= after + 1 <= tail[-1].position:
-            start = after + 1 - tail[0].position
-            return tail[start : start + limit]
+        own = self._own.after(after, limit)
+        if own:
+            return own
         rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
@@ -64,31 +57,17 @@ class SqliteEventStore:
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)
 
-    def forget_tail(self) -> None:
+    def forget_own(self) -> None:
         """Some of what we remember may be gone."""
-        self._tail.clear()
-        self._tail_bytes = 0
+        self._own.forget()
 
     def committed(self, appends: Sequence[Append], written: Written) -> None:
         """Called in the event loop once the commit stands: remember the events for the projector and wake it."""
-        tail, position = self._tail, written.first
-        if position is None or (tail and tail[-1].position + 1 != position) or self._tail_bytes > TAIL_BYTES:
-            # Positions of another process lie between, the slow path wrote, or it is too much to keep: the file has it all.
-            tail.clear()
-            self._tail_bytes = 0
-        if position is not None and self._is_followed:
-            for append in appends:
-                version = append.expected
-                for event in append.events:
-                    version += 1
-                    tail.append(
-                        Recorded(position, append.stream, version, event.id, event.type, event.data, event.meta, event.known)
-                    )
-                    self._tail_bytes += len(event.data)
-                    position += 1
-            if len(tail) > TAIL_LENGTH:
-                self._tail_bytes -= sum(len(event.data) for event in tail[: len(tail) - TAIL_LENGTH // 2])
-                del tail[: len(tail) - TAIL_LENGTH // 2]
+        if written.first is None:
+            # The slow path mixed things; the file has it all.
+            self._own.forget()
+        else:
+            self._own.add(appends, written.first)
         self._appended.set()
 
 

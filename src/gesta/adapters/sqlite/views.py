@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
+from gesta.adapters.recent_views import RecentViews, Saved
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.pending import add_pending, first_pending, remove_pending, which_pending
 from gesta.adapters.sqlite.shadow import SqliteShadow
@@ -19,58 +19,25 @@ from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
 
-#: Views of open requests that this process wrote itself. A stale one is harmless: readers fold newer events onto it.
-RECENT_LENGTH = 20_000
-
-
-class Saved(NamedTuple):
-    """Whether the checkpoint was ours to move, and whether every view was newer than what the file had."""
-
-    moved: bool
-    all_newer: bool
-
 
 class SqliteViews:
     def __init__(self, database: Database, runtime: Runtime) -> None:
         self._database, self._runtime = database, runtime
-        self._recent: dict[str, View] = {}
+        self.recent = RecentViews()
 
     async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
-        found: dict[str, View] = {}
-        missing: list[Any] = []
-        for flow, tenant, request_id in keys:
-            view = self._recent.get(request_id)
-            if view is not None and view.state.tenant == tenant and view.state.flow == flow:
-                found[request_id] = view
-            else:
-                missing += (tenant, flow, request_id)
+        found, missing = self.recent.get(keys)
         if missing:
-            rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, missing))
+            flat: list[Any] = [value for flow, tenant, request_id in missing for value in (tenant, flow, request_id)]
+            rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat))
             for view in map(view_of, rows):
                 found[view.state.id] = view
         return found
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
         saved = await self._database.write(lambda db: save_step(db, views, parked, move), durable=False)
-        self.committed(views, saved)
+        self.recent.committed(views, saved)
         return saved.moved
-
-    def committed(self, views: Sequence[View], saved: Saved) -> None:
-        """Called in the event loop once the commit stands."""
-        recent = self._recent
-        if not saved.moved:
-            # Another projector is at work: what we remember may be behind what it wrote.
-            recent.clear()
-            return
-        for view in views:
-            if view.state.is_terminal or not saved.all_newer:
-                recent.pop(view.state.id, None)
-            else:
-                recent[view.state.id] = view
-        if len(recent) > RECENT_LENGTH:
-            # Half at once: finding the oldest of a dict whose first entries are gone takes ever longer.
-            for request_id in list(islice(recent, RECENT_LENGTH // 2)):
-                del recent[request_id]
 
     async def save_with_jobs(
         self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
@@ -82,7 +49,7 @@ class SqliteViews:
             return saved
 
         saved = await self._database.write(save, durable=False)
-        self.committed(views, saved)
+        self.recent.committed(views, saved)
         return saved.moved
 
     async def pending(self, limit: int) -> list[Job]:
@@ -95,7 +62,7 @@ class SqliteViews:
         return await self._database.write(lambda db: remove_pending(db, job_ids), durable=False)
 
     async def checkpoint(self, name: str) -> int:
-        self._recent.clear()
+        self.recent.forget()
         row = await self._database.read(lambda db: db.execute(sql("checkpoint"), (name,)).fetchone())
         return 0 if row is None else int(row[0])
 
@@ -163,7 +130,7 @@ class SqliteViews:
         return [Held(*row) for row in rows]  # type: ignore[arg-type]
 
     async def shadow(self) -> SqliteShadow:
-        return await SqliteShadow.make(self._database, self._recent.clear)
+        return await SqliteShadow.make(self._database, self.recent.forget)
 
 
 def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> Saved:

@@ -1,0 +1,83 @@
+"""Events, views, queue and vault in one schema of a PostgreSQL database, for several processes on several machines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from gesta.adapters import Stores
+from gesta.adapters.postgresql.address import Address, address_of
+from gesta.adapters.postgresql.clock import ServerClock
+from gesta.adapters.postgresql.commits import PostgresqlCommits
+from gesta.adapters.postgresql.connections import Connections
+from gesta.adapters.postgresql.database import Database
+from gesta.adapters.postgresql.event_store import PostgresqlEventStore
+from gesta.adapters.postgresql.health import health_of
+from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue
+from gesta.adapters.postgresql.news import News
+from gesta.adapters.postgresql.schema import bring_up_to_date
+from gesta.adapters.postgresql.vault import PostgresqlVault
+from gesta.adapters.postgresql.views import PostgresqlViews
+from gesta.runtime import OnClock, Runtime, spawn
+
+
+async def open_stores(url: str, runtime: Runtime) -> Stores:
+    """Open or make the schema that `postgresql://user@host/database?schema=gesta` names.
+
+    `pool=8` connections at most; `listen=off` where a pooler stands between that cannot pass on LISTEN.
+    """
+    address = address_of(url)
+    return await open_at(address, runtime, Connections(address))
+
+
+async def open_at(
+    address: Address, runtime: Runtime, connections: Connections, now_ms: Callable[[], int] | None = None
+) -> Stores:
+    """As `open_stores`. With `now_ms` the time is that one, else the server's."""
+    database = Database(address, connections)
+    background: list[asyncio.Task[None]] = []
+
+    async def close() -> None:
+        for task in background:
+            task.cancel()
+        for task in background:
+            with suppress(asyncio.CancelledError):
+                await task
+        await database.close()
+
+    def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:
+        background.append(spawn(run, f"gesta-postgresql-{name}"))
+
+    try:
+        await bring_up_to_date(database)
+        if now_ms is None:
+            clock = ServerClock(database, runtime)
+            await clock.measure()
+            now_ms = clock.now_ms
+            keep_running(clock.keep(), "clock")
+        news = News(database, runtime)
+        keep_running(news.say(), "say")
+        keep_running(news.look(), "look")
+        if address.listen:
+            keep_running(news.listen(), "listen")
+    except BaseException:
+        await close()
+        raise
+    on_clock = OnClock(runtime, now_ms)
+    events = PostgresqlEventStore(database, news, on_clock)
+    views = PostgresqlViews(database, on_clock)
+    queue = PostgresqlJobQueue(database, news, on_clock)
+    return Stores(
+        events=events,
+        views=views,
+        queue=queue,
+        vault=PostgresqlVault(database),
+        commits=PostgresqlCommits(database, events, views, queue),
+        close=close,
+        now_ms=now_ms,
+        name=address.name,
+        health=partial(health_of, database),
+    )

@@ -1,0 +1,66 @@
+"""Events in PostgreSQL. Implements gesta.event_store; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gesta.adapters.own_events import OwnEvents
+from gesta.adapters.postgresql.database import Database
+from gesta.adapters.postgresql.news import News
+from gesta.adapters.postgresql.recording import record
+from gesta.commits import Entry
+from gesta.event_store import Append, Recorded, Verdict
+from gesta.runtime import Runtime, Signal
+
+
+class PostgresqlEventStore:
+    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+        self._database, self._news = database, news
+        self._appended = Signal(runtime)
+        news.on_news(self._appended.set)
+        self._own = OwnEvents(runtime)
+
+    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        if not appends:
+            return []
+        recordings, first = await record(self._database, [Entry(append, None) for append in appends], {}, 0, durable=True)
+        self.committed(appends, first)
+        return [recording.verdict for recording in recordings]  # type: ignore[misc]
+
+    async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
+        if not streams:
+            return []
+        rows = await self._database.ask("read_streams", [stream for stream, _ in streams], [after for _, after in streams])
+        return [Recorded(*row) for row in rows]
+
+    async def follow(self, after: int, limit: int) -> list[Recorded]:
+        own = self._own.after(after, limit)
+        if own:
+            return own
+        rows = await self._database.ask("follow", after, limit)
+        return self._own.known([Recorded(*row) for row in rows])
+
+    async def end(self) -> int:
+        ((position,),) = await self._database.ask("end_of_log")
+        return int(position)
+
+    async def behind(self, after: int) -> int:
+        # Positions are given one by one.
+        return max(0, await self.end() - after)
+
+    async def changed(self, timeout_seconds: float) -> None:
+        await self._appended.wait(timeout_seconds)
+
+    def forget_own(self) -> None:
+        """Some of what we remember may be gone."""
+        self._own.forget()
+
+    def committed(self, appends: Sequence[Append], first: int | None) -> None:
+        """Called once the commit stands: remember the events for whoever follows and wake them. No `first`: some were refused."""
+        if first is None:
+            # Where they stand was not told; the store has them all.
+            self._own.forget()
+        else:
+            self._own.add(appends, first)
+        self._appended.set()
+        self._news.tell()

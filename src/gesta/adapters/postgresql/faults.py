@@ -1,0 +1,78 @@
+"""The server's and the client library's errors in our words. Nothing of theirs leaves the adapter."""
+
+from __future__ import annotations
+
+from typing import Literal, NoReturn
+
+import asyncpg  # type: ignore[import-untyped]
+
+from gesta.errors import GestaError, StoreError, StoreFull
+
+#: What is known about a write that failed: nothing of it stands, or it was on its way when the answer was lost.
+Written = Literal["nothing was written", "it may have been written: the same again is recognised"]
+NOTHING: Written = "nothing was written"
+PERHAPS: Written = "it may have been written: the same again is recognised"
+
+#: The server, or something on the way to it, has ended the connection.
+CUT = (
+    asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.IdleSessionTimeoutError,
+    OSError, EOFError, TimeoutError,
+)  # fmt: skip
+#: The server refuses new connections for now.
+NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
+ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the server said no, or we did: the connection is as good as before."""
+    return isinstance(error, (asyncpg.PostgresError, GestaError)) and not isinstance(error, CUT)
+
+
+def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
+    """Raise this error in our words, or as it is where it is none of theirs."""
+    if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
+        raise error
+    raise _told(place, error, written) from error
+
+
+def _told(place: str, error: BaseException, written: Written) -> StoreError:
+    reason = str(error).strip() or type(error).__name__
+    if isinstance(error, asyncpg.DiskFullError):
+        return StoreFull(place, reason)
+    if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)):
+        return StoreError(f"{place}: others were at work on the same rows ({reason}); {NOTHING}. Try again")
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return StoreError(f"{place}: this server only reads ({reason}); {NOTHING}. Name the primary server")
+    if isinstance(error, ACCESS):
+        return StoreError(
+            f"{place}: the server does not let this user in or do it ({reason}); {NOTHING}. Look at user, password and grants"
+        )
+    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedFunctionError | asyncpg.InvalidSchemaNameError):
+        return StoreError(
+            f"{place}: what this gesta needs is gone from the schema ({reason}); {NOTHING}. Restore it, or start anew"
+        )
+    if isinstance(error, NOT_NOW):
+        return StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
+    if isinstance(error, (*CUT, asyncpg.InternalClientError)):
+        return StoreError(f"{place}: the connection was lost ({reason}); {written}. It is connected again by itself")
+    return StoreError(f"{place}: {reason}; {NOTHING}")
+
+
+def raise_unreachable(place: str, error: BaseException) -> NoReturn:
+    """Why no connection could be made."""
+    reason = str(error).strip() or type(error).__name__
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        told = StoreError(f"{place}: there is no such database ({reason}); make it first: createdb")
+    elif isinstance(error, ACCESS):
+        told = StoreError(f"{place}: the server does not let this user in ({reason}); look at user and password")
+    elif isinstance(error, NOT_NOW):
+        told = StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
+    elif isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
+        told = StoreError(
+            f"{place}: the server cannot be reached ({reason}); {NOTHING}. Is it running, and is the address right?"
+        )
+    elif isinstance(error, ValueError):
+        told = StoreError(f"{place}: this address cannot be used ({reason})")
+    else:
+        raise error
+    raise told from error

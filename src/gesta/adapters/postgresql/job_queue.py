@@ -1,0 +1,180 @@
+"""The queue in PostgreSQL. Implements gesta.job_queue; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from gesta.adapters.postgresql.connections import Connection, Row
+from gesta.adapters.postgresql.database import Database
+from gesta.adapters.postgresql.news import News
+from gesta.adapters.postgresql.recording import record
+from gesta.adapters.postgresql.turns import NONE, Given, give, give_within, pairs_of
+from gesta.commits import Entry
+from gesta.domain.turns import Line
+from gesta.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.runtime import Runtime, Signal
+
+#: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
+WAKE_BATCH = 2_000
+WAITING, HELD = 0, 3
+
+
+class PostgresqlJobQueue:
+    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+        self._database, self._news, self._runtime = database, news, runtime
+        self._put = Signal(runtime)
+        news.on_news(self._put.set)
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        if not jobs:
+            return []
+        now = self._runtime.now_ms()
+        rows = await self._database.ask("put_jobs", *job_values(jobs, await self.turns_for(jobs, now), now))
+        self.wake()
+        created = Counter(row[0] for row in rows)
+        answers = []
+        for job in jobs:
+            answers.append(created[job.id] > 0)
+            # Of two of an id in one call the first was created.
+            created[job.id] = 0
+        return answers
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        is_woken = False
+        while True:
+            now = self._runtime.now_ms()
+            values = (token, list(flows), list(flows.values()), now, round(lease_seconds * 1000), durable, is_woken)
+            *rows, last = await self._database.ask("take_jobs", *values)
+            if not last["must_wake"]:
+                return [_taken(row, token) for row in rows], last["next_due"]
+            await self._database.transact(self._wake_due, durable=False)
+            is_woken = True
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        now = self._runtime.now_ms()
+        values = (token, now + round(lease_seconds * 1000), now)
+        return bool(
+            await self._database.transact(
+                lambda connection: connection.fetch(self._database.sql("extend_lease"), *values), durable=False
+            )
+        )
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        now = self._runtime.now_ms()
+        scores = await self.scores_for(settlements, now)
+        entries = [Entry(None, settlement) for settlement in settlements]
+        recordings, _ = await record(self._database, entries, scores, now, durable=False)
+        self.wake()
+        return [recording.settled for recording in recordings]  # type: ignore[misc]
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        async def unhold(connection: Connection) -> int:
+            rows = await connection.fetch(self._database.sql("held_jobs"), scope, limit)
+            return await self._make_ready(connection, rows, HELD)
+
+        count = await self._database.transact(unhold, durable=False)
+        self.wake()
+        return count
+
+    async def held(self) -> list[Held]:
+        return [Held(*row) for row in await self._database.ask("count_held")]
+
+    async def count(self, limit: int) -> int:
+        ((count,),) = await self._database.ask("count_jobs", limit)
+        return int(count)
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._database.ask("live_jobs", list(job_ids))} if job_ids else set()
+
+    async def backlog(self) -> dict[str, Backlog]:
+        rows = await self._database.ask("backlog", self._runtime.now_ms())
+        return {flow: Backlog(*counts) for flow, *counts in rows}
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        now = self._runtime.now_ms()
+        return [_standing(row, now) for row in await self._database.ask("list_jobs", after_id, limit)]
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._put.wait(timeout_seconds)
+
+    def now_ms(self) -> int:
+        return self._runtime.now_ms()
+
+    def wake(self) -> None:
+        """Called once a commit stands that may have made a job ready."""
+        self._put.set()
+        self._news.tell()
+
+    async def turns_for(self, jobs: Sequence[Job], now_ms: int) -> Given:
+        """The turns of those that are due. A job that is live already wastes its turn, and nothing else."""
+        due = [(job.id, (job.flow, job.tenant, job.priority)) for job in jobs if job.due_ms <= now_ms]
+        return give(due, await self._database.ask("turns", *pairs_of(due))) if due else NONE
+
+    async def scores_for(self, settlements: Sequence[Settlement | None], now_ms: int) -> dict[str, int]:
+        """The turns of jobs that are released and due at once, noted before: one that is not ours to release wastes its turn."""
+        ids = [one.job_id for one in settlements if isinstance(one, Release) and one.due_ms <= now_ms]
+        if not ids:
+            return {}
+
+        async def scores(connection: Connection) -> dict[str, int]:
+            rows = await connection.fetch(self._database.sql("job_lines"), ids)
+            return await give_within(connection, self._database.sql, _lines(rows)) if rows else {}
+
+        return await self._database.transact(scores, durable=False)
+
+    async def _wake_due(self, connection: Connection) -> int:
+        ((alone,),) = await connection.fetch(self._database.sql("wake_alone"), self._database.address.schema)
+        if not alone:
+            return 0
+        rows = await connection.fetch(self._database.sql("due_jobs"), self._runtime.now_ms(), WAKE_BATCH)
+        return await self._make_ready(connection, rows, WAITING)
+
+    async def _make_ready(self, connection: Connection, rows: Sequence[Row], state: int) -> int:
+        """Give turns to (id, flow, tenant, priority), in this order."""
+        if not rows:
+            return 0
+        scores = await give_within(connection, self._database.sql, _lines(rows))
+        ready = await connection.fetch(self._database.sql("make_ready"), list(scores), list(scores.values()), state)
+        return len(ready)
+
+
+def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
+    """What the function `put` takes."""
+    is_due = [job.due_ms <= now_ms for job in jobs]
+    return [
+        *given.noted,
+        [job.id for job in jobs],
+        [job.tenant for job in jobs],
+        [job.flow for job in jobs],
+        [job.request_id for job in jobs],
+        [job.dispatch_version for job in jobs],
+        [job.kind for job in jobs],
+        [int(due) for due in is_due],
+        [now_ms if due else job.due_ms for job, due in zip(jobs, is_due, strict=True)],
+        [job.priority for job in jobs],
+        [given.scores.get(job.id, 0) for job in jobs],
+        [job.suspect for job in jobs],
+    ]
+
+
+def _lines(rows: Sequence[Row]) -> list[tuple[str, Line]]:
+    return [(job_id, (flow, tenant, priority)) for job_id, flow, tenant, priority in rows]
+
+
+def _standing(row: Row, now_ms: int) -> Standing:
+    *job, state, takes = row
+    due_ms = row["due_ms"]
+    # A waiting job becomes ready at the next take, which may be long in coming.
+    named: JobState = "leased" if state == 2 else "held" if state == HELD else "ready" if due_ms <= now_ms else "waiting"
+    return Standing(Job(*job), named, takes)
+
+
+def _taken(row: Row, token: str) -> Taken:
+    *job, takes, _, _ = row
+    return Taken(Job(*job), token, takes, row["job_due_ms"])

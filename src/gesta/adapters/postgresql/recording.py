@@ -1,0 +1,117 @@
+"""Entries as the arrays that the function `record` takes, and its answer as verdicts (migrations/0005_record.sql)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from gesta.adapters.postgresql.connections import Row
+from gesta.adapters.postgresql.database import Database
+from gesta.commits import Entry, Recording
+from gesta.domain.ids import id_bytes, id_text
+from gesta.event_store import Append, Appended, Claimed, Stale, Verdict
+from gesta.job_queue import Ack, Drop, Hold, Release, Settlement
+
+#: Job id → the score that a release gives it, where it is due at once.
+Scores = Mapping[str, int]
+
+
+async def record(
+    database: Database, entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
+) -> tuple[list[Recording], int | None]:
+    """A recording for each entry, and the position of the first event where every entry was taken."""
+    values = [durable, *_events(entries), *_claims(entries), *_settlements(entries, scores, now_ms)]
+    (row,) = await database.ask("record", *values)
+    recordings = [
+        Recording(
+            None if entry.append is None else Appended(entry.append.expected + len(entry.append.events)),
+            None if entry.settlement is None else "done",
+        )
+        for entry in entries
+    ]
+    for place, number in enumerate(row["told"] or ()):
+        recordings[number - 1] = _told(row, place)
+    return recordings, row["first_position"]
+
+
+def _told(row: Row, place: int) -> Recording:
+    verdict: Verdict | None
+    match row["verdicts"][place]:
+        case "appended":
+            verdict = Appended(row["numbers"][place])
+        case "stale":
+            verdict = Stale(row["numbers"][place])
+        case "claimed":
+            verdict = Claimed(id_text(row["holders"][place]), row["contents"][place])
+        case _:
+            verdict = None
+    return Recording(verdict, row["became"][place])
+
+
+def _events(entries: Sequence[Entry]) -> list[list[Any]]:
+    streams: list[str] = []
+    versions: list[int] = []
+    befores: list[int] = []
+    ids: list[bytes] = []
+    types: list[str] = []
+    datas: list[bytes] = []
+    metas: list[bytes] = []
+    firsts: list[int] = []
+    counts: list[int] = []
+    for entry in entries:
+        append: Append | None = entry.append
+        firsts.append(len(streams) + 1)
+        if append is None:
+            counts.append(0)
+            continue
+        assert append.events, f"an append to {append.stream} without events"
+        counts.append(len(append.events))
+        version = before = append.expected
+        for event in append.events:
+            version += 1
+            streams.append(append.stream)
+            versions.append(version)
+            befores.append(before)
+            ids.append(event.id)
+            types.append(event.type)
+            datas.append(event.data)
+            metas.append(event.meta)
+            # The others follow the first.
+            before = 0
+    return [streams, versions, befores, ids, types, datas, metas, firsts, counts]
+
+
+def _claims(entries: Sequence[Entry]) -> list[list[Any]]:
+    claims = [None if entry.append is None else entry.append.claim for entry in entries]
+    if not any(claims):
+        return [[], [], []]
+    return [
+        [None if claim is None else claim.name for claim in claims],
+        [None if claim is None else id_bytes(claim.request_id) for claim in claims],
+        [None if claim is None else claim.content for claim in claims],
+    ]
+
+
+def _settlements(entries: Sequence[Entry], scores: Scores, now_ms: int) -> list[list[Any]]:
+    if all(entry.settlement is None for entry in entries):
+        return [[], [], [], [], [], [], []]
+    rows = [_settlement(entry.settlement, scores, now_ms) for entry in entries]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _settlement(settlement: Settlement | None, scores: Scores, now_ms: int) -> tuple[Any, ...]:
+    """Kind, job id, token, state, due_ms, score, scope."""
+    match settlement:
+        case None:
+            return None, None, None, 0, 0, 0, None
+        case Ack(job_id, token):
+            return "ack", job_id, token, 0, 0, 0, None
+        case Release(job_id, token, due_ms):
+            is_due = due_ms <= now_ms
+            return "release", job_id, token, int(is_due), max(due_ms, now_ms), scores.get(job_id, 0), None
+        case Hold(job_id, token, scope):
+            return "hold", job_id, token, 0, 0, 0, scope
+        case Drop(job_id):
+            return "drop", job_id, None, 0, 0, 0, None
+        case _:
+            assert_never(settlement)

@@ -1,0 +1,69 @@
+"""Views built anew in a second table, while everybody goes on with the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from gesta.adapters.postgresql.connections import Connection
+from gesta.adapters.postgresql.database import Database
+from gesta.adapters.postgresql.view_rows import parked_columns, view_columns, view_of
+from gesta.views import Parked, View
+
+
+class PostgresqlShadow:
+    """A table of its own. `swapped` is called once it has taken the place of `requests`."""
+
+    def __init__(self, database: Database, table: str, removals: int, swapped: Callable[[], None]) -> None:
+        self._database, self._table, self._removals, self._swapped = database, table, removals, swapped
+
+    @classmethod
+    async def make(cls, database: Database, swapped: Callable[[], None]) -> PostgresqlShadow:
+        for (left,) in await database.ask("leftover_shadows", database.address.schema):
+            text = database.sql("drop_shadow", left)
+            await database.transact(partial(_alone, database, text), durable=False)
+        ((number,),) = await database.ask("next_shadow")
+        table = f"requests_shadow_{number}"
+
+        async def make(connection: Connection) -> int:
+            await connection.execute(database.sql("make_shadow", table))
+            # What is removed from now on is noticed by the swap.
+            ((count,),) = await connection.fetch(database.sql("removals"))
+            return int(count)
+
+        return cls(database, table, await database.transact(make, durable=False), swapped)
+
+    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+        columns = [tenant for _, tenant, _ in keys], [flow for flow, _, _ in keys], [request_id for _, _, request_id in keys]
+        rows = await self._database.ask_text(self._database.sql("get_views", self._table), *columns)
+        return {view.state.id: view for view in map(view_of, rows)}
+
+    async def save(self, views: Sequence[View]) -> None:
+        text, columns = self._database.sql("save_shadow", self._table), view_columns(views)
+        await self._database.transact(lambda connection: connection.fetch(text, *columns), durable=False)
+
+    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        sql = self._database.sql
+
+        async def swap(connection: Connection) -> bool:
+            stood = await connection.fetch(sql("lock_checkpoint"), name)
+            ((removals,),) = await connection.fetch(sql("lock_removals"))
+            if (stood[0][0] if stood else 0) < position or removals != self._removals:
+                return False
+            await connection.fetch(sql("note_dispatched"), name)
+            await connection.fetch(sql("turn_back"), name, position)
+            await _alone(self._database, sql("swap_views", self._table), connection)
+            await connection.fetch(sql("park"), *parked_columns(parked))
+            return True
+
+        # Durable: a job put after this must not outlive the mark that keeps it from being put again.
+        is_done = await self._database.transact(swap, durable=True)
+        if is_done:
+            self._swapped()
+        return is_done
+
+
+async def _alone(database: Database, text: str, connection: Connection) -> None:
+    """Run what needs a table for itself."""
+    await connection.execute(database.sql("patience"))
+    await connection.execute(text)

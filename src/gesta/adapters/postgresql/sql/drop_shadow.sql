@@ -1,0 +1,2 @@
+-- A shadow that nobody wants any more.
+drop table if exists {schema}.{table};

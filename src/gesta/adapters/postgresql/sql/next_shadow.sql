@@ -1,0 +1,2 @@
+-- A number that no shadow has had. → number
+select nextval('{schema}.shadows');

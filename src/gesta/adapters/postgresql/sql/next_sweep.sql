@@ -1,0 +1,2 @@
+-- When the next request has to be looked at. $1 now → sweep_at
+select min(sweep_at) from {schema}.requests where sweep_at > $1;

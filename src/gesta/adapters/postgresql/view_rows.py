@@ -1,0 +1,54 @@
+"""Views and parked things as the columns of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gesta.adapters.postgresql.connections import Row
+from gesta.domain.operation import State
+from gesta.views import Parked, View
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
+
+
+def view_columns(views: Sequence[View]) -> list[list[Any]]:
+    states = [view.state for view in views]
+    return [
+        [state.tenant for state in states],
+        [state.flow for state in states],
+        [state.id for state in states],
+        [state.status for state in states],
+        [state.version for state in states],
+        [state.updated_at for state in states],
+        [state.sweep_at for state in states],
+        [_encode(state) for state in states],
+        [view.payload for view in views],
+    ]
+
+
+def parked_columns(parked: Sequence[Parked]) -> list[list[Any]]:
+    return [
+        [one.stream for one in parked],
+        [one.version for one in parked],
+        [one.what for one in parked],
+        [one.tenant for one in parked],
+        [text_of(one.error) for one in parked],
+        [one.at_ms for one in parked],
+    ]
+
+
+def text_of(told: str) -> str:
+    """What an error says, as text that PostgreSQL takes."""
+    return told.replace("\x00", "").encode(errors="replace").decode()
+
+
+def view_of(row: Row) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def state_of(row: Row) -> State:
+    return _decode(row[0])

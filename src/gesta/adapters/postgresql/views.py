@@ -1,0 +1,173 @@
+"""Views in PostgreSQL. Implements gesta.views; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gesta.adapters.postgresql.connections import Connection
+from gesta.adapters.postgresql.database import Database
+from gesta.adapters.postgresql.pending import add_pending, job_of
+from gesta.adapters.postgresql.shadow import PostgresqlShadow
+from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_of, view_columns, view_of
+from gesta.adapters.recent_views import RecentViews, Saved
+from gesta.domain.ids import id_floor
+from gesta.domain.operation import State
+from gesta.job_queue import Job
+from gesta.runtime import Runtime
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
+
+#: No line, no present, no job.
+_NO_JOBS: list[list[Any]] = [[]] * 17
+
+
+class PostgresqlViews:
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self._database, self._runtime = database, runtime
+        self._recent = RecentViews()
+
+    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+        found, missing = self._recent.get(keys)
+        if missing:
+            columns = [key[1] for key in missing], [key[0] for key in missing], [key[2] for key in missing]
+            for view in map(view_of, await self._database.ask("get_views", *columns)):
+                found[view.state.id] = view
+        return found
+
+    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        return await self.project(views, parked, move, _NO_JOBS)
+
+    async def project(
+        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]
+    ) -> bool:
+        """As `save`, with jobs as the function `put` takes them."""
+        (row,) = await self._database.ask("project", *_projection(views, parked, move, jobs))
+        return self._committed(views, Saved(row["moved"], row["written"] == len(views)))
+
+    async def save_with_jobs(
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
+        sql = self._database.sql
+
+        async def save(connection: Connection) -> Saved:
+            (row,) = await connection.fetch(sql("project"), *_projection(views, parked, move, _NO_JOBS))
+            if row["moved"] and jobs:
+                await add_pending(connection, sql, jobs)
+            return Saved(row["moved"], row["written"] == len(views))
+
+        return self._committed(views, await self._database.transact(save, durable=False))
+
+    def _committed(self, views: Sequence[View], saved: Saved) -> bool:
+        self._recent.committed(views, saved)
+        return saved.moved
+
+    async def pending(self, limit: int) -> list[Job]:
+        return [job_of(row) for row in await self._database.ask("first_pending", limit)]
+
+    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._database.ask("which_pending", list(job_ids))}
+
+    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+        text, ids = self._database.sql("remove_pending"), list(job_ids)
+        rows = await self._database.transact(lambda connection: connection.fetch(text, ids), durable=False)
+        return {row[0] for row in rows}
+
+    async def checkpoint(self, name: str) -> int:
+        self._recent.forget()
+        rows = await self._database.ask("checkpoint", name)
+        return int(rows[0][0]) if rows else 0
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        return [Checkpoint(*row) for row in await self._database.ask("list_checkpoints")]
+
+    async def begin(self, name: str, position: int) -> int:
+        async def begin(connection: Connection) -> int:
+            await connection.fetch(self._database.sql("start_checkpoint"), name, position)
+            ((stands,),) = await connection.fetch(self._database.sql("checkpoint"), name)
+            return int(stands)
+
+        # Durable: where somebody began to listen cannot be found out again.
+        return await self._database.transact(begin, durable=True)
+
+    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        await self._write("stuck_checkpoint", name, text_of(error), at_ms)
+
+    async def find(self, chosen: Filter) -> list[View]:
+        values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
+        if chosen.status not in (None, "sent"):
+            return [view_of(row) for row in await self._database.ask("list_views_by_status", *values)]
+        flows = [chosen.flow]
+        if chosen.flow is None:
+            flows = [row[0] for row in await self._database.ask("flows_of_tenant", chosen.tenant)]
+        found: list[View] = []
+        for flow in flows:
+            found += map(view_of, await self._database.ask("list_views", chosen.tenant, flow, *values[2:]))
+        found.sort(key=lambda view: view.state.id, reverse=True)
+        return found[: chosen.limit]
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        return {(flow, status): count for flow, status, count in await self._database.ask("count_views", tenant)}
+
+    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
+        rows = await self._database.ask("due_views", now_ms, limit)
+        ((next_sweep,),) = await self._database.ask("next_sweep", now_ms)
+        return [view_of(row) for row in rows], next_sweep
+
+    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+        tenants, flows = [state.tenant for state in looked_at], [state.flow for state in looked_at]
+        ids, versions = [state.id for state in looked_at], [state.version for state in looked_at]
+        await self._write("postpone_sweep", tenants, flows, ids, versions, sweep_at_ms)
+
+    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
+        """Page by page until there is one worth telling: a page of others must not look like the end."""
+        found: list[View] = []
+        while not found:
+            page = [view_of(row) for row in await self._database.ask("stale_views", before_ms, after_id, limit)]
+            found = [
+                view
+                for view in page
+                if view.state.wants is not None and not view.state.is_far and (view.state.due_at or 0) < before_ms
+            ]
+            if len(page) < limit:
+                break
+            after_id = page[-1].state.id
+        return found
+
+    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+        """At most one tenant and flow at a time: the next call hops to the next."""
+        tenant, flow, after_id = after
+        rows = await self._database.ask("old_views", tenant, flow, after_id, id_floor(before_ms), limit)
+        states = [state_of(row) for row in rows]
+        found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
+        if len(states) == limit:
+            return found, (tenant, flow, states[-1].id)
+        lane = await self._database.ask("next_lane", tenant, flow)
+        return found, (lane[0][0], lane[0][1], "") if lane else None
+
+    async def undecided(self) -> tuple[int, int | None]:
+        ((count, since),) = await self._database.ask("undecided_views")
+        return count, since
+
+    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
+        return [Parked(*row) for row in await self._database.ask("list_parked", tenant, limit)]
+
+    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        now = self._runtime.now_ms()
+        return bool(await self._write("claim_role", name, owner, now + round(lease_seconds * 1000), now))
+
+    async def roles(self) -> list[Held]:
+        return [Held(*row) for row in await self._database.ask("list_roles")]
+
+    async def shadow(self) -> PostgresqlShadow:
+        return await PostgresqlShadow.make(self._database, self._recent.forget)
+
+    async def _write(self, name: str, *values: object) -> list[Any]:
+        """One statement on rows that can be made again."""
+        text = self._database.sql(name)
+        return await self._database.transact(lambda connection: connection.fetch(text, *values), durable=False)
+
+
+def _projection(views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]) -> list[Any]:
+    """What the function `project` takes."""
+    moved = (None, 0, 0, None) if move is None else (move.name, move.before, move.after, move.dispatched)
+    return [*moved, *view_columns(views), *parked_columns(parked), *jobs]

@@ -1,0 +1,56 @@
+"""Views of open requests that this process wrote itself. A stale one is harmless: readers fold newer events onto it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from gesta.views import View
+
+LENGTH = 20_000
+
+
+class Saved(NamedTuple):
+    """Whether the checkpoint was ours to move, and whether every view was newer than what the store had."""
+
+    moved: bool
+    all_newer: bool
+
+
+class RecentViews:
+    def __init__(self) -> None:
+        self._kept: dict[str, View] = {}
+
+    def get(self, keys: Sequence[tuple[str, str, str]]) -> tuple[dict[str, View], list[tuple[str, str, str]]]:
+        """Those of (flow, tenant, request id) that are here, by request id, and the keys of the others."""
+        found: dict[str, View] = {}
+        missing: list[tuple[str, str, str]] = []
+        for key in keys:
+            flow, tenant, request_id = key
+            view = self._kept.get(request_id)
+            if view is not None and view.state.tenant == tenant and view.state.flow == flow:
+                found[request_id] = view
+            else:
+                missing.append(key)
+        return found, missing
+
+    def committed(self, views: Sequence[View], saved: Saved) -> None:
+        """Call once the commit stands."""
+        kept = self._kept
+        if not saved.moved:
+            # Another projector is at work: what we remember may be behind what it wrote.
+            kept.clear()
+            return
+        for view in views:
+            if view.state.is_terminal or not saved.all_newer:
+                kept.pop(view.state.id, None)
+            else:
+                kept[view.state.id] = view
+        if len(kept) > LENGTH:
+            # Half at once: finding the oldest of a dict whose first entries are gone takes ever longer.
+            for request_id in list(islice(kept, LENGTH // 2)):
+                del kept[request_id]
+
+    def forget(self) -> None:
+        self._kept.clear()

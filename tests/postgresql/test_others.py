@@ -1,0 +1,194 @@
+"""Several processes on one schema: each hears of the others' commits, goes by the server's clock, and none waits for another for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from gesta.adapters import open_stores
+from gesta.commits import Entry
+from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_view
+from gesta.errors import StoreError
+from gesta.job_queue import Ack, Drop, Hold, Release
+from gesta.runtime import SystemRuntime
+from gesta.views import Move
+from tests.postgresql.places import fresh_url, opened
+
+LONG_SECONDS = 3600.0
+FIVE_MINUTES_MS = 300_000
+
+
+@pytest.mark.parametrize("listen", ["on", "off"])
+async def test_an_append_elsewhere_wakes_who_follows(listen):
+    url = await fresh_url(listen=listen)
+    async with opened(url) as one, opened(url) as other:
+        # What was set before: the first look at a store is news.
+        await asyncio.wait_for(other.events.changed(1.0), 10)
+        waiting = asyncio.create_task(other.events.changed(LONG_SECONDS))
+        while not waiting.done():
+            await one.events.append([fresh_append()])
+            await asyncio.wait([waiting], timeout=0.05)
+        assert len(await other.events.follow(0, 10_000)) >= 1
+
+
+class WrongClock(SystemRuntime):
+    def now_ms(self) -> int:
+        return super().now_ms() + FIVE_MINUTES_MS
+
+
+async def test_a_process_goes_by_the_servers_clock_whatever_its_own_says():
+    url = await fresh_url()
+    async with opened(url) as right:
+        wrong = await open_stores(url, WrongClock())
+        job = fresh_job("test.note")
+        await right.queue.put([job])
+        assert len((await right.queue.take("right", {"test.note": 1}, 10.0, durable=False))[0]) == 1
+        # A lease that lives is not taken over, nor a job that is not due taken early.
+        assert (await wrong.queue.take("wrong", {"test.note": 1}, 10.0, durable=False))[0] == []  # K-14
+        await right.queue.put([fresh_job("test.note", due_ms=right.now_ms() + FIVE_MINUTES_MS // 2)])
+        assert (await wrong.queue.take("wrong", {"test.note": 1}, 10.0, durable=False))[0] == []  # K-14
+        assert abs(wrong.now_ms() - right.now_ms()) < FIVE_MINUTES_MS // 2
+        await wrong.close()
+
+
+class Member:
+    """One process of several: everything at once, on the same few streams, keys, jobs and requests."""
+
+    def __init__(self, stores, number, shared):
+        self._stores, self._dice, self._token = stores, random.Random(number), f"member {number}"
+        self._streams, self._keys, self._jobs, self._views = shared
+        self.taken: list[tuple[str, int]] = []
+        self.appended = 0
+
+    async def go(self, steps):
+        calls = (
+            self.append,
+            self.append,
+            self.record,
+            self.put,
+            self.take,
+            self.take,
+            self.extend,
+            self.settle,
+            self.project,
+            self.postpone,
+        )
+        for _ in range(steps):
+            await self._dice.choice(calls)()
+
+    async def append(self):
+        verdicts = await self._stores.events.append([self._append() for _ in range(self._dice.randint(1, 20))])
+        self.appended += sum(type(verdict).__name__ == "Appended" for verdict in verdicts)
+
+    async def record(self):
+        entries = [
+            Entry(self._append() if self._dice.random() < 0.7 else None, self._settlement())
+            for _ in range(self._dice.randint(1, 20))
+        ]
+        recordings = await self._stores.commits.record(entries)
+        self.appended += sum(type(recording.verdict).__name__ == "Appended" for recording in recordings)
+
+    async def put(self):
+        now = self._stores.now_ms()
+        jobs = self._dice.sample(self._jobs, k=10)
+        await self._stores.queue.put([replace(job, due_ms=now + self._dice.choice((0, 0, 20))) for job in jobs])
+
+    async def take(self):
+        taken, _ = await self._stores.queue.take(
+            self._token, {"test.a": 5, "test.b": 5}, self._dice.choice((0.05, 10.0)), durable=True
+        )
+        self.taken += [(one.job.id, one.takes) for one in taken]
+
+    async def extend(self):
+        await self._stores.queue.extend(self._token, 10.0)
+
+    async def settle(self):
+        await self._stores.queue.settle([self._settlement() for _ in range(self._dice.randint(1, 20))])
+        await self._stores.queue.unhold("pause", 10)
+
+    async def project(self):
+        stands = await self._stores.views.checkpoint("projector")
+        views = [replace(view, state=replace(view.state, version=stands + 1)) for view in self._dice.sample(self._views, k=10)]
+        jobs = self._dice.sample(self._jobs, k=10)
+        await self._stores.commits.project(views, jobs, [], Move("projector", stands, stands + 1))
+
+    async def postpone(self):
+        states = [replace(view.state, version=self._dice.randint(1, 9)) for view in self._dice.sample(self._views, k=10)]
+        await self._stores.views.postpone(states, None)
+
+    def _append(self):
+        claim = fresh_claim(self._dice.choice(self._keys)) if self._dice.random() < 0.3 else None
+        if self._dice.random() < 0.5:
+            return fresh_append(claim=claim)
+        return fresh_append(self._dice.choice(self._streams), self._dice.randint(0, 3), claim=claim)
+
+    def _settlement(self):
+        job_id, due_ms = self._dice.choice(self._jobs).id, self._stores.now_ms() + self._dice.choice((-1, 30))
+        ours = (Ack(job_id, self._token), Release(job_id, self._token, due_ms), Hold(job_id, self._token, "pause"))
+        return self._dice.choice((*ours, Drop(job_id)))
+
+
+@pytest.mark.slow
+async def test_nobody_waits_in_a_circle(seed):
+    url = await fresh_url()
+    shared = (
+        [f"test.request-{n}" for n in range(5)],
+        [bytes([n]) * 16 for n in range(5)],
+        [fresh_job(flow, tenant) for flow in ("test.a", "test.b") for tenant in ("one", "two") for _ in range(10)],
+        [fresh_view(id=f"request {n}", version=1) for n in range(30)],
+    )
+    stores = [await open_stores(url, SystemRuntime()) for _ in range(4)]
+    members = [Member(one, seed * 10 + number, shared) for number, one in enumerate(stores)]
+
+    async def rebuild():
+        for _ in range(4):
+            shadow = await stores[0].views.shadow()
+            await shadow.save(shared[3])
+            await shadow.swap("projector", 0, [])
+
+    try:
+        await asyncio.gather(*(member.go(40) for member in members), rebuild())
+    except StoreError as error:
+        raise AssertionError(f"a call failed that only met others: {error}") from error
+    log = await follow_from(stores[0].events, 0)
+    assert [event.position for event in log] == list(range(1, len(log) + 1))
+    # Repeated appends do not occur here, so every yes is an event, once.
+    assert len(log) == sum(member.appended for member in members)
+    versions: dict[str, list[int]] = {}
+    for event in log:
+        versions.setdefault(event.stream, []).append(event.version)
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in versions.values())
+    for one in stores:
+        await one.close()
+
+
+@pytest.mark.slow
+async def test_a_job_is_never_with_two_at_once():
+    """Takes race with each other and with acks: every job comes out once."""
+    url = await fresh_url()
+    stores = [await open_stores(url, SystemRuntime()) for _ in range(4)]
+    jobs = [fresh_job("test.a", tenant=f"tenant{n % 3}") for n in range(400)]
+    got: list[str] = []
+
+    async def work(one, token):
+        while True:
+            taken, _ = await one.queue.take(token, {"test.a": 7}, 30.0, durable=False)
+            if not taken:
+                if len(got) >= len(jobs):
+                    return
+                await one.queue.ready(0.01)
+                continue
+            got.extend(job.job.id for job in taken)
+            assert await one.queue.settle([Ack(job.job.id, token) for job in taken]) == ["done"] * len(taken)
+
+    async def put():
+        for start in range(0, len(jobs), 40):
+            await stores[0].queue.put(jobs[start : start + 40])
+
+    await asyncio.gather(put(), *(work(one, f"token {number}") for number, one in enumerate(stores)))
+    assert sorted(got) == sorted(job.id for job in jobs)  # R1-21
+    for one in stores:
+        await one.close()
