@@ -72,15 +72,20 @@ class TrialServer:
         settings = [f"-c{name}={value}" for name, value in self._options.items()]
         # No socket file: its whole path may have 107 bytes, and folders lie deep.
         address = ("-h", "127.0.0.1", "-p", str(self.port), "-k", "")
-        self._process = self._run("postgres", "-D", "data", *address, *settings)
-        end = self._runtime.monotonic() + START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or self._runtime.monotonic() > end:
+        command = ("postgres", "-D", "data", *address, *settings)
+        end, self._process = self._runtime.monotonic() + START_SECONDS, None
+        while self._process is None or not self._answers():
+            if self._runtime.monotonic() > end:
                 raise GestaError(f"PostgreSQL did not start:\n{self._log()}")
+            if self._process is None or self._process.poll() is not None:
+                # Again, too: until the last process of a server that was killed has ended, no other one starts on its data.
+                self._process = self._run(*command)
             await sleep(self._runtime, 0.02)
 
     def _answers(self) -> bool:
-        ready = self._run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q", "-t", "1")
+        ready = self._run(
+            "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", "postgres", "-q", "-t", "1"
+        )
         return ready.wait() == 0
 
     def kill(self) -> None:

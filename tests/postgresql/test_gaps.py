@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any, cast
 
 from gesta.adapters.postgresql.recording import record
 from gesta.commits import Entry
@@ -26,7 +27,7 @@ class Writer:
         await self._connection.fetch("select pg_current_xact_id()")
 
     async def append(self, append):
-        await record(self, [Entry(append, None)], {}, 0, durable=True)
+        await record(cast("Any", self), [Entry(append, None)], {}, 0, durable=True)
 
     async def ask(self, name, *values):
         return await self._connection.fetch(self._sql(name), *values)
