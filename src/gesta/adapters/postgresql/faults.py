@@ -15,7 +15,7 @@ PERHAPS: Written = "it may have been written: the same again is recognised"
 
 #: The server, or something on the way to it, has ended the connection.
 CUT = (
-    asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.IdleSessionTimeoutError,
+    asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.IdleSessionTimeoutError, asyncpg.IdleInTransactionSessionTimeoutError,
     OSError, EOFError, TimeoutError,
 )  # fmt: skip
 #: The server refuses new connections for now.

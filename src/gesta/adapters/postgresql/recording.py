@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 from gesta.adapters.postgresql.connections import Row
-from gesta.adapters.postgresql.database import Database
 from gesta.commits import Entry, Recording
 from gesta.domain.ids import id_bytes, id_text
 from gesta.event_store import Append, Appended, Claimed, Stale, Verdict
@@ -16,8 +15,14 @@ from gesta.job_queue import Ack, Drop, Hold, Release, Settlement
 Scores = Mapping[str, int]
 
 
+class Asking(Protocol):
+    """A database, or a transaction on it."""
+
+    async def ask(self, name: str, *values: object) -> list[Row]: ...
+
+
 async def record(
-    database: Database, entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
+    database: Asking, entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
 ) -> tuple[list[Recording], int | None]:
     """A recording for each entry, and the position of the first event where every entry was taken."""
     values = [durable, *_events(entries), *_claims(entries), *_settlements(entries, scores, now_ms)]
