@@ -15,16 +15,15 @@ STILL_MS = 1_000
 
 class ServerClock:
     def __init__(self, database: Database, runtime: Runtime) -> None:
-        self._database, self._runtime = database, runtime
+        self._database, self._runtime, self._monotonic = database, runtime, runtime.monotonic
         self._ahead_ms = 0.0
         self._last = 0
 
     def now_ms(self) -> int:
-        now = int(self._runtime.monotonic() * 1000 + self._ahead_ms)
-        if self._last - STILL_MS < now < self._last:
-            return self._last
-        self._last = now
-        return now
+        now, last = int(self._monotonic() * 1000 + self._ahead_ms), self._last
+        if now >= last or now <= last - STILL_MS:
+            self._last = last = now
+        return last
 
     async def measure(self) -> None:
         _, self._ahead_ms = min([await self._measure_once() for _ in range(TRIES)])

@@ -146,21 +146,16 @@ class PostgresqlJobQueue:
 
 def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
     """What the function `put` takes."""
-    is_due = [job.due_ms <= now_ms for job in jobs]
-    return [
-        *given.noted,
-        [job.id for job in jobs],
-        [job.tenant for job in jobs],
-        [job.flow for job in jobs],
-        [job.request_id for job in jobs],
-        [job.dispatch_version for job in jobs],
-        [job.kind for job in jobs],
-        [int(due) for due in is_due],
-        [now_ms if due else job.due_ms for job, due in zip(jobs, is_due, strict=True)],
-        [job.priority for job in jobs],
-        [given.scores.get(job.id, 0) for job in jobs],
-        [job.suspect for job in jobs],
-    ]
+    rows = []
+    for job in jobs:
+        is_due = job.due_ms <= now_ms
+        rows.append(
+            (
+                job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, int(is_due), now_ms if is_due else job.due_ms,
+                job.priority, given.scores.get(job.id, 0), job.suspect,
+            )
+        )  # fmt: skip
+    return [*given.noted, rows]
 
 
 def _lines(rows: Sequence[Row]) -> list[tuple[str, Line]]:

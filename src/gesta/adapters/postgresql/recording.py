@@ -54,36 +54,24 @@ def _told(row: Row, place: int) -> Recording:
 
 
 def _events(entries: Sequence[Entry]) -> list[list[Any]]:
-    streams: list[str] = []
-    versions: list[int] = []
-    befores: list[int] = []
-    ids: list[bytes] = []
-    types: list[str] = []
-    datas: list[bytes] = []
-    metas: list[bytes] = []
+    """Events as `event_row`s, and where those of each entry begin and how many they are, unless it is one each."""
+    rows: list[tuple[Any, ...]] = []
     firsts: list[int] = []
-    counts: list[int] = []
     for entry in entries:
         append: Append | None = entry.append
-        firsts.append(len(streams) + 1)
+        firsts.append(len(rows) + 1)
         if append is None:
-            counts.append(0)
             continue
         assert append.events, f"an append to {append.stream} without events"
-        counts.append(len(append.events))
-        version = before = append.expected
+        stream, version, before = append.stream, append.expected, append.expected
         for event in append.events:
             version += 1
-            streams.append(append.stream)
-            versions.append(version)
-            befores.append(before)
-            ids.append(event.id)
-            types.append(event.type)
-            datas.append(event.data)
-            metas.append(event.meta)
+            rows.append((stream, version, before, event.id, event.type, event.data, event.meta))
             # The others follow the first.
             before = 0
-    return [streams, versions, befores, ids, types, datas, metas, firsts, counts]
+    ends = [*firsts[1:], len(rows) + 1]
+    counts = [end - first for first, end in zip(firsts, ends, strict=True)]
+    return [rows, [], []] if all(count == 1 for count in counts) else [rows, firsts, counts]
 
 
 def _claims(entries: Sequence[Entry]) -> list[list[Any]]:
@@ -97,11 +85,16 @@ def _claims(entries: Sequence[Entry]) -> list[list[Any]]:
     ]
 
 
-def _settlements(entries: Sequence[Entry], scores: Scores, now_ms: int) -> list[list[Any]]:
-    if all(entry.settlement is None for entry in entries):
-        return [[], [], [], [], [], [], []]
-    rows = [_settlement(entry.settlement, scores, now_ms) for entry in entries]
-    return [list(column) for column in zip(*rows, strict=True)]
+def _settlements(entries: Sequence[Entry], scores: Scores, now_ms: int) -> list[Any]:
+    """The worker where all do the same, an ack of its own job; else what becomes of each."""
+    settlements = [entry.settlement for entry in entries]
+    if not any(settlements):
+        return [None, [], [], [], [], [], [], []]
+    tokens = {one.token if type(one) is Ack else None for one in settlements}
+    if len(tokens) == 1 and (token := tokens.pop()) is not None:
+        return [token, [], [one.job_id for one in settlements if one is not None], [], [], [], [], []]
+    rows = [_settlement(settlement, scores, now_ms) for settlement in settlements]
+    return [None, *(list(column) for column in zip(*rows, strict=True))]
 
 
 def _settlement(settlement: Settlement | None, scores: Scores, now_ms: int) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from functools import partial
 
 from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
-from gesta.adapters.postgresql.view_rows import parked_columns, view_columns, view_of
+from gesta.adapters.postgresql.view_rows import parked_columns, view_of, view_values
 from gesta.views import Parked, View
 
 
@@ -39,8 +39,8 @@ class PostgresqlShadow:
         return {view.state.id: view for view in map(view_of, rows)}
 
     async def save(self, views: Sequence[View]) -> None:
-        text, columns = self._database.sql("save_shadow", self._table), view_columns(views)
-        await self._database.transact(lambda connection: connection.fetch(text, *columns), durable=False)
+        text, rows = self._database.sql("save_shadow", self._table), view_values(views)
+        await self._database.transact(lambda connection: connection.fetch(text, rows), durable=False)
 
     async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
         sql = self._database.sql

@@ -15,19 +15,18 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
 
 
-def view_columns(views: Sequence[View]) -> list[list[Any]]:
-    states = [view.state for view in views]
-    return [
-        [state.tenant for state in states],
-        [state.flow for state in states],
-        [state.id for state in states],
-        [state.status for state in states],
-        [state.version for state in states],
-        [state.updated_at for state in states],
-        [state.sweep_at for state in states],
-        [_encode(state) for state in states],
-        [view.payload for view in views],
-    ]
+def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
+    """Views as `view_row`s."""
+    rows = []
+    for view in views:
+        state = view.state
+        rows.append(
+            (
+                state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at, _encode(state),
+                view.payload,
+            )
+        )  # fmt: skip
+    return rows
 
 
 def parked_columns(parked: Sequence[Parked]) -> list[list[Any]]:

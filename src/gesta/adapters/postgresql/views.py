@@ -9,7 +9,7 @@ from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.pending import add_pending, job_of
 from gesta.adapters.postgresql.shadow import PostgresqlShadow
-from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_of, view_columns, view_of
+from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
 from gesta.adapters.recent_views import RecentViews, Saved
 from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
@@ -18,7 +18,7 @@ from gesta.runtime import Runtime
 from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
 
 #: No line, no present, no job.
-_NO_JOBS: list[list[Any]] = [[]] * 17
+_NO_JOBS: list[list[Any]] = [[]] * 7
 
 
 class PostgresqlViews:
@@ -170,4 +170,4 @@ class PostgresqlViews:
 def _projection(views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]) -> list[Any]:
     """What the function `project` takes."""
     moved = (None, 0, 0, None) if move is None else (move.name, move.before, move.after, move.dispatched)
-    return [*moved, *view_columns(views), *parked_columns(parked), *jobs]
+    return [*moved, view_values(views), *parked_columns(parked), *jobs]

@@ -56,3 +56,9 @@ end $$;
 create trigger events_never_change before update on {schema}.events for each row execute function {schema}.events_never_change();
 create trigger events_never_go before delete on {schema}.events for each row execute function {schema}.events_never_go();
 create trigger events_never_empty before truncate on {schema}.events execute function {schema}.events_never_change();
+
+-- An event on its way in: rows cost a client a third less than as many arrays of columns. before: the version that has to stand there already;
+-- 0: nothing to look for.
+create type {schema}.event_row as (
+    stream text, version integer, before integer, id bytea, type text, data bytea, meta bytea
+);

@@ -60,3 +60,8 @@ create table {schema}.pending (
 );
 create index pending_in_turn on {schema}.pending (turn, tenant);
 create index pending_by_tenant on {schema}.pending (tenant, turn);
+
+-- A view on its way in.
+create type {schema}.view_row as (
+    tenant text, flow text, id text, status text, version integer, updated_at bigint, sweep_at bigint, state bytea, payload bytea
+);

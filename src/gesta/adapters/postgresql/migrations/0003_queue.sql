@@ -43,3 +43,9 @@ create table {schema}.lines (
     primary key (flow, tenant, priority)
 ) with (fillfactor = 50);
 create index lines_by_end on {schema}.lines (flow, end_turn);
+
+-- A job on its way in.
+create type {schema}.job_row as (
+    id text, tenant text, flow text, request_id text, dispatch_version integer, kind text, state smallint, due_ms bigint, priority integer,
+    score bigint, suspect boolean
+);

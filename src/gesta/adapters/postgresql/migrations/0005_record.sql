@@ -2,19 +2,18 @@
 -- Events, keys and what becomes of jobs, for many entries in one call and one commit: each entry whole or not at all, a verdict for each.
 -- Where everything fits, and that is nearly always, a handful of statements for all of them; else each by itself, in order.
 --
--- In, one element per event, entry by entry: streams, versions, befores (the version that has to stand there already; 0: nothing to look
--- for), event_ids, types, datas, metas. One element per entry: firsts (where its events begin, from 1), counts (0: no events), claim_names
--- (null: no key), claim_requests, claim_contents, all three empty where no entry has a key; settlements (ack, release, hold, drop or null), job_ids, tokens,
--- states, dues, scores (of a release), scopes (of a hold), all of these empty where no entry has a settlement.
+-- In: news, the events entry by entry. One element per entry: firsts (where its events begin, from 1), counts (0: no events), both empty where every
+-- entry has one event; claim_names (null: no key), claim_requests, claim_contents, all three empty where no entry has a key; settlements (ack, release,
+-- hold, drop or null), job_ids, tokens, states, dues, scores (of a release), scopes (of a hold), all of these empty where no entry has a settlement, and
+-- all but job_ids where every entry acks its job under the one token `worker`.
 -- Out: first_position of all events in order when everything fitted; else for the entries numbered in `told`: verdict (appended, stale, claimed
 -- or null), number (version after, or actual), holder and content (of the key), became (done, lost, active, absent or null). What is not told of has fitted.
 --
 -- Locks, the same order everywhere (docs in database.py): jobs by id, claims by name, head last.
 create function {schema}.record(
     is_durable boolean,
-    streams text[], versions integer[], befores integer[], event_ids bytea[], types text[], datas bytea[], metas bytea[],
-    firsts integer[], counts integer[], claim_names bytea[], claim_requests bytea[], claim_contents bytea[],
-    settlements text[], job_ids text[], tokens text[], states smallint[], dues bigint[], scores bigint[], scopes text[],
+    news {schema}.event_row[], firsts integer[], counts integer[], claim_names bytea[], claim_requests bytea[], claim_contents bytea[],
+    worker text, settlements text[], job_ids text[], tokens text[], states smallint[], dues bigint[], scores bigint[], scopes text[],
     out first_position bigint, out told integer[], out verdicts text[], out numbers integer[], out holders bytea[], out contents bytea[],
     out became text[]
 ) language plpgsql
@@ -22,9 +21,9 @@ create function {schema}.record(
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
-    total    integer := cardinality(streams);
-    settling integer := (select count(*) from unnest(settlements) as s(kind) where s.kind is not null);
-    acks     integer := (select count(*) from unnest(settlements) as s(kind) where s.kind = 'ack');
+    total    integer := cardinality(news);
+    settling integer := case when worker is not null then cardinality(job_ids) else (select count(*) from unnest(settlements) as s(kind) where s.kind is not null) end;
+    acks     integer := case when worker is not null then settling else (select count(*) from unnest(settlements) as s(kind) where s.kind = 'ack') end;
     claiming integer := (select count(*) from unnest(claim_names) as c(name) where c.name is not null);
     base     bigint;
     changed  integer;
@@ -37,7 +36,11 @@ begin
                 -- Several statements touch the jobs, so they are locked in order first.
                 perform 1 from {schema}.jobs j where j.id = any(job_ids) order by j.id for update;
             end if;
-            if acks > 0 then
+            if worker is not null then
+                delete from {schema}.jobs j using (select a.id from unnest(job_ids) as a(id) order by a.id) a where j.id = a.id and j.token = worker;
+                get diagnostics changed = row_count;
+                if changed <> acks then raise sqlstate 'GE001'; end if;
+            elsif acks > 0 then
                 delete from {schema}.jobs j
                 using (select s.id, s.token from unnest(settlements, job_ids, tokens) as s(kind, id, token) where s.kind = 'ack' order by s.id) s
                 where j.id = s.id and j.token = s.token;
@@ -74,8 +77,12 @@ begin
                     join {schema}.claims k on k.name = c.name
                     where k.request_id <> c.request;
                     if told is null or settling > 0 then raise sqlstate 'GE001'; end if;
-                    select array_agg(e.n) into skipped
-                    from unnest(told) as t(n) cross join lateral generate_series(firsts[t.n], firsts[t.n] + counts[t.n] - 1) as e(n);
+                    if cardinality(firsts) = 0 then
+                        skipped := told;
+                    else
+                        select array_agg(e.n) into skipped
+                        from unnest(told) as t(n) cross join lateral generate_series(firsts[t.n], firsts[t.n] + counts[t.n] - 1) as e(n);
+                    end if;
                 end if;
             end if;
             if total > 0 then
@@ -84,14 +91,12 @@ begin
                 if skipped is null then
                     insert into {schema}.events (position, stream, version, id, type, data, meta)
                     select base + e.n, e.stream, e.version, e.id, e.type, e.data, e.meta
-                    from unnest(streams, versions, befores, event_ids, types, datas, metas) with ordinality
-                        as e(stream, version, before, id, type, data, meta, n)
+                    from unnest(news) with ordinality as e(stream, version, before, id, type, data, meta, n)
                     where e.before = 0 or (select x.version from {schema}.events x where x.stream = e.stream and x.version = e.before) is not null;
                 else
                     insert into {schema}.events (position, stream, version, id, type, data, meta)
                     select base + row_number() over (order by e.n), e.stream, e.version, e.id, e.type, e.data, e.meta
-                    from unnest(streams, versions, befores, event_ids, types, datas, metas) with ordinality
-                        as e(stream, version, before, id, type, data, meta, n)
+                    from unnest(news) with ordinality as e(stream, version, before, id, type, data, meta, n)
                     where e.n <> all(skipped)
                     and (e.before = 0 or (select x.version from {schema}.events x where x.stream = e.stream and x.version = e.before) is not null);
                 end if;
@@ -106,8 +111,7 @@ begin
         end;
     end if;
     select * into told, verdicts, numbers, holders, contents, became from {schema}.record_each(
-        streams, versions, event_ids, types, datas, metas, firsts, counts, claim_names, claim_requests, claim_contents,
-        settlements, job_ids, tokens, states, dues, scores, scopes
+        news, firsts, counts, claim_names, claim_requests, claim_contents, worker, settlements, job_ids, tokens, states, dues, scores, scopes
     );
 end $$;
 

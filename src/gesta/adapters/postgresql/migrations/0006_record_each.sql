@@ -2,9 +2,8 @@
 -- The slow road of `record`: the same inputs and answers, each entry by itself and in order, all of them told.
 
 create function {schema}.record_each(
-    streams text[], versions integer[], event_ids bytea[], types text[], datas bytea[], metas bytea[],
-    firsts integer[], counts integer[], claim_names bytea[], claim_requests bytea[], claim_contents bytea[],
-    settlements text[], job_ids text[], tokens text[], states smallint[], dues bigint[], scores bigint[], scopes text[],
+    news {schema}.event_row[], firsts integer[], counts integer[], claim_names bytea[], claim_requests bytea[], claim_contents bytea[],
+    worker text, settlements text[], job_ids text[], tokens text[], states smallint[], dues bigint[], scores bigint[], scopes text[],
     out told integer[], out verdicts text[], out numbers integer[], out holders bytea[], out contents bytea[], out became text[]
 ) language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -15,13 +14,22 @@ declare
     verdict text;
     settled text;
     one     record;
+    event   {schema}.event_row;
 begin
+    if cardinality(firsts) = 0 then
+        firsts := array(select generate_series(1, cardinality(news)));
+        counts := array_fill(1, array[cardinality(news)]);
+    end if;
+    if worker is not null then
+        settlements := array_fill('ack'::text, array[cardinality(job_ids)]);
+        tokens := array_fill(worker, array[cardinality(job_ids)]);
+    end if;
     perform 1 from {schema}.jobs j where j.id = any(job_ids) order by j.id for update;
     -- A key that is free is ours from here on, with nothing in it until an append takes it.
     insert into {schema}.claims (name, request_id, content)
     select distinct c.name, ''::bytea, ''::bytea from unnest(claim_names) as c(name) where c.name is not null order by c.name
     on conflict do nothing;
-    if cardinality(streams) > 0 then
+    if cardinality(news) > 0 then
         select h.position, h.position into base, newest from {schema}.head h for update;
     end if;
     for n in 1 .. cardinality(firsts) loop
@@ -38,7 +46,8 @@ begin
         end if;
         if counts[n] > 0 and settled is distinct from 'active' then
             select * into one from {schema}.append_one(
-                newest, streams[firsts[n]], versions[firsts[n]] - 1, event_ids[firsts[n] : firsts[n] + counts[n] - 1],
+                newest, news[firsts[n]].stream, news[firsts[n]].version - 1,
+                array(select e.id from unnest(news[firsts[n] : firsts[n] + counts[n] - 1]) with ordinality as e(stream, version, before, id, type, data, meta, n) order by e.n),
                 claim_names[n], claim_requests[n]
             );
             verdict := one.verdict;
@@ -48,8 +57,9 @@ begin
             if verdict = 'new' then
                 for e in firsts[n] .. firsts[n] + counts[n] - 1 loop
                     newest := newest + 1;
+                    event := news[e];
                     insert into {schema}.events (position, stream, version, id, type, data, meta)
-                    values (newest, streams[e], versions[e], event_ids[e], types[e], datas[e], metas[e]);
+                    values (newest, event.stream, event.version, event.id, event.type, event.data, event.meta);
                 end loop;
                 update {schema}.claims c set request_id = claim_requests[n], content = claim_contents[n] where c.name = claim_names[n];
                 verdict := 'appended';

@@ -1,12 +1,11 @@
 -- compatible from 7
 -- Put jobs, whose turns were given by the caller; a live one of that id stays as it is. → the ids that were created.
--- In: the lines with the turn after the last one given, the presents of the flows, one element per job each.
+-- In: the lines with the turn after the last one given, the presents of the flows, the jobs.
 -- Turns of two callers at the same instant may be the same: then the two jobs are of equal right.
 -- Locks: lines and presents in order, then jobs by id; what is forgotten is never waited for.
 create function {schema}.put(
     line_flows text[], line_tenants text[], line_priorities integer[], line_ends bigint[], present_flows text[], present_turns bigint[],
-    ids text[], tenants text[], flows text[], request_ids text[], dispatch_versions integer[], kinds text[], states smallint[], dues bigint[],
-    priorities integer[], scores bigint[], suspects boolean[]
+    wanted {schema}.job_row[]
 ) returns setof text language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
@@ -15,8 +14,7 @@ begin
     return query
     insert into {schema}.jobs (id, tenant, flow, request_id, dispatch_version, kind, state, due_ms, priority, score, suspect)
     select j.id, j.tenant, j.flow, j.request, j.dispatch_version, j.kind, j.state, j.due, j.priority, j.score, j.suspect
-    from unnest(ids, tenants, flows, request_ids, dispatch_versions, kinds, states, dues, priorities, scores, suspects) with ordinality
-        as j(id, tenant, flow, request, dispatch_version, kind, state, due, priority, score, suspect, n)
+    from unnest(wanted) with ordinality as j(id, tenant, flow, request, dispatch_version, kind, state, due, priority, score, suspect, n)
     order by j.id, j.n
     on conflict do nothing
     returning jobs.id;

@@ -1,16 +1,14 @@
 -- compatible from 8
 -- Views, parked events, jobs and checkpoint in one commit. moved: false when another moved the checkpoint, or the views were swapped since
 -- `dispatched` was read (null: nothing was folded): nothing was written. written: how many views were newer than what was there.
--- In: the move (checkpoint null: none), one element per view, per parked thing; then as in `put`.
+-- In: the move (checkpoint null: none), the views, one element per parked thing; then as in `put`.
 -- Locks: checkpoint, views by key, then as in `put`.
 create function {schema}.project(
     checkpoint text, before bigint, after bigint, dispatched bigint,
-    view_tenants text[], view_flows text[], view_ids text[], statuses text[], versions integer[], updates bigint[], sweeps bigint[],
-    view_states bytea[], payloads bytea[],
+    views {schema}.view_row[],
     parked_streams text[], parked_versions integer[], whats text[], parked_tenants text[], errors text[], parked_at bigint[],
     line_flows text[], line_tenants text[], line_priorities integer[], line_ends bigint[], present_flows text[], present_turns bigint[],
-    ids text[], tenants text[], flows text[], request_ids text[], dispatch_versions integer[], kinds text[], states smallint[], dues bigint[],
-    priorities integer[], scores bigint[], suspects boolean[],
+    jobs {schema}.job_row[],
     out moved boolean, out written integer
 ) language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -24,8 +22,7 @@ begin
     end if;
     insert into {schema}.requests (tenant, flow, id, status, version, updated_at, sweep_at, state, payload)
     select v.tenant, v.flow, v.id, v.status, v.version, v.updated_at, v.sweep_at, v.state, v.payload
-    from unnest(view_tenants, view_flows, view_ids, statuses, versions, updates, sweeps, view_states, payloads)
-        as v(tenant, flow, id, status, version, updated_at, sweep_at, state, payload)
+    from unnest(views) as v
     order by v.tenant, v.flow, v.id
     on conflict (tenant, flow, id) do update
     set status = excluded.status, version = excluded.version, updated_at = excluded.updated_at, sweep_at = excluded.sweep_at, state = excluded.state
@@ -36,11 +33,8 @@ begin
     from unnest(parked_streams, parked_versions, whats, parked_tenants, errors, parked_at) as p(stream, version, what, tenant, error, at_ms)
     order by p.stream, p.version, p.what
     on conflict do nothing;
-    if cardinality(ids) > 0 then
-        perform {schema}.put(
-            line_flows, line_tenants, line_priorities, line_ends, present_flows, present_turns,
-            ids, tenants, flows, request_ids, dispatch_versions, kinds, states, dues, priorities, scores, suspects
-        );
+    if cardinality(jobs) > 0 then
+        perform {schema}.put(line_flows, line_tenants, line_priorities, line_ends, present_flows, present_turns, jobs);
     end if;
 end $$;
 
