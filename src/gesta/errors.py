@@ -207,6 +207,8 @@ class Fenced(StoreError):
         if kind == "filling":
             told = f"{store} is being filled from {other}; nothing was written. Repeat that `gesta copy` until it is done"
         else:
-            told = f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta copy --unfence` takes it back"
+            told = (
+                f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta copy --unfence` takes it back"
+            )
         super().__init__(told)
         self.kind, self.other, self.tenant = kind, other, tenant

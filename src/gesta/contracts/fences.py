@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from gesta.commits import Entry
 from gesta.contracts.harness import Capability, FencesHarness, reopen
 from gesta.contracts.job_queue import take
-from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_parked, fresh_sealed, fresh_view, key_of
+from gesta.contracts.samples import (
+    fresh_append,
+    fresh_claim,
+    fresh_job,
+    fresh_name,
+    fresh_parked,
+    fresh_sealed,
+    fresh_view,
+    key_of,
+)
 from gesta.contracts.suite import Contract
 from gesta.errors import Fenced
 from gesta.event_store import Append

@@ -91,7 +91,9 @@ class VaultContract(Contract):
         gone = fresh_sealed(name=first.name, version=2, box=b"")
         assert await harness.vault.newest([_ref(first)[:2], _ref(never_written)[:2]]) == {_ref(first)[:2]: gone}
 
-    async def test_versions_are_listed_in_order_page_by_page_and_destroyed_ones_without_a_box(self, harness: VaultHarness) -> None:
+    async def test_versions_are_listed_in_order_page_by_page_and_destroyed_ones_without_a_box(
+        self, harness: VaultHarness
+    ) -> None:
         name = fresh_name()
         kept, destroyed, tenth = (fresh_sealed(tenant=name, name=name, version=version) for version in (1, 2, 10))
         other = fresh_sealed(tenant=f"{name}.b", name="a")

@@ -32,7 +32,15 @@ class MemoryDatabase:
         """The ports as an engine takes them. Closing them closes nothing."""
         self.fences.put_one = self.queue.put_one
         return Stores(
-            self.events, self.views, self.queue, self.vault, self.commits, self.fences, _close, self._runtime.now_ms, name="memory"
+            self.events,
+            self.views,
+            self.queue,
+            self.vault,
+            self.commits,
+            self.fences,
+            _close,
+            self._runtime.now_ms,
+            name="memory",
         )
 
 

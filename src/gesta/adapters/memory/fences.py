@@ -24,7 +24,7 @@ class MemoryFences:
     def __init__(self) -> None:
         self._standing: dict[tuple[str, str], Fence] = {}
         #: How a job is put when a fence goes down with it; the database says so.
-        self.put_one: Callable[[Job], object] = lambda job: None
+        self.put_one: Callable[[Job], object] = bool
 
     async def put_up(self, fence: Fence) -> None:
         self._standing[fence.kind, fence.tenant or ""] = fence

@@ -13,7 +13,9 @@ from gesta.runtime import ManualRuntime
 class Harness:
     """One memory database for one test."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "fences", "durable"})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+    )
 
     def __init__(self, folder: Path) -> None:
         self.runtime = ManualRuntime()

@@ -200,7 +200,6 @@ class Database:
         told.__cause__ = error
         return told
 
-
     def _fenced(self, text: str) -> Fenced:
         """Which fence it was, asked in the writer's thread after its step was rolled back."""
         is_tenants = text.endswith("tenant")
