@@ -67,7 +67,13 @@ class Stage:
             yield opened
 
     async def copy(
-        self, tenant: str | None = None, *, source: str = "source", target: str = "target", key: str = KEY, wait_seconds: float = 0.0
+        self,
+        tenant: str | None = None,
+        *,
+        source: str = "source",
+        target: str = "target",
+        key: str = KEY,
+        wait_seconds: float = 0.0,
     ) -> Report:
         async with self.stores(source, target) as (giving, taking):
             homes = Home(giving, self.url(source)), Home(taking, self.url(target))

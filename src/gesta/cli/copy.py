@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 From = Annotated[str | None, typer.Option("--from", metavar="URL", help="The store to copy; without it, that of the settings.")]
 To = Annotated[str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")]
 Wait = Annotated[
-    timedelta,
+    timedelta | None,
     typer.Option(
         "--wait", parser=duration, metavar="DURATION", help="How long running attempts may take to end, before the fence."
     ),
@@ -34,7 +34,7 @@ Unfence = Annotated[bool, typer.Option("--unfence", help="Instead of copying: le
 
 
 async def copy(
-    call: Invocation, source: From = None, to: To = None, wait: Wait = timedelta(0), unfence: Unfence = False, by: By = None,
+    call: Invocation, source: From = None, to: To = None, wait: Wait = None, unfence: Unfence = False, by: By = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone. Interrupted, run it again.
@@ -60,7 +60,7 @@ async def copy(
             raise typer.BadParameter("--from and --to are the same store")
         await check_used(giving)
         key = await _same_key(settings, giving, taking, runtime)
-        report = await _copied(call, giving, taking, tenant, wait, by, runtime)
+        report = await _copied(call, giving, taking, tenant, wait or timedelta(0), by, runtime)
     if as_json:
         print_json(
             {
