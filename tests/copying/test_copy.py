@@ -1,10 +1,12 @@
 """Everything from one SQLite file into another: what was done is not done again, what waits is done once, what is known stays known."""
 
 import pytest
+from msgspec.structs import replace
 
 from gesta import Conflict, Erased, Event
 from gesta.copying import copy as copying
-from gesta.copying import roles
+from gesta.copying import roles, transfer
+from gesta.copying.selection import Home
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
 from gesta.fences import Fence
 from gesta.job_queue import Job
@@ -176,7 +178,7 @@ async def test_the_source_can_be_read_and_taken_back(stage):
     with pytest.raises(Fenced):
         await stage.engine("source").start()
     async with stage.stores("source") as (source,):
-        assert await copying.unfence(copying.Home(source, "source"), None)
+        assert await copying.unfence(Home(source, "source"), None)
     async with stage.engine("source") as engine:
         await resume(engine)
         (state,) = await ended(engine, (await engine.submit(Letter(2))).id)
@@ -279,28 +281,16 @@ async def test_a_source_that_was_copied_elsewhere_is_refused(stage):
 async def test_a_copy_that_differs_names_the_stream_and_stays_shut(stage, monkeypatch):
     async with stage.engine("source", work=False) as engine:
         request = (await engine.submit(Letter(1))).id
-    events = copying.Transfer.events
-
-    async def with_a_flaw(self):
-        found = await events(self)
-        monkeypatch.setattr(copying.Transfer, "events", events)
-        return found
-
-    from gesta.copying import transfer
-
     append = transfer._append
-    monkeypatch.setattr(transfer, "_append", lambda recorded: append(_spoilt(recorded)))
-    monkeypatch.setattr(copying.Transfer, "events", with_a_flaw)
+
+    def spoilt(recorded):
+        return append(replace(recorded, data=recorded.data.replace(b'"n":1', b'"n":2')))
+
+    monkeypatch.setattr(transfer, "_append", spoilt)
     with pytest.raises(StoreError, match=request):
         await stage.copy()
     async with stage.stores("target") as (target,):
         assert [fence.kind for fence in await target.fences.standing()] == ["filling"]
-
-
-def _spoilt(recorded):
-    from msgspec.structs import replace
-
-    return replace(recorded, data=recorded.data.replace(b'"n":1', b'"n":2'))
 
 
 async def test_a_fence_says_what_it_is_about(stage):

@@ -48,11 +48,9 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
             first = await asyncio.wait_for(process.stdout.readline(), 20)
             n, flow, request_id = first.decode().split()
             reading = asyncio.ensure_future(acknowledged(process))
-            ends = []
-            for _ in range(KILLS):
-                # Small numbers die in the checks, large ones behind the fence, or not at all.
-                ends.append(await copied(source, target, round(10 ** dice.uniform(1, 3)), dice.choice((20, 2_000))))
-            ends.append(await copied(source, target, -1, 2_000))
+            # Small numbers die in the checks, large ones behind the fence, or not at all.
+            deaths = [(round(10 ** dice.uniform(1, 3)), dice.choice((20, 2_000))) for _ in range(KILLS)]
+            ends = [await copied(source, target, calls, page) for calls, page in [*deaths, (-1, 2_000)]]
             assert {code for code, _ in ends} <= {0, -signal.SIGKILL}, ends
             assert ends[-1][0] == 0
             # It accepts nothing any more, and keeps trying to record what it knows.
