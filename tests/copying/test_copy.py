@@ -89,6 +89,7 @@ async def _attempts(engine, request_id, count):
     return (await engine.get(request_id)).state.attempts == count
 
 
+@pytest.mark.slow
 async def test_a_running_attempt_may_end_before_the_fence_where_that_is_asked_for(stage):
     async with stage.engine("source") as engine:
         stuck = (await engine.submit(Letter(2, "stuck"))).id
@@ -115,6 +116,7 @@ async def test_people_who_were_erased_stay_erased_and_others_can_be_read(stage):
         assert await engine.erase(ADA) == 0
 
 
+@pytest.mark.slow
 async def test_who_is_erased_while_the_copy_is_made_is_erased_in_it(stage, monkeypatch):
     async with stage.engine("source") as engine:
         ada = await engine.submit(Letter(1, to=ADA))
@@ -207,6 +209,7 @@ async def test_events_that_the_source_had_not_projected_are_dispatched_by_the_co
     assert (state.status, stage.effects) == ("sent", {1: 1})
 
 
+@pytest.mark.slow
 async def test_what_retention_removed_meanwhile_goes_from_the_copy_too(stage, monkeypatch):
     async with stage.engine("source") as engine:
         gone = (await engine.submit(Letter(1), key="gone")).id
@@ -251,6 +254,7 @@ async def test_a_target_with_events_of_its_own_is_refused(stage):
         assert [await one.fences.standing() for one in stores] == [[], []]
 
 
+@pytest.mark.slow
 async def test_a_target_that_is_worked_on_is_refused(stage):
     async with stage.engine("source", work=False) as engine:
         await engine.submit(Letter(1))

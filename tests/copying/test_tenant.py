@@ -1,5 +1,8 @@
 """One tenant's part of a store into another: the others stay where they are and go on."""
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from gesta import Erased
@@ -46,8 +49,6 @@ async def _attempted(engine, request_id):
 
 
 async def test_requests_that_come_together_with_those_of_a_tenant_that_left_are_accepted(stage):
-    import asyncio
-
     async with stage.engine("source", work=False) as engine:
         await engine.submit(Letter(1), tenant="acme")
         await stage.copy("acme")
@@ -56,9 +57,8 @@ async def test_requests_that_come_together_with_those_of_a_tenant_that_left_are_
     assert [isinstance(one, Fenced) for one in answers] == [bool(n % 2) for n in range(10)]
 
 
+@pytest.mark.slow
 async def test_what_the_tenant_had_to_expire_does_not_stop_the_sweep_for_the_others(stage):
-    from datetime import timedelta
-
     async with stage.engine("source", work=False) as engine:
         await engine.submit(Letter(1), tenant="acme", ttl=timedelta(seconds=1))
         await stage.copy("acme")
@@ -69,6 +69,7 @@ async def test_what_the_tenant_had_to_expire_does_not_stop_the_sweep_for_the_oth
     assert (state.status, stage.effects) == ("expired", {})
 
 
+@pytest.mark.slow
 async def test_a_second_tenant_follows_the_first(stage):
     async with stage.engine("source") as engine:
         ids = {tenant: (await engine.submit(Letter(n), tenant=tenant)).id for n, tenant in enumerate(("acme", "globex"))}
@@ -86,6 +87,7 @@ async def test_a_second_tenant_follows_the_first(stage):
         await stage.copy(target="third")
 
 
+@pytest.mark.slow
 async def test_a_tenant_with_running_attempts_stays_where_it_is(stage):
     async with stage.engine("source") as engine:
         await engine.submit(Letter(1, "stuck"), tenant="acme")
