@@ -118,12 +118,12 @@ class Copy:
         pausing = self._pausing()
         await pausing.pause(self._selection.scope, f"copied to {self._target.url}"[:500], actor)
         leased = await self._drain(wait_seconds)
-        if leased and self._selection.tenant is not None and await self._roles.source_players():
-            # A tenant's fence stops its events only: an attempt that still runs could not say how it ended.
+        if leased and self._selection.tenant is not None:
+            # A tenant's fence stops its events, not the leases of workers: an attempt that still runs could not say how it ended.
             await pausing.resume(self._selection.scope, actor)
             raise StoreError(
-                f"{leased} attempts of tenant {self._selection.tenant} are still running in {self._source.url}; "
-                "the tenant goes on there, and nothing was sent from the copy. Repeat it with a longer --wait"
+                f"{leased} attempts of tenant {self._selection.tenant} have not ended in {self._source.url}; the tenant goes on there, "
+                "and nothing was sent from the copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there ends them"
             )
         await self._source.stores.fences.put_up(left_fence(self._target, self._selection))
         if leased:
