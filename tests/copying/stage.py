@@ -21,7 +21,8 @@ from gesta.sealing import MasterKey
 from gesta.settings import Settings
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-PATIENCE_SECONDS = 20.0
+#: Far more than anything here takes.
+PATIENCE_SECONDS = 60.0
 OPERATOR = Actor("operator")
 
 
@@ -34,6 +35,8 @@ class Letter(Payload, frozen=True):
 @dataclass
 class Stage:
     folder: Path
+    #: Where a store is, unless it is a file in the folder.
+    urls: dict[str, str] = field(default_factory=dict)
     #: Which letter had its effect how often.
     effects: Counter[int] = field(default_factory=Counter)
     #: Set when somebody is in the middle of a call that does not end.
@@ -41,7 +44,7 @@ class Stage:
     told: list[str] = field(default_factory=list)
 
     def url(self, name: str) -> str:
-        return f"sqlite:///{self.folder / name}.db"
+        return self.urls.get(name, f"sqlite:///{self.folder / name}.db")
 
     def flow(self) -> Flow:
         async def send(payload: Letter, attempt: Attempt) -> Outcome:
