@@ -18,6 +18,7 @@ from gesta.commits import Commits, Entry, Recording
 from gesta.domain.operation import State
 from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, EventStore, Verdict
+from gesta.fences import Fence, Fences
 from gesta.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 from gesta.views import Move, Parked, View, Views
@@ -40,7 +41,8 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
             await stores.close()
 
     commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, queue.now_ms)
-    return replace(stores, queue=jobs, commits=commits, close=close, pending=news)
+    fences = FencesApart(stores.fences, queue.fences)
+    return replace(stores, queue=jobs, commits=commits, fences=fences, close=close, pending=news)
 
 
 class QueueApart:
@@ -178,6 +180,27 @@ class CommitsApart:
             if entry.settlement is not None and not isinstance(entry.settlement, Drop) and not _is_refused(verdicts.get(n)):
                 chosen[n] = entry.settlement
         return dict(zip(chosen, await self._queue.settle([*chosen.values()]), strict=True)) if chosen else {}
+
+
+class FencesApart:
+    """A fence around both databases. Implements gesta.fences: what a crash leaves half done is done by repeating it."""
+
+    def __init__(self, events: Fences, queue: Fences) -> None:
+        self._events, self._queue = events, queue
+
+    async def put_up(self, fence: Fence) -> None:
+        # The queue's first: nothing more is taken whose end could not be recorded.
+        if fence.tenant is None:
+            await self._queue.put_up(fence)
+        await self._events.put_up(fence)
+
+    async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
+        # The events' last: it is the one that is asked whether a fence stands.
+        await self._queue.take_down(fence, jobs)
+        await self._events.take_down(fence)
+
+    async def standing(self) -> list[Fence]:
+        return await self._events.standing()
 
 
 def _is_refused(verdict: Verdict | None) -> bool:

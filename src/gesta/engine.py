@@ -26,7 +26,7 @@ from gesta.settings import Settings
 from gesta.subscriptions import Handler, Since, Subscription
 from gesta.validation import decode_fields
 from gesta.views import Filter, View
-from gesta.wiring import Wiring
+from gesta.wiring import Wiring, refuse_fenced
 from gesta.work import EVERYTHING, NOTHING, Work
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -114,6 +114,7 @@ class Engine:
         self._work.taken_of(self._flows)
         outside = await Wiring.wire(self.settings)
         try:
+            await refuse_fenced(outside.stores, works=bool(self._work.parts))
             road = await Road.build(
                 self._flows, outside, self._work, list(self._subscriptions.values()), self.settings.retention_days
             )

@@ -23,7 +23,8 @@ GestaError
     ├── LostMasterKey      the key file is gone
     ├── NotOurs            the file is not a gesta store
     ├── TooNew             written by a newer gesta
-    └── StoreFull          no room left; nothing was written
+    ├── StoreFull          no room left; nothing was written
+    └── Fenced             its content was copied elsewhere, or is being copied here
 """
 
 from __future__ import annotations
@@ -196,3 +197,18 @@ class TooNew(StoreError):
 class StoreFull(StoreError):
     def __init__(self, path: str, cause: str) -> None:
         super().__init__(f"{path}: no room left ({cause}); nothing was written. Free space and submit again")
+
+
+class Fenced(StoreError):
+    """`tenant`: whose part of the store it is about; None for all of it."""
+
+    def __init__(self, store: str, kind: str, other: str, tenant: str | None = None) -> None:
+        whose = store if tenant is None else f"tenant {tenant} of {store}"
+        if kind == "filling":
+            told = f"{store} is being filled from {other}; nothing was written. Repeat that `gesta copy` until it is done"
+        else:
+            told = (
+                f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta copy --unfence` takes it back"
+            )
+        super().__init__(told)
+        self.kind, self.other, self.tenant = kind, other, tenant

@@ -101,6 +101,15 @@ class EventStore(Protocol):
 
     async def end(self) -> int:
         """The position of the newest event, whether or not it is still there; 0 when there never was one."""
+        ...
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        """Claimed keys in the order of their names, from behind `after`, so that somebody can go through all."""
+        ...
+
+    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
+        """Claim keys without a stream, for one that was copied or removed. False: it leads to another request, and stays. On disk."""
+        ...
 
     async def behind(self, after: int) -> int:
         """How many events follow a position: 0 at the end, never fewer than there are. Cheap, so it may be somewhat more."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from itertools import accumulate
 from typing import Generic, TypeVar
 
+from gesta.errors import Fenced
 from gesta.runtime import spawn
 
 I = TypeVar("I")  # noqa: E741 -- what goes in
@@ -69,6 +70,11 @@ class GroupCommit(Generic[I, O]):
                 if not future.done():
                     future.set_result(answer)
         except Exception as error:  # noqa: BLE001 -- told to those who wait, whatever it is
+            if isinstance(error, Fenced) and error.tenant is not None and len(batch) > 1:
+                # One tenant has left, and nothing was written: the others must not be refused for it.
+                for one in batch:
+                    await self._write_batch([one])
+                return
             for _, future, _ in batch:
                 if not future.done():
                     future.set_exception(error)

@@ -11,7 +11,7 @@ from gesta.domain.events import Actor
 from gesta.errors import BadInput, InvalidRequest, NotFound
 from gesta.intake import Accepted, actor_errors, subject_errors
 from gesta.job_queue import Held
-from gesta.pauses import Pause, Scope, checked
+from gesta.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.follow import CHECKPOINT
 from gesta.projector.rebuild import Progress
 from gesta.request import Request
@@ -140,6 +140,17 @@ class Operating:
         scope = checked(Scope(flow, tenant, credential))
         _check_actor(actor)
         return await self._road.pausing.resume(scope, actor)
+
+    async def pause_everything(self, reason: str = "", actor: Actor | None = None) -> Pause:
+        """Begin nothing more of any tenant."""
+        checked(Scope(tenant="default"), reason)
+        _check_actor(actor)
+        return await self._road.pausing.pause(EVERYTHING, reason, actor)
+
+    async def resume_everything(self, actor: Actor | None = None) -> int:
+        """End that pause; how many jobs it held. Others still stand. Raises NotFound when there is none."""
+        _check_actor(actor)
+        return await self._road.pausing.resume(EVERYTHING, actor)
 
     async def paused(self, tenant: str | None = None) -> list[Pause]:
         """What is paused for everybody and for this tenant; without one, for any tenant that has held jobs now."""

@@ -32,7 +32,7 @@ class Resumed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Whose requests a pause is about: a flow's, a tenant's, both together, or those that use one of a tenant's credentials."""
+    """Whose requests a pause is about: a flow's, a tenant's, both together, those that use one of a tenant's credentials; or all."""
 
     flow: str | None = None
     tenant: str | None = None
@@ -46,8 +46,14 @@ class Scope(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """What its jobs are held under, and what people read. Tenants and flows have no blanks; a credential comes last."""
+        if self == EVERYTHING:
+            return "everything"
         parts = {"tenant": self.tenant, "flow": self.flow, "credential": self.credential}
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
+
+
+#: Every request of every tenant: what a store that was copied is under until somebody lets it go on.
+EVERYTHING = Scope()
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -61,7 +67,7 @@ class Pause(msgspec.Struct, frozen=True):
 def checked(scope: Scope, reason: str = "") -> Scope:
     """The scope; raises BadScope with every fault."""
     faults = []
-    if scope == Scope():
+    if scope == EVERYTHING:
         faults.append("say what to pause: a flow, a tenant or a credential")
     if scope.flow is not None and not _is_name(scope.flow, FLOW):
         faults.append(f"flow: {scope.flow!r} cannot be the name of a flow")
@@ -126,7 +132,7 @@ class PauseBook:
         """The pause that holds a request of this tenant and flow. `credential` is asked only where one is paused."""
         everybodys = self._by_owner.get(INSTALLATION)
         own = self._by_owner.get(tenant)
-        if everybodys and (found := everybodys.get(Scope(flow))):
+        if everybodys and (found := everybodys.get(EVERYTHING) or everybodys.get(Scope(flow))):
             return found
         if not own:
             return None

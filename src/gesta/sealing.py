@@ -63,7 +63,7 @@ class Safe:
 
     async def installation_secret(self, name: str) -> bytes:
         """A random secret of this installation, made once; the first one also proves the master key."""
-        context = f"{SYSTEM}|{name}".encode()
+        context = _wrapping_context(name)
         fresh = Sealed(SYSTEM, name, 1, self._master.wrap(self._random(KEY_BYTES), context, self._random(NONCE_BYTES)))
         if await self._vault.put([fresh]) == [True]:
             return self._master.unwrap(fresh.box, context)
@@ -110,11 +110,26 @@ class Safe:
     async def _data_key(self, tenant: str) -> AESGCM:
         key = self._data_keys.get(tenant)
         if key is None:
-            key = self._data_keys[tenant] = AESGCM(await self.installation_secret(f"data-key/{tenant}"))
+            key = self._data_keys[tenant] = AESGCM(await self.installation_secret(data_key_name(tenant)))
         return key
 
     def _random(self, count: int) -> bytes:
         return self._runtime.random_bytes(count)
+
+
+def data_key_name(tenant: str) -> str:
+    """What the key of a tenant's secrets is called among those of the installation."""
+    return f"data-key/{tenant}"
+
+
+def prove(master: MasterKey, sealed: Sealed) -> None:
+    """Raise WrongMasterKey where a secret of the installation was wrapped by another key; all others are sealed under one of these."""
+    if sealed.tenant == SYSTEM and sealed.box:
+        master.unwrap(sealed.box, _wrapping_context(sealed.name))
+
+
+def _wrapping_context(name: str) -> bytes:
+    return f"{SYSTEM}|{name}".encode()
 
 
 def _context(tenant: str, name: str, version: int) -> bytes:

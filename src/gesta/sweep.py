@@ -6,11 +6,12 @@ It never calls a provider: it appends what time has decided, or puts a job like 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from gesta.current import Loader
 from gesta.domain.commands import Expire
 from gesta.domain.ids import job_id
-from gesta.errors import StoreError
+from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.job_queue import JobQueue
 from gesta.pausing import Pausing
@@ -85,7 +86,9 @@ class Sweep:
         for view in fresh:
             state, flow = view.state, self._flows.get(view.state.flow)
             if flow is not None and state.expires_at is not None and state.expires_at <= now and state.status != "unknown":
-                await self._expire(view, flow)
+                with suppress(Fenced):
+                    # Of a tenant that has left: its new home will do it. The others must not wait for that.
+                    await self._expire(view, flow)
             elif state.wants is not None and (state.due_at or 0) <= now:
                 jobs.append(job_for(state))
         if jobs:

@@ -36,6 +36,10 @@ class Vault(Protocol):
         """The highest version ever written of each (tenant, name); its box is empty when that version was destroyed."""
         ...
 
+    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
+        """Versions in the order of tenant, name, version, from behind `after`; a destroyed one with an empty box, as `put` takes it, too."""
+        ...
+
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         """Destroy versions for good: no trace of the box is left where the store can help it, and the version never comes back."""
         ...

@@ -118,6 +118,10 @@ class Views(Protocol):
         """Make the checkpoint there unless it exists, on disk before this returns; where it stands."""
         ...
 
+    async def forget(self, name: str) -> None:
+        """Nobody follows the log under this name any more: the checkpoint is gone, and holds nothing back."""
+        ...
+
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
         """Note what keeps a checkpoint from moving; the first time stays, and the next move forgets it."""
         ...

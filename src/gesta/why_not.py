@@ -52,6 +52,7 @@ def _paused(pause: Pause) -> str:
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
     named = {"flow": scope.flow, "tenant": scope.tenant, "credential": scope.credential}
     options = " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
+    options = options or "--everything"
     return f"{scope} is paused since {moment(pause.since_ms)}{why}; it goes on with: gesta resume {options}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gesta.adapters import Stores, open_stores
 from gesta.apart import with_queue_apart
-from gesta.errors import BadSettings, LostMasterKey
+from gesta.errors import BadSettings, Fenced, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
 from gesta.runtime import Runtime, SystemRuntime
@@ -74,6 +74,13 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
         raise
 
 
+async def refuse_fenced(stores: Stores, *, works: bool) -> None:
+    """Raise Fenced where nobody may work: a store that was left can still be looked at, one that is being filled is not ready for that."""
+    for fence in await stores.fences.standing():
+        if fence.kind == "filling" or (works and fence.tenant is None):
+            raise Fenced(stores.name, fence.kind, fence.other, fence.tenant)
+
+
 def _guard(settings: Settings) -> PrivateAddressGuard:
     try:
         return PrivateAddressGuard(allow=settings.allow_private)
@@ -88,7 +95,8 @@ async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tu
         return MasterKey(settings.master_key, settings.sources.get("master_key", "the settings")), ()
     if not stores.folder:
         raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
-    path = Path(stores.name).with_suffix(".key")
+    path = key_file(stores)
+    assert path is not None
     if path.exists():
         return _found(path), ()
     if await stores.vault.get([IDENTITY]) and not path.exists():
@@ -100,6 +108,11 @@ async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tu
         return _found(path), ()
     note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
     return MasterKey(fresh, str(path)), (note,)
+
+
+def key_file(stores: Stores) -> Path | None:
+    """Where a store's master key lies unless the settings have it; None where it has no place for one."""
+    return Path(stores.name).with_suffix(".key") if stores.folder else None
 
 
 def _write_once(path: Path, text: str, runtime: Runtime) -> bool:

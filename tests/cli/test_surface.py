@@ -19,7 +19,7 @@ def test_the_commands_are_exactly_these():
     assert plain + grouped == [
         "demo", "serve", "projector", "worker", "sweeper", "bench",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
-        "doctor", "pause", "resume", "rebuild", "erase", "settings",
+        "doctor", "pause", "resume", "rebuild", "copy", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
     ]  # fmt: skip
@@ -50,6 +50,7 @@ def test_the_settings_are_exactly_these():
         (errors.NotOurs("x", "y"), 6),
         (errors.TooNew("x", 2, 1), 6),
         (errors.StoreFull("x", "y"), 6),
+        (errors.Fenced("x", "left", "y"), 6),
         (errors.TryLater("x", "y", 10), 7),
     ],
     ids=lambda value: type(value).__name__,

@@ -45,7 +45,8 @@ def flows(url: str) -> list[Flow]:
 
 
 def open_engine(path: str, url: str, *, work: bool = True) -> Engine:
-    settings = load({"url": f"sqlite:///{path}", "allow_private": ["127.0.0.1/32"], "log_level": "critical"})
+    store = path if "://" in path else f"sqlite:///{path}"
+    settings = load({"url": store, "allow_private": ["127.0.0.1/32"], "log_level": "critical"})
     return Engine(flows=flows(url), settings=settings, work=work)
 
 

@@ -27,7 +27,7 @@ REST_SECONDS = 30.0
 
 
 @asynccontextmanager
-async def child(path: Path, url: str, first: int, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def child(path: Path | str, url: str, first: int, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     command = (sys.executable, "-m", "tests.walk.kill_program", str(path), url, str(first), *options)
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     try:

@@ -11,6 +11,7 @@ from typing import Protocol
 from gesta.commits import Commits
 from gesta.errors import BadSettings
 from gesta.event_store import EventStore
+from gesta.fences import Fences
 from gesta.job_queue import JobQueue
 from gesta.runtime import Runtime, Signal
 from gesta.vault import Vault
@@ -58,6 +59,7 @@ class Stores:
     queue: JobQueue
     vault: Vault
     commits: Commits
+    fences: Fences
     close: Closing
     #: The time as the store has it. Leases, due times and expiry go by this one, never by a process's own clock.
     now_ms: Callable[[], int]

@@ -89,7 +89,7 @@ class Invocation(Call):
     async def opened(self, engine: Engine | None = None, *, create: bool = False) -> AsyncIterator[Engine]:
         """A running engine, beside whatever other process works on the store. Only some commands may make a store."""
         if not create:
-            _refuse_missing_file(self.settings)
+            refuse_missing_file(self.settings)
         async with engine or self.engine() as running:
             # The log begins here: what the engine notes at its start is told in words instead.
             start_log(self.settings.log_level)
@@ -124,7 +124,7 @@ def start_log(level: str) -> None:
     logger.setLevel(level.upper())
 
 
-def _refuse_missing_file(settings: Settings) -> None:
+def refuse_missing_file(settings: Settings) -> None:
     from gesta.adapters.sqlite import file_of
     from gesta.errors import StoreError
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 import typer.main
 
-from gesta.cli import config, decisions, dlq, doctor, pauses, requests, serve, show, tail, trials, upkeep
+from gesta.cli import config, copy, decisions, dlq, doctor, pauses, requests, serve, show, tail, trials, upkeep
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "pause": pauses.pause,
         "resume": pauses.resume,
         "rebuild": upkeep.rebuild,
+        "copy": copy.copy,
         "erase": upkeep.erase,
         "settings": upkeep.list_settings,
     },

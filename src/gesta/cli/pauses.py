@@ -17,24 +17,31 @@ OfCredential = Annotated[
     str | None,
     typer.Option("--credential", metavar="KIND/CODE", help="What uses this config of the tenant, e.g. webhook.endpoint/shop."),
 ]
+Everything = Annotated[bool, typer.Option("--everything", help="All flows of all tenants.")]
 
 
 async def pause(
     call: Invocation,
     flow: OfFlow = None,
     credential: OfCredential = None,
+    everything: Everything = False,
     reason: Annotated[str, typer.Option(help="Why, for those who find it paused.")] = "",
     by: By = None,
     as_json: Json = False,
 ) -> None:
     """Begin nothing more of a flow, a --tenant or a credential; requests wait. Without any of these, show what is paused."""
-    tenant = _tenant(call, flow, credential)
-    is_asked = flow is None and credential is None and tenant is None
+    tenant = _tenant(call, flow, credential, everything=everything)
+    is_asked = flow is None and credential is None and tenant is None and not everything
     async with call.opened(create=not is_asked) as engine:
         if is_asked:
             await _list(engine, call.tenant_name, as_json=as_json)
             return
-        made = await engine.operating.pause(flow=flow, tenant=tenant, credential=credential, reason=reason, actor=call.actor(by))
+        if everything:
+            made = await engine.operating.pause_everything(reason, call.actor(by))
+        else:
+            made = await engine.operating.pause(
+                flow=flow, tenant=tenant, credential=credential, reason=reason, actor=call.actor(by)
+            )
         if as_json:
             from gesta.cli.records import pause_record
 
@@ -45,12 +52,20 @@ async def pause(
 
 
 async def resume(
-    call: Invocation, flow: OfFlow = None, credential: OfCredential = None, by: By = None, as_json: Json = False
+    call: Invocation,
+    flow: OfFlow = None,
+    credential: OfCredential = None,
+    everything: Everything = False,
+    by: By = None,
+    as_json: Json = False,
 ) -> None:
     """Let something that is paused go on."""
-    tenant = _tenant(call, flow, credential)
+    tenant = _tenant(call, flow, credential, everything=everything)
     async with call.opened() as engine:
-        held = await engine.operating.resume(flow=flow, tenant=tenant, credential=credential, actor=call.actor(by))
+        if everything:
+            held = await engine.operating.resume_everything(call.actor(by))
+        else:
+            held = await engine.operating.resume(flow=flow, tenant=tenant, credential=credential, actor=call.actor(by))
         if as_json:
             print_json({"held": held})
         else:
@@ -58,8 +73,12 @@ async def resume(
             tell("jobs were held and go on")
 
 
-def _tenant(call: Invocation, flow: str | None, credential: str | None) -> str | None:
+def _tenant(call: Invocation, flow: str | None, credential: str | None, *, everything: bool) -> str | None:
     """Whose: a credential is always some tenant's, a flow everybody's unless a tenant was chosen, and a tenant itself is named here."""
+    if everything:
+        if flow is not None or credential is not None or call.tenant is not None:
+            raise typer.BadParameter("--everything leaves nothing to choose; leave --flow, --credential and --tenant out")
+        return None
     if credential is None and call.tenant is None and (flow is None or call.settings.sources["tenant"] == "default"):
         return None
     return call.tenant_name

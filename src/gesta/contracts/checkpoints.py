@@ -66,6 +66,16 @@ class CheckpointContract(Contract):
         told = [one for one in await harness.views.checkpoints() if one.name in (first, second)]
         assert told == [Checkpoint(first, 3), Checkpoint(second, 7)]
 
+    async def test_a_checkpoint_that_was_forgotten_is_gone_and_the_others_stay(self, harness: ViewsHarness) -> None:
+        gone, stays = fresh_name(), fresh_name()
+        await harness.views.begin(gone, 7)
+        await harness.views.begin(stays, 8)
+        await harness.views.forget(gone)
+        await harness.views.forget(fresh_name())
+        assert [one.name for one in await harness.views.checkpoints() if one.name in (gone, stays)] == [stays]
+        assert await harness.views.checkpoint(gone) == 0
+        assert await harness.views.begin(gone, 3) == 3
+
     async def test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves(self, harness: ViewsHarness) -> None:
         name = fresh_name()
         await harness.views.begin(name, 7)

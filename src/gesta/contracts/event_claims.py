@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, EventsHarness, reopen
 from gesta.contracts.samples import fresh_append, fresh_claim
 from gesta.contracts.suite import Contract
-from gesta.event_store import Appended, Claimed, Stale
+from gesta.event_store import Appended, Claim, Claimed, Stale
 
 
 class EventClaimsContract(Contract):
@@ -56,6 +56,31 @@ class EventClaimsContract(Contract):
         again = [fresh_append(claim=fresh_claim(claim.name)) for claim in claims]
         assert await harness.events.append(again) == [Claimed(claim.request_id, claim.content) for claim in claims]
 
+    async def test_claims_are_listed_by_name_page_by_page(self, harness: EventsHarness) -> None:
+        claims = [fresh_claim(content=b"%d" % n) for n in range(5)]
+        await harness.events.append([fresh_append(claim=claim) for claim in reversed(claims)])
+        found: list[Claim] = []
+        while page := await harness.events.claims(found[-1].name if found else b"", 2):
+            found += page
+        assert [one.name for one in found] == sorted(one.name for one in found)
+        assert [one for one in found if one in claims] == sorted(claims, key=lambda claim: claim.name)
+
+    async def test_a_claim_that_was_put_keeps_others_from_its_key(self, harness: EventsHarness) -> None:
+        claim = fresh_claim(content=b"first")
+        assert await harness.events.put_claims([claim]) == [True]
+        verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
+        assert verdicts == [Claimed(claim.request_id, b"first")]
+
+    async def test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told(self, harness: EventsHarness) -> None:
+        claim, appended = fresh_claim(), fresh_claim()
+        await harness.events.append([fresh_append(claim=appended)])
+        await harness.events.put_claims([claim])
+        stolen = fresh_claim(appended.name, content=b"stolen")
+        assert await harness.events.put_claims([claim, stolen, appended, fresh_claim()]) == [True, False, True, True]
+        assert await harness.events.append([fresh_append(claim=fresh_claim(appended.name))]) == [
+            Claimed(appended.request_id, appended.content)
+        ]
+
 
 class EventClaimsAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
@@ -66,3 +91,9 @@ class EventClaimsAfterRestartContract(Contract):
         await reopen(harness)
         verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
         assert verdicts == [Claimed(claim.request_id, claim.content)]
+
+    async def test_a_claim_that_was_put_stays_claimed(self, harness: EventsHarness) -> None:
+        claim = fresh_claim()
+        await harness.events.put_claims([claim])
+        await reopen(harness)
+        assert await harness.events.put_claims([fresh_claim(claim.name)]) == [False]

@@ -10,13 +10,14 @@ from typing import ClassVar, Literal, Protocol
 
 from gesta.commits import Commits
 from gesta.event_store import EventStore
+from gesta.fences import Fences
 from gesta.job_queue import JobQueue
 from gesta.runtime import ManualRuntime
 from gesta.vault import Vault
 from gesta.views import Views
 
 #: The ports, by the attribute of the harness that holds each; `durable`: what was acknowledged is there again after close and open.
-Capability = Literal["events", "queue", "views", "vault", "commits", "durable"]
+Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "durable"]
 
 
 class Harness(Protocol):
@@ -67,6 +68,12 @@ class CommitsHarness(EventsHarness, QueueHarness, ViewsHarness, Protocol):
     """Of a store whose ports share one database."""
 
     commits: Commits
+
+
+class FencesHarness(CommitsHarness, VaultHarness, Protocol):
+    """Of a store that can be fenced."""
+
+    fences: Fences
 
 
 async def reopen(harness: Harness) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, VaultHarness, reopen
-from gesta.contracts.samples import fresh_sealed
+from gesta.contracts.samples import fresh_name, fresh_sealed
 from gesta.contracts.suite import Contract
 from gesta.vault import Sealed
 
@@ -90,6 +90,28 @@ class VaultContract(Contract):
         await harness.vault.delete([_ref(second), _ref(never_written)])
         gone = fresh_sealed(name=first.name, version=2, box=b"")
         assert await harness.vault.newest([_ref(first)[:2], _ref(never_written)[:2]]) == {_ref(first)[:2]: gone}
+
+    async def test_versions_are_listed_in_order_page_by_page_and_destroyed_ones_without_a_box(
+        self, harness: VaultHarness
+    ) -> None:
+        name = fresh_name()
+        kept, destroyed, tenth = (fresh_sealed(tenant=name, name=name, version=version) for version in (1, 2, 10))
+        other = fresh_sealed(tenant=f"{name}.b", name="a")
+        await harness.vault.put([other, tenth, destroyed, kept])
+        await harness.vault.delete([_ref(destroyed)])
+        found: list[Sealed] = []
+        while page := await harness.vault.listed(_ref(found[-1]) if found else ("", "", 0), 2):
+            found += page
+        assert [_ref(one) for one in found] == sorted(_ref(one) for one in found)
+        own = [one for one in found if one.tenant.startswith(name)]
+        assert own == [kept, Sealed(name, name, 2, b""), tenth, other]
+
+    async def test_an_empty_box_is_put_as_a_version_that_was_destroyed(self, harness: VaultHarness) -> None:
+        gone = fresh_sealed(box=b"")
+        assert await harness.vault.put([gone]) == [True]
+        assert await harness.vault.get([_ref(gone)]) == {}
+        assert await harness.vault.newest([_ref(gone)[:2]]) == {_ref(gone)[:2]: gone}
+        assert await harness.vault.put([fresh_sealed(name=gone.name)]) == [False]
 
 
 class VaultAfterRestartContract(Contract):

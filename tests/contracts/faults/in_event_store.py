@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.contracts.commits import RecordContract as Record
+from gesta.contracts.event_claims import EventClaimsAfterRestartContract as ClaimsAfterRestart
 from gesta.contracts.event_claims import EventClaimsContract as Claims
 from gesta.contracts.event_store import EventStoreContract as Events
 from gesta.event_store import Appended, Claimed, Stale
@@ -175,3 +176,22 @@ class ClaimsBeforeItChecks(MemoryEventStore):
         verdict = super().append_one(append)
         self._claims.setdefault(append.claim.name, append.claim)
         return verdict
+
+
+@breaks(Claims.test_claims_are_listed_by_name_page_by_page)
+class ListsClaimsAsTheyCame(MemoryEventStore):
+    async def claims(self, after, limit):
+        return [claim for name, claim in self._claims.items() if name > after][:limit]
+
+
+@breaks(Claims.test_a_claim_that_was_put_keeps_others_from_its_key, ClaimsAfterRestart.test_a_claim_that_was_put_stays_claimed)
+class PutsClaimsInWordOnly(MemoryEventStore):
+    async def put_claims(self, claims):
+        return [True] * len(claims)
+
+
+@breaks(Claims.test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told)
+class LetsTheLastClaimCount(MemoryEventStore):
+    async def put_claims(self, claims):
+        self._claims |= {claim.name: claim for claim in claims}
+        return [True] * len(claims)

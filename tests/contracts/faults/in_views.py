@@ -186,3 +186,15 @@ class NeverChangesTheEndOfARole(MemoryViews):
 class HasOneRoleForAll(MemoryViews):
     async def claim(self, name, owner, lease_seconds):
         return await super().claim("all", owner, lease_seconds)
+
+
+@breaks(Checkpoint.test_a_checkpoint_that_was_forgotten_is_gone_and_the_others_stay)
+class ForgetsNobody(MemoryViews):
+    async def forget(self, name):
+        pass
+
+
+@breaks(Checkpoint.test_a_checkpoint_that_was_forgotten_is_gone_and_the_others_stay)
+class ForgetsEverybody(MemoryViews):
+    async def forget(self, name):
+        self._checkpoints.clear()

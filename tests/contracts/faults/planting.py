@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from gesta.adapters.memory.commits import MemoryCommits
 from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.harness import Harness
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.vault import MemoryVault
@@ -37,6 +38,10 @@ class Fault:
             database.queue = self.kind(runtime)
         elif issubclass(self.kind, MemoryViews):
             database.views = self.kind(runtime)
+        elif issubclass(self.kind, MemoryFences):
+            fences = database.fences = self.kind()
+            database.events, database.queue = MemoryEventStore(runtime, fences), MemoryJobQueue(runtime, fences)
+            database.views, database.vault = MemoryViews(runtime, fences), MemoryVault(fences)
         elif issubclass(self.kind, MemoryVault):
             database.vault = self.kind()
         commits = self.kind if issubclass(self.kind, MemoryCommits) else MemoryCommits

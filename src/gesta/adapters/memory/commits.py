@@ -21,8 +21,11 @@ class MemoryCommits:
         self._events = events
         self._queue = queue
         self._views = views
+        self._fences = events.fences
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+        if jobs:
+            self._fences.check_jobs()
         if not self._views.save_all(views, parked, move):
             return False
         for job in jobs:
@@ -30,6 +33,7 @@ class MemoryCommits:
         return True
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        self._fences.check()
         passed = self._views.passed_by_all()
         gone = [(stream, state) for stream, state in ended if self._events.remove(stream, state.version, passed)]
         for stream, state in gone:
@@ -37,6 +41,7 @@ class MemoryCommits:
         return len(gone)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        self._fences.check_appends(entry.append for entry in entries if entry.append is not None)
         return [self._record_one(entry) for entry in entries]
 
     def _record_one(self, entry: Entry) -> Recording:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gesta.adapters import Stores
 from gesta.adapters.memory.commits import MemoryCommits
 from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.vault import MemoryVault
 from gesta.adapters.memory.views import MemoryViews
@@ -20,15 +21,27 @@ class MemoryDatabase:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.events = MemoryEventStore(runtime)
-        self.queue = MemoryJobQueue(runtime)
-        self.views = MemoryViews(runtime)
-        self.vault = MemoryVault()
+        self.fences = MemoryFences()
+        self.events = MemoryEventStore(runtime, self.fences)
+        self.queue = MemoryJobQueue(runtime, self.fences)
+        self.views = MemoryViews(runtime, self.fences)
+        self.vault = MemoryVault(self.fences)
         self.commits = MemoryCommits(self.events, self.queue, self.views)
 
     def stores(self) -> Stores:
         """The ports as an engine takes them. Closing them closes nothing."""
-        return Stores(self.events, self.views, self.queue, self.vault, self.commits, _close, self._runtime.now_ms, name="memory")
+        self.fences.put_one = self.queue.put_one
+        return Stores(
+            self.events,
+            self.views,
+            self.queue,
+            self.vault,
+            self.commits,
+            self.fences,
+            _close,
+            self._runtime.now_ms,
+            name="memory",
+        )
 
 
 async def _close() -> None: ...

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Sequence
 
+from gesta.adapters.memory.fences import MemoryFences
 from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Stale, Verdict
 from gesta.runtime import Runtime, Signal
 
@@ -12,7 +14,8 @@ from gesta.runtime import Runtime, Signal
 class MemoryEventStore:
     """The event store of one process."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
+        self.fences = fences or MemoryFences()
         #: None: removed.
         self._log: list[Recorded | None] = []
         self._streams: dict[str, list[Recorded]] = {}
@@ -20,7 +23,15 @@ class MemoryEventStore:
         self._appended = Signal(runtime)
 
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        self.fences.check_appends(appends)
         return [self.append_one(append) for append in appends]
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        return [self._claims[name] for name in heapq.nsmallest(limit, (name for name in self._claims if name > after))]
+
+    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
+        self.fences.check()
+        return [self._claims.setdefault(claim.name, claim).request_id == claim.request_id for claim in claims]
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         return [event for stream, after in streams for event in self._streams.get(stream, [])[after:]]

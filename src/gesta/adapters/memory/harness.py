@@ -13,7 +13,9 @@ from gesta.runtime import ManualRuntime
 class Harness:
     """One memory database for one test."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "durable"})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+    )
 
     def __init__(self, folder: Path) -> None:
         self.runtime = ManualRuntime()
@@ -22,7 +24,8 @@ class Harness:
     async def open(self) -> None:
         stores = self.database.stores()
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.fences = stores.fences
         self.vault, self.commits = stores.vault, stores.commits
 
     async def close(self) -> None:
-        del self.events, self.queue, self.views, self.vault, self.commits
+        del self.events, self.queue, self.views, self.vault, self.commits, self.fences

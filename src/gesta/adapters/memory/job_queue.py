@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from gesta.adapters.memory.fences import MemoryFences
 from gesta.domain.turns import Line, give_turns, score_of
 from gesta.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
@@ -54,8 +55,8 @@ class _Lease:
 class MemoryJobQueue:
     """The job queue of one process."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
+        self._runtime, self._fences = runtime, fences or MemoryFences()
         self._rows: dict[str, _Row] = {}
         self._lanes: dict[str, _Lane] = {}
         self._leases: dict[str, _Lease] = {}
@@ -63,11 +64,13 @@ class MemoryJobQueue:
         self._queued = Signal(runtime)
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        self._fences.check_jobs()
         return [self.put_one(job) for job in jobs]
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[Taken], int | None]:
+        self._fences.check_jobs()
         self._end_dead_leases()
         rows = [row for flow, free in flows.items() for row in self._due_rows(flow, free)]
         if rows:
@@ -76,6 +79,7 @@ class MemoryJobQueue:
         return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
+        self._fences.check()
         lease = self._leases.get(token)
         if lease is None or lease.end_ms <= self._runtime.now_ms():
             return False
@@ -83,9 +87,11 @@ class MemoryJobQueue:
         return True
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        self._fences.check()
         return [self.settle_one(settlement) for settlement in settlements]
 
     async def unhold(self, scope: str, limit: int) -> int:
+        self._fences.check()
         rows = list(itertools.islice((row for row in self._rows.values() if row.hold == scope), limit))
         for row in rows:
             row.hold = None

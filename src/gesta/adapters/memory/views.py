@@ -7,6 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.pending import PendingJobs
 from gesta.adapters.memory.sorted_index import SortedIndex
 from gesta.domain.ids import id_floor
@@ -22,8 +23,8 @@ Key = tuple[str, str, str]
 class MemoryViews:
     """The views of one process."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
+        self._runtime, self._fences = runtime, fences or MemoryFences()
         self._parked: dict[tuple[str, int, str], Parked] = {}
         #: No views: clearing does not touch what is still to be put.
         self._pending = PendingJobs()
@@ -52,6 +53,8 @@ class MemoryViews:
     async def save_with_jobs(
         self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
     ) -> bool:
+        if jobs:
+            self._fences.check_jobs()
         if not self.save_all(views, parked, move):
             return False
         self._pending.add(jobs)
@@ -64,6 +67,7 @@ class MemoryViews:
         return self._pending.which(job_ids)
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+        self._fences.check()
         return self._pending.remove(job_ids)
 
     async def checkpoint(self, name: str) -> int:
@@ -75,9 +79,16 @@ class MemoryViews:
         ]
 
     async def begin(self, name: str, position: int) -> int:
+        self._fences.check()
         return self._checkpoints.setdefault(name, position)
 
+    async def forget(self, name: str) -> None:
+        self._fences.check()
+        self._checkpoints.pop(name, None)
+        self._stuck.pop(name, None)
+
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        self._fences.check()
         if name in self._checkpoints:
             self._stuck[name] = error, self._stuck.get(name, ("", at_ms))[1]
 
@@ -97,6 +108,7 @@ class MemoryViews:
         return self._rows_of(come, limit), None if upcoming is None else upcoming[0]
 
     async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+        self._fences.check()
         for state in looked_at:
             key = _key(state)
             row = self._rows.get(key)
@@ -146,6 +158,7 @@ class MemoryViews:
         return heapq.nlargest(limit, rows, key=lambda row: row.at_ms)
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        self._fences.check()
         now = self._runtime.now_ms()
         holder, end_ms = self._roles.get(name, (owner, 0))
         if holder != owner and end_ms > now:
@@ -157,11 +170,12 @@ class MemoryViews:
         return [Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())]
 
     async def shadow(self) -> MemoryShadow:
-        shadow = type(self)(self._runtime)
+        shadow = type(self)(self._runtime, self._fences)
         shadow.removals = self.removals
         return MemoryShadow(self, shadow)
 
     def take_over(self, shadow: MemoryViews, name: str, position: int, parked: Sequence[Parked]) -> bool:
+        self._fences.check()
         stood = self._checkpoints.get(name, 0)
         if stood < position or self.removals != shadow.removals:
             return False
@@ -174,6 +188,7 @@ class MemoryViews:
         return self.save_all([], parked, None)
 
     def save_all(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        self._fences.check()
         if move is not None:
             if self._checkpoints.get(move.name, 0) != move.before:
                 return False

@@ -15,6 +15,7 @@ from gesta.adapters.postgresql.commits import PostgresqlCommits
 from gesta.adapters.postgresql.connections import Connections
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.event_store import PostgresqlEventStore
+from gesta.adapters.postgresql.fences import PostgresqlFences
 from gesta.adapters.postgresql.health import health_of
 from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue
 from gesta.adapters.postgresql.news import News
@@ -76,6 +77,7 @@ async def open_at(
         queue=queue,
         vault=PostgresqlVault(database),
         commits=PostgresqlCommits(database, events, views, queue),
+        fences=PostgresqlFences(database, queue),
         close=close,
         now_ms=now_ms,
         name=address.name,

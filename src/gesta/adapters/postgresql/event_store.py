@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gesta.adapters.own_events import OwnEvents
+from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
 from gesta.commits import Entry
-from gesta.event_store import Append, Recorded, Verdict
+from gesta.domain.ids import id_bytes, id_text
+from gesta.event_store import Append, Claim, Recorded, Verdict
 from gesta.runtime import Runtime, Signal
 
 
@@ -47,6 +49,21 @@ class PostgresqlEventStore:
     async def behind(self, after: int) -> int:
         # Positions are given one by one.
         return max(0, await self.end() - after)
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        rows = await self._database.ask("list_claims", after, limit)
+        return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
+
+    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
+        names, ids = [one.name for one in claims], [id_bytes(one.request_id) for one in claims]
+
+        async def put(connection: Connection) -> list[Row]:
+            await connection.fetch(self._database.sql("put_claims"), names, ids, [one.content for one in claims])
+            # A statement of its own: it sees what others have claimed while the first one waited for them.
+            return await connection.fetch(self._database.sql("claim_holders"), names)
+
+        holders = {row["name"]: row["request_id"] for row in await self._database.transact(put, durable=True)}
+        return [holders[name] == request_id for name, request_id in zip(names, ids, strict=True)]
 
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Literal, NoReturn
 
 import asyncpg  # type: ignore[import-untyped]
+import msgspec
 
-from gesta.errors import GestaError, StoreError, StoreFull
+from gesta.errors import Fenced, GestaError, StoreError, StoreFull
+from gesta.fences import Fence
 
 #: What is known about a write that failed: nothing of it stands, or it was on its way when the answer was lost.
 Written = Literal["nothing was written", "it may have been written: the same again is recognised"]
@@ -20,6 +22,8 @@ CUT = (
 )  # fmt: skip
 #: The server refuses new connections for now.
 NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
+#: What the triggers of a fence raise (migrations/0011_fences.sql).
+FENCED = "GST01"
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
 
 
@@ -37,6 +41,9 @@ def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
 
 def _told(place: str, error: BaseException, written: Written) -> StoreError:
     reason = str(error).strip() or type(error).__name__
+    if getattr(error, "sqlstate", None) == FENCED:
+        fence = msgspec.json.decode(getattr(error, "detail", "{}"), type=Fence)
+        return Fenced(place, fence.kind, fence.other, fence.tenant)
     if isinstance(error, asyncpg.DiskFullError):
         return StoreFull(place, reason)
     if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)):

@@ -33,7 +33,9 @@ class SharedServer:
 class Harness:
     """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time that making one does."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "durable"})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+    )
     #: Harnesses that are closed, by the schema they used.
     _closed: ClassVar[dict[str, Harness]] = {}
 
@@ -51,6 +53,7 @@ class Harness:
         # The time is the test's, not the server's.
         stores = await open_at(address, self.runtime, self.connections(address), self.runtime.now_ms)
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.fences = stores.fences
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
 
     async def close(self) -> None:

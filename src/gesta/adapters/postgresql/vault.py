@@ -34,6 +34,9 @@ class PostgresqlVault:
         rows = await self._database.ask("newest_sealed", *_columns(names, 2)) if names else []
         return {(row[0], row[1]): Sealed(*row) for row in rows}
 
+    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
+        return [Sealed(*row) for row in await self._database.ask("list_sealed", *after, limit)]
+
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         if refs:
             await self._write("delete_sealed", *_columns(refs, 3))

@@ -89,6 +89,10 @@ class PostgresqlViews:
         # Durable: where somebody began to listen cannot be found out again.
         return await self._database.transact(begin, durable=True)
 
+    async def forget(self, name: str) -> None:
+        text = self._database.sql("forget_checkpoint")
+        await self._database.transact(lambda connection: connection.fetch(text, name), durable=True)
+
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
         await self._write("stuck_checkpoint", name, text_of(error), at_ms)
 

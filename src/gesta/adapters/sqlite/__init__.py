@@ -11,6 +11,7 @@ from gesta.adapters import Stores
 from gesta.adapters.sqlite.commits import SqliteCommits
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.event_store import SqliteEventStore
+from gesta.adapters.sqlite.fences import SqliteFences
 from gesta.adapters.sqlite.health import health_of
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue
 from gesta.adapters.sqlite.vault import SqliteVault
@@ -32,6 +33,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         queue=queue,
         vault=SqliteVault(database),
         commits=SqliteCommits(database, events, views, queue),
+        fences=SqliteFences(database, queue),
         close=database.close,
         # One file is on one machine: its clock is the store's.
         now_ms=runtime.now_ms,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import apsw
 
 from gesta.adapters.sqlite.statements import sql
-from gesta.errors import GestaError, NotOurs, StoreError, StoreFull, TooNew
+from gesta.errors import Fenced, GestaError, NotOurs, StoreError, StoreFull, TooNew
 from gesta.migrations import migrations_of
 from gesta.runtime import Lane, Runtime
 
@@ -28,6 +28,8 @@ APPLICATION_ID = 0x67657374
 #: Another process may hold the file for the length of its commit; longer than this is a fault worth telling.
 BUSY_MS = 10_000
 SETTINGS_TRIES = 50
+#: What the triggers of a fence say (sql/fence_*.sql), before its kind.
+FENCE = "gesta fence: "
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
 
@@ -185,7 +187,9 @@ class Database:
         if isinstance(error, GestaError) or not isinstance(error, apsw.Error):
             return error
         told: StoreError
-        if isinstance(error, apsw.FullError):
+        if isinstance(error, apsw.ConstraintError) and FENCE in str(error):
+            told = self._fenced(str(error))
+        elif isinstance(error, apsw.FullError):
             told = StoreFull(self.path, str(error))
         elif isinstance(error, apsw.BusyError):
             told = StoreError(
@@ -195,6 +199,14 @@ class Database:
             told = StoreError(f"{self.path}: {error}; nothing was written")
         told.__cause__ = error
         return told
+
+    def _fenced(self, text: str) -> Fenced:
+        """Which fence it was, asked in the writer's thread after its step was rolled back."""
+        is_tenants = text.endswith("tenant")
+        kind = "filling" if text.endswith("filling") else "left"
+        found = [row for row in self._writer.execute(sql("list_fences")) if row[0] == kind and bool(row[2]) == is_tenants]
+        others, tenants = (", ".join(sorted({str(row[n]) for row in found})) for n in (1, 2))
+        return Fenced(self.path, kind, others or "another store", tenants or None)
 
 
 def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:

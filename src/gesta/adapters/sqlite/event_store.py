@@ -11,7 +11,7 @@ from gesta.adapters.own_events import OwnEvents
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Appended, Claimed, Recorded, Stale, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Stale, Verdict
 from gesta.runtime import Runtime, Signal
 
 
@@ -53,6 +53,20 @@ class SqliteEventStore:
 
     async def behind(self, after: int) -> int:
         return max(0, await self._database.read(lambda db: cast(int, db.execute(sql("behind"), (after,)).get)))
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        rows: list[Any] = await self._database.read(lambda db: db.execute(sql("list_claims"), (after, limit)).fetchall())
+        return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
+
+    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
+        flat: list[Any] = [value for one in claims for value in (one.name, id_bytes(one.request_id), one.content)]
+
+        def put(db: apsw.Connection) -> dict[Any, Any]:
+            run_many(db, "claim_keys", 3, flat)
+            return {row[0]: row[1] for row in ask_many(db, "find_claims", 1, flat[::3])}
+
+        holders = await self._database.write(put, durable=True)
+        return [holders[one.name] == id_bytes(one.request_id) for one in claims]
 
     async def changed(self, timeout_seconds: float) -> None:
         await self._appended.wait(timeout_seconds)

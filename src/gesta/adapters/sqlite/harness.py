@@ -13,7 +13,9 @@ from gesta.runtime import ManualRuntime
 class Harness:
     """One file for one test."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "durable"})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+    )
 
     def __init__(self, folder: Path) -> None:
         self.runtime = ManualRuntime()
@@ -22,6 +24,7 @@ class Harness:
     async def open(self) -> None:
         stores = await open_stores(self._url, self.runtime)
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.fences = stores.fences
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
 
     async def close(self) -> None:

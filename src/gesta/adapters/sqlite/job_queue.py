@@ -32,7 +32,7 @@ class SqliteJobQueue:
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
         now = self._runtime.now_ms()
-        created = await self._database.write(lambda db: _put_new(db, jobs, now), durable=True)
+        created = await self._database.write(lambda db: put_new(db, jobs, now), durable=True)
         self.wake()
         return created
 
@@ -117,7 +117,7 @@ def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
     return run_many(db, "put_jobs", 11, flat)
 
 
-def _put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]:
+def put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]:
     live = {row[0] for row in ask_many(db, "live_jobs", 1, [job.id for job in jobs])}
     created: list[bool] = []
     new: list[Job] = []

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from gesta.adapters.sqlite.database import Database
-from gesta.adapters.sqlite.statements import ask_many, run_many
+from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.vault import Sealed
 
 #: How long an erasure waits for other readers before it leaves the write-ahead log to the next checkpoint.
@@ -45,6 +45,10 @@ class SqliteVault:
         flat: list[Any] = [value for name in names for value in name]
         rows: list[Any] = await self._database.read(lambda db: ask_many(db, "newest_sealed", 2, flat))
         return {row[:2]: Sealed(*row) for row in rows}
+
+    async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
+        rows: list[Any] = await self._database.read(lambda db: db.execute(sql("list_sealed"), (*after, limit)).fetchall())
+        return [Sealed(*row) for row in rows]
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         flat: list[Any] = [value for ref in refs for value in ref]

@@ -78,6 +78,9 @@ class SqliteViews:
         # Durable: where somebody began to listen cannot be found out again.
         return await self._database.write(begin, durable=True)
 
+    async def forget(self, name: str) -> None:
+        await self._database.write(lambda db: db.execute(sql("forget_checkpoint"), (name,)).fetchall(), durable=True)
+
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
         await self._database.write(lambda db: db.execute(sql("stuck_checkpoint"), (name, error, at_ms)).fetchall(), durable=False)
 

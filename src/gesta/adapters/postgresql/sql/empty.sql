@@ -13,6 +13,7 @@ delete from {schema}.leases;
 delete from {schema}.presents;
 delete from {schema}.lines;
 delete from {schema}.vault;
+delete from {schema}.fences;
 update {schema}.head set position = 0;
 update {schema}.removals set count = 0;
 commit;

@@ -1,0 +1,70 @@
+"""Fences in a dict, asked by every port before it writes. Implements gesta.fences; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from gesta.errors import Fenced
+from gesta.event_store import Append
+from gesta.fences import Fence
+from gesta.job_queue import Job
+
+
+class _Owned(msgspec.Struct):
+    """What of an event's metadata says whose it is."""
+
+    tenant: str = ""
+
+
+class MemoryFences:
+    """The fences of one process's database."""
+
+    def __init__(self) -> None:
+        self._standing: dict[tuple[str, str], Fence] = {}
+        #: How a job is put when a fence goes down with it; the database says so.
+        self.put_one: Callable[[Job], object] = bool
+
+    async def put_up(self, fence: Fence) -> None:
+        self._standing[fence.kind, fence.tenant or ""] = fence
+
+    async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
+        self._standing.pop((fence.kind, fence.tenant or ""), None)
+        for job in jobs:
+            self.put_one(job)
+
+    async def standing(self) -> list[Fence]:
+        return [fence for _, fence in sorted(self._standing.items())]
+
+    def check(self) -> None:
+        """Before any write."""
+        self._refuse("left", "")
+
+    def check_jobs(self) -> None:
+        """Before a job is put, pending or taken."""
+        self.check()
+        self._refuse("filling", "")
+
+    def check_tenants(self, tenants: Iterable[str]) -> None:
+        """Before something of these tenants is written that a fence of theirs stops."""
+        self.check()
+        for tenant in tenants if self._standing else ():
+            self._refuse("left", tenant)
+
+    def check_appends(self, appends: Iterable[Append]) -> None:
+        """Before events are appended, all of them: a call is refused as a whole."""
+        events = (event for append in appends for event in append.events)
+        self.check_tenants(_tenant_of(event.meta) for event in events)
+
+    def _refuse(self, kind: str, tenant: str) -> None:
+        found = self._standing.get((kind, tenant))
+        if found is not None:
+            raise Fenced("memory", found.kind, found.other, found.tenant)
+
+
+def _tenant_of(meta: bytes) -> str:
+    try:
+        return msgspec.json.decode(meta, type=_Owned).tenant
+    except msgspec.DecodeError:
+        return ""

@@ -1,0 +1,3 @@
+-- No tenant has left any more.
+drop trigger if exists fence_tenant on {schema}.events;
+drop trigger if exists fence_tenant on {schema}.vault;

@@ -1,0 +1,21 @@
+-- From here on nobody writes. A version of a secret that stands already may be put once more: whoever opens the store does.
+create trigger if not exists fence_left_events_insert before insert on events begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_claims_insert before insert on claims begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_leaving_insert before insert on leaving begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_jobs_insert before insert on jobs begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_jobs_update before update on jobs begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_jobs_delete before delete on jobs begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_leases_insert before insert on leases begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_leases_update before update on leases begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_pending_insert before insert on pending begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_pending_delete before delete on pending begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_requests_insert before insert on requests begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_requests_update before update on requests begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_checkpoints_insert before insert on checkpoints begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_checkpoints_update before update on checkpoints begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_checkpoints_delete before delete on checkpoints begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_parked_insert before insert on parked begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_roles_insert before insert on roles begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_roles_update before update on roles begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_vault_insert before insert on vault when not exists (select 1 from vault where tenant = new.tenant and name = new.name and version = new.version) begin select raise(abort, 'gesta fence: left'); end;
+create trigger if not exists fence_left_vault_update before update on vault begin select raise(abort, 'gesta fence: left'); end;

@@ -1,0 +1,159 @@
+"""copy: everything, or one tenant, from one store into another. Interrupted, the same command goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gesta.cli.arguments import duration
+from gesta.cli.invocation import By, Invocation, refuse_missing_file
+from gesta.cli.output import Json, print_json, say, tell
+
+if TYPE_CHECKING:
+    from gesta.adapters import Stores
+    from gesta.copying.copy import Report
+    from gesta.copying.selection import Home
+    from gesta.runtime import Runtime
+    from gesta.settings import Settings
+
+From = Annotated[str | None, typer.Option("--from", metavar="URL", help="The store to copy; without it, that of the settings.")]
+To = Annotated[str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")]
+Wait = Annotated[
+    timedelta | None,
+    typer.Option(
+        "--wait", parser=duration, metavar="DURATION", help="How long running attempts may take to end, before the fence."
+    ),
+]
+Unfence = Annotated[bool, typer.Option("--unfence", help="Instead of copying: let the source be written to again.")]
+
+
+async def copy(
+    call: Invocation, source: From = None, to: To = None, wait: Wait = None, unfence: Unfence = False, by: By = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone. Interrupted, run it again.
+
+    The source stays in use until the end; then it takes no more writes. The target starts on hold, and nothing is sent twice.
+    """
+    from gesta.copying.check import check_used
+    from gesta.runtime import SystemRuntime
+
+    settings = call.settings if source in (None, call.settings.url) else replace(call.settings, url=source, queue_url=None)
+    refuse_missing_file(settings)
+    tenant = call.tenant_name if call.tenant is not None else None
+    runtime = SystemRuntime()
+    if unfence:
+        await _unfence(settings, tenant, runtime)
+        return
+    if to is None:
+        raise typer.BadParameter("say where to: gesta copy --from URL --to URL")
+    if to == settings.url:
+        raise typer.BadParameter("--from and --to are the same store")
+    async with _opened(settings, runtime) as giving, _opened(replace(settings, url=to, queue_url=None), runtime) as taking:
+        if giving.url == taking.url:
+            raise typer.BadParameter("--from and --to are the same store")
+        await check_used(giving)
+        key = await _same_key(settings, giving, taking, runtime)
+        report = await _copied(call, giving, taking, tenant, wait or timedelta(0), by, runtime)
+    if as_json:
+        print_json(
+            {
+                "new": report.is_new, "events": report.events, "claims": report.claims, "secrets": report.secrets, "jobs": report.jobs,
+                "suspectJobs": report.suspect, "from": giving.url, "to": taking.url, "tenant": tenant,
+            }
+        )  # fmt: skip
+    else:
+        say(str(report.events))
+    _tell_what_is_next(report, taking, tenant, key)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
+    from gesta.copying.selection import Home
+    from gesta.wiring import open_ports
+
+    stores = await open_ports(settings, runtime)
+    try:
+        yield Home(stores, _whole_url(settings.url, stores))
+    finally:
+        await stores.close()
+
+
+def _whole_url(url: str, stores: Stores) -> str:
+    """With the whole path of a file, so that it is the same store wherever the command is repeated; without a password."""
+    from gesta.scrub import scrub
+
+    return f"{url.partition(':')[0]}:///{Path(stores.name).resolve()}" if stores.folder else scrub(url)
+
+
+async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Runtime) -> str:
+    """Check that the target will be opened with the source's key; the command to run where that is still to be seen to."""
+    from gesta.errors import WrongMasterKey
+    from gesta.wiring import key_file, master_key
+
+    if settings.master_key is not None:
+        return ""
+    own, other = key_file(giving.stores), key_file(taking.stores)
+    if other is None:
+        return f'export GESTA_MASTER_KEY="$(cat {own})"'
+    if not other.exists():
+        return f"cp -p {own} {other}"
+    master, _ = await master_key(settings, giving.stores, runtime)
+    if (await master_key(settings, taking.stores, runtime))[0].id != master.id:
+        raise WrongMasterKey(str(other))
+    return ""
+
+
+async def _copied(
+    call: Invocation, giving: Home, taking: Home, tenant: str | None, wait: timedelta, by: str | None, runtime: Runtime
+) -> Report:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from gesta.copying.copy import Copy
+    from gesta.wiring import master_key
+
+    master, _ = await master_key(call.settings, giving.stores, runtime)
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task("events", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        return await Copy(giving, taking, tenant, master, runtime, show, tell).run(wait.total_seconds(), call.actor(by))
+
+
+def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: str) -> None:
+    scope = "--everything" if tenant is None else f"--tenant {tenant}"
+    if report.is_new:
+        doubt = f", {report.suspect} of them in doubt" if report.suspect else ""
+        tell(
+            f"events copied and verified, {report.claims} keys, {report.secrets} secrets, {report.jobs} live jobs{doubt}; "
+            "the source takes no more writes"
+        )
+    else:
+        tell("was copied there before; nothing was changed")
+    tell("the copy is on hold. Next:")
+    if key:
+        tell(f"  {key}   # the copy needs the master key of the source")
+    tell(f"  export GESTA_URL={taking.url}   # then start what worked on the source")
+    tell(f"  gesta resume {scope}")
+
+
+async def _unfence(settings: Settings, tenant: str | None, runtime: Runtime) -> None:
+    from gesta.copying.copy import unfence
+    from gesta.errors import NotFound
+
+    async with _opened(settings, runtime) as home:
+        if not await unfence(home, tenant):
+            raise NotFound("fence", home.url)
+    scope = "--everything" if tenant is None else f"--tenant {tenant}"
+    tell("it can be written to again, and is still paused. Throw the copy away first: if both go on, both send")
+    tell(f"  gesta resume {scope} --url {settings.url}")

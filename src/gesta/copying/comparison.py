@@ -1,0 +1,151 @@
+"""Whether two stores hold the same: counts and hashes that do not hang on the order, and the first stream that differs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from gesta.addresses import request_stream
+from gesta.copying.selection import PAGE, Home, Selection, meta_of
+from gesta.copying.transfer import ref_of
+from gesta.current import Loader
+from gesta.domain.operation import State
+from gesta.errors import StoreError
+from gesta.event_store import Recorded
+from gesta.projector.folding import CONFIG
+
+#: Called with how many events were looked at since the last call.
+Looked = Callable[[int], Awaitable[None]]
+_MODULUS = 1 << 256
+
+
+class Tally:
+    """How many, and a hash over all of them in whatever order: sums of digests, because equal pairs would vanish from an exclusive or."""
+
+    def __init__(self) -> None:
+        self.count = self.total = 0
+
+    def add(self, *fields: bytes) -> None:
+        digest = hashlib.sha256()
+        for field in fields:
+            digest.update(len(field).to_bytes(8, "big"))
+            digest.update(field)
+        self.count += 1
+        self.total = (self.total + int.from_bytes(digest.digest(), "big")) % _MODULUS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and (self.count, self.total) == (other.count, other.total)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Comparison:
+    def __init__(self, source: Home, target: Home, selection: Selection, looked: Looked) -> None:
+        self._source, self._target, self._selection, self._looked = source, target, selection, looked
+        #: Requests of other tenants than the one that is copied.
+        self.others: frozenset[str] = frozenset()
+
+    async def read_source(self) -> Tally:
+        """The events of the source that are copied; on the way, `others` is learned."""
+        others: set[str] = set()
+        tally = await self._events(self._source, others)
+        self.others = frozenset(others)
+        return tally
+
+    async def check_events(self, expected: Tally) -> None:
+        """Raise StoreError naming the first stream that differs. What retention has removed from the source is removed here, too."""
+        if expected == await self._events(self._target, set()):
+            return
+        await self._compare_streams()
+        if expected != await self._events(self._target, set()):
+            raise StoreError(
+                f"{self._target.url} does not hold what {self._source.url} does; it stays on hold. Choose another target"
+            )
+
+    async def check_claims(self) -> None:
+        if self._selection.tenant is None and await self._claims(self._source) != await self._claims(self._target):
+            raise StoreError(f"{self._target.url} does not have the keys that {self._source.url} has; it stays on hold")
+
+    async def check_secrets(self) -> None:
+        if await self._secrets(self._source) != await self._secrets(self._target):
+            raise StoreError(f"{self._target.url} does not have the secrets that {self._source.url} has; it stays on hold")
+
+    async def _events(self, home: Home, others: set[str]) -> Tally:
+        tally, after = Tally(), 0
+        while page := await home.stores.events.follow(after, PAGE):
+            after = page[-1].position
+            for one in page:
+                if self._selection.has_event(one):
+                    tally.add(one.stream.encode(), b"%d" % one.version, one.id, one.type.encode(), one.data, one.meta)
+                elif (meta := meta_of(one)) is not None and meta.flow != CONFIG:
+                    others.add(meta.request_id)
+            await self._looked(len(page))
+        return tally
+
+    async def _claims(self, home: Home) -> Tally:
+        tally, after = Tally(), b""
+        while page := await home.stores.events.claims(after, PAGE):
+            after = page[-1].name
+            for claim in page:
+                tally.add(claim.name, claim.request_id.encode(), claim.content)
+            await self._looked(0)
+        return tally
+
+    async def _secrets(self, home: Home) -> Tally:
+        tally, after = Tally(), ("", "", 0)
+        while page := await home.stores.vault.listed(after, PAGE):
+            after = ref_of(page[-1])
+            for one in filter(self._selection.has_secret, page):
+                tally.add(one.tenant.encode(), one.name.encode(), b"%d" % one.version, one.box)
+        return tally
+
+    async def _compare_streams(self) -> None:
+        """Stream by stream, in the order of the source; then those that the source does not have any more."""
+        await self._walk(self._source, self._target, self._check_stream)
+        await self._walk(self._target, self._source, self._remove_stream)
+
+    async def _walk(
+        self, one: Home, other: Home, differs: Callable[[str, list[Recorded], list[Recorded]], Awaitable[None]]
+    ) -> None:
+        after = 0
+        while page := await one.stores.events.follow(after, PAGE):
+            after = page[-1].position
+            streams = {recorded.stream: 0 for recorded in page if self._selection.has_event(recorded)}
+            ours, theirs = [_by_stream(await home.stores.events.read([*streams.items()])) for home in (one, other)]
+            for stream in streams:
+                if list(map(_content, ours.get(stream, []))) != list(map(_content, theirs.get(stream, []))):
+                    await differs(stream, ours.get(stream, []), theirs.get(stream, []))
+            await self._looked(0)
+
+    async def _check_stream(self, stream: str, ours: list[Recorded], theirs: list[Recorded]) -> None:
+        raise StoreError(
+            f"the stream {stream} has {len(ours)} events in {self._source.url} and {len(theirs)} in {self._target.url}, "
+            "or others; the target stays on hold. Choose another target"
+        )
+
+    async def _remove_stream(self, stream: str, ours: list[Recorded], theirs: list[Recorded]) -> None:
+        """The source had it when it was copied, and retention has removed it since. Left here, an old request could come to life again."""
+        state = await self._state(stream, ours[0]) if ours and not theirs else None
+        if state is None or not await self._target.stores.commits.remove([(stream, state)]):
+            raise StoreError(
+                f"{self._target.url} has events in the stream {stream} that {self._source.url} does not have; it stays on hold. "
+                "Choose another target"
+            )
+
+    async def _state(self, stream: str, first: Recorded) -> State | None:
+        meta, stores = meta_of(first), self._target.stores
+        if meta is None or meta.flow == CONFIG or request_stream(meta.flow, meta.tenant, meta.request_id) != stream:
+            return None
+        view = await Loader(stores.events, stores.views).one((meta.flow, meta.tenant, meta.request_id))
+        return None if view is None else view.state
+
+
+def _by_stream(found: list[Recorded]) -> dict[str, list[Recorded]]:
+    streams: dict[str, list[Recorded]] = {}
+    for recorded in found:
+        streams.setdefault(recorded.stream, []).append(recorded)
+    return streams
+
+
+def _content(recorded: Recorded) -> tuple[int, bytes, str, bytes, bytes]:
+    return recorded.version, recorded.id, recorded.type, recorded.data, recorded.meta

@@ -1,0 +1,231 @@
+"""The copy itself, step by step; __init__.py tells them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gesta.config import ConfigCache, ConfigWriter
+from gesta.copying.check import check, filling_fence, left_fence
+from gesta.copying.comparison import Comparison
+from gesta.copying.roles import Roles
+from gesta.copying.selection import PAGE, Home, Selection
+from gesta.copying.transfer import Transfer
+from gesta.domain.events import Actor
+from gesta.errors import StoreError
+from gesta.job_queue import Job, Standing
+from gesta.pausing import Pausing
+from gesta.projector.follow import CHECKPOINT, DISPATCHED, Projector
+from gesta.runtime import Ids, OnClock, Runtime, sleep
+from gesta.sealing import MasterKey, Safe
+from gesta.subscriptions import checkpoint_of
+from gesta.telemetry import Telemetry
+from gesta.worker.lease import LEASE_SECONDS
+
+#: The log grows while it is copied. So often we run after its end; what is left then is copied behind the fence.
+ROUNDS = 20
+LOOK_SECONDS = 0.1
+#: More than any store has pending.
+ALL = 10**9
+
+#: What is being done, how much of it is done, and how much there is.
+Progress = Callable[[str, int, int], None]
+#: Something the person who copies should know now.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the target has from the source, now or since an earlier run (`is_new`). `suspect`: jobs of which nobody knows whether they were done."""
+
+    is_new: bool
+    events: int = 0
+    claims: int = 0
+    secrets: int = 0
+    jobs: int = 0
+    suspect: int = 0
+
+
+class Copy:
+    def __init__(
+        self, source: Home, target: Home, tenant: str | None, master: MasterKey, runtime: Runtime, progress: Progress, tell: Tell
+    ) -> None:
+        self._source, self._target, self._selection = source, target, Selection(tenant)
+        self._master, self._progress, self._tell = master, progress, tell
+        self._source_clock = OnClock(runtime, source.stores.now_ms)
+        self._target_clock = OnClock(runtime, target.stores.now_ms)
+        self._transfer = Transfer(source, target, self._selection)
+        owner = f"copy:{Ids(runtime).new()}"
+        self._roles = Roles(source, target, owner, runtime)
+        self._telemetry = Telemetry()
+        stores = target.stores
+        self._projector = Projector(stores.events, stores.views, stores.commits, self._target_clock, self._telemetry, owner)
+
+    async def run(self, wait_seconds: float, actor: Actor) -> Report:
+        """Copy, or go on with a copy that was interrupted. `wait_seconds`: how long running attempts may take to end before the fence."""
+        start = await check(self._source, self._target, self._selection, self._master)
+        if start == "done":
+            return Report(is_new=False)
+        await self._roles.hold()
+        if start == "fresh":
+            await self._finish_own_work()
+        await self._target.stores.fences.put_up(filling_fence(self._source, self._selection))
+        if not await self._is_left():
+            await self._copy_bulk()
+            await self._pause_and_fence(wait_seconds, actor)
+        report = await self._copy_rest()
+        await self._roles.release()
+        return report
+
+    async def _is_left(self) -> bool:
+        return left_fence(self._target, self._selection) in await self._source.stores.fences.standing()
+
+    async def _finish_own_work(self) -> None:
+        """What the target had before is dispatched as usual: what we append is not, and the mark for that is a position."""
+        while await self._projector.step():
+            await self._roles.hold()
+
+    async def _copy_bulk(self) -> None:
+        """Most of it, while the source stays in use."""
+        await self._transfer.secrets()
+        for _ in range(ROUNDS):
+            total = await self._source.stores.events.end()
+            while True:
+                count, position = await self._transfer.events()
+                await self._fold()
+                await self._roles.hold()
+                self._progress("events", position, max(total, position))
+                if count < PAGE:
+                    break
+            if await self._source.stores.events.behind(position) < PAGE:
+                break
+        if self._selection.tenant is None:
+            await self._transfer.claims()
+
+    async def _fold(self) -> None:
+        """Views of what is copied, without a job for anything that the source has dispatched; the rest is left to the target's projector."""
+        views = self._source.stores.views
+        dispatched = max(await views.checkpoint(CHECKPOINT), await views.checkpoint(DISPATCHED))
+        place = await self._transfer.place_of(dispatched)
+        if place > await self._target.stores.views.checkpoint(DISPATCHED):
+            await self._transfer.move(DISPATCHED, place)
+        await self._projector.catch_up()
+
+    async def _pause_and_fence(self, wait_seconds: float, actor: Actor) -> None:
+        """From here on nothing is begun in the source, and soon nothing is written. The pause is copied: so the target starts on hold."""
+        pausing = self._pausing()
+        await pausing.pause(self._selection.scope, f"copied to {self._target.url}"[:500], actor)
+        leased = await self._drain(wait_seconds)
+        if leased and self._selection.tenant is not None:
+            # A tenant's fence stops its events, not the leases of workers: an attempt that still runs could not say how it ended.
+            await pausing.resume(self._selection.scope, actor)
+            raise StoreError(
+                f"{leased} attempts of tenant {self._selection.tenant} have not ended in {self._source.url}; the tenant goes on there, "
+                "and nothing was sent from the copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there ends them"
+            )
+        await self._source.stores.fences.put_up(left_fence(self._target, self._selection))
+        if leased:
+            players = ", ".join(await self._roles.source_players()) or "nobody"
+            self._tell(f"{leased} attempts were running as the source was fenced (at work there: {players}); they are in doubt")
+
+    async def _drain(self, wait_seconds: float) -> int:
+        """How many attempts still run when the time is over, or none."""
+        until = self._source_clock.monotonic() + wait_seconds
+        is_told = False
+        while leased := await self._leased():
+            if self._source_clock.monotonic() >= until:
+                break
+            if not is_told:
+                is_told = True
+                self._tell(f"the source is paused; waiting up to {wait_seconds:g} s for {leased} running attempts to end")
+            await self._roles.hold()
+            await sleep(self._source_clock, LOOK_SECONDS)
+        return leased
+
+    async def _leased(self) -> int:
+        if self._selection.tenant is None:
+            return sum(flow.leased for flow in (await self._source.stores.queue.backlog()).values())
+        return sum(one.state == "leased" for one in await self._standing())
+
+    async def _standing(self) -> list[Standing]:
+        """The live jobs of the source that are to be copied."""
+        found: list[Standing] = []
+        after = ""
+        while page := await self._source.stores.queue.jobs(after, PAGE):
+            after = page[-1].job.id
+            found += [one for one in page if self._selection.has_job(one.job)]
+            await self._roles.hold()
+        return found
+
+    def _pausing(self) -> Pausing:
+        stores, clock = self._source.stores, self._source_clock
+        writer = ConfigWriter(stores.events, Safe(stores.vault, self._master, clock), clock, Ids(clock), str)
+        return Pausing(ConfigCache({}, writer), writer, stores.queue)
+
+    async def _copy_rest(self) -> Report:
+        """The source does not change any more."""
+        leased = await self._leased()
+        fenced_at = self._source_clock.monotonic()
+        while (await self._transfer.events())[0]:
+            await self._fold()
+            await self._roles.hold()
+        await self._fold()
+        comparison = Comparison(self._source, self._target, self._selection, self._look)
+        self._looked, self._to_look = 0, 2 * await self._source.stores.events.behind(0)
+        expected = await comparison.read_source()
+        claims, secrets = await self._transfer.claims(comparison.others), await self._transfer.secrets()
+        # From here on a repetition begins at the start: it must not hold back what retention has to take along.
+        await self._target.stores.views.forget(self._transfer.place)
+        await comparison.check_events(expected)
+        await comparison.check_claims()
+        await comparison.check_secrets()
+        if self._selection.tenant is None:
+            await self._copy_subscriptions()
+        jobs = await self._jobs()
+        if leased:
+            # Whoever still works on the source has not been able to renew its lease, and makes no call when this is over.
+            left = fenced_at + LEASE_SECONDS - self._source_clock.monotonic()
+            await sleep(self._source_clock, max(0.0, left))
+            await self._roles.hold()
+        await self._target.stores.fences.take_down(filling_fence(self._source, self._selection), jobs)
+        return Report(
+            is_new=True,
+            events=expected.count,
+            claims=claims,
+            secrets=secrets,
+            jobs=len(jobs),
+            suspect=sum(job.suspect for job in jobs),
+        )
+
+    async def _look(self, count: int) -> None:
+        self._looked += count
+        self._progress("verified", self._looked, max(self._looked, self._to_look))
+        await self._roles.hold()
+
+    async def _copy_subscriptions(self) -> None:
+        """Each goes on behind the event that it was told last."""
+        for one in await self._source.stores.views.checkpoints():
+            if one.name.startswith(checkpoint_of("")):
+                await self._transfer.move(one.name, await self._transfer.place_of(one.position))
+
+    async def _jobs(self) -> list[Job]:
+        """As they are, but for those that somebody has or had in hand: of these nobody knows whether they were done."""
+        found = {
+            one.job.id: replace(one.job, suspect=one.job.suspect or one.takes > 0 or one.state == "leased")
+            for one in await self._standing()
+        }
+        for job in await self._source.stores.views.pending(ALL):
+            if self._selection.has_job(job):
+                # One that was put and not yet forgotten stands in the queue with all that is known of it.
+                found.setdefault(job.id, job)
+        return list(found.values())
+
+
+async def unfence(home: Home, tenant: str | None) -> bool:
+    """Take the source back: whether it was fenced. It stays paused until somebody resumes it."""
+    fences = [fence for fence in await home.stores.fences.standing() if fence.kind == "left" and fence.tenant == tenant]
+    for fence in fences:
+        await home.stores.fences.take_down(fence)
+    return bool(fences)

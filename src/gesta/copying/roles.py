@@ -1,0 +1,56 @@
+"""Who else works on the two stores. While we hold their roles, nobody projects or sweeps in the target, nor removes old requests from the source."""
+
+from __future__ import annotations
+
+from gesta.copying.selection import Home
+from gesta.errors import Fenced, StoreError
+from gesta.projector.follow import CHECKPOINT
+from gesta.projector.rebuild import ROLE as REBUILD
+from gesta.role import RENEWAL_SECONDS
+from gesta.runtime import Runtime, sleep
+from gesta.sweep import ROLE as SWEEP
+
+#: Longer than any page takes. A run that was killed is waited for so long by its repetition.
+LEASE_SECONDS = 10.0
+LOOK_SECONDS = 0.2
+
+
+class Roles:
+    def __init__(self, source: Home, target: Home, owner: str, runtime: Runtime) -> None:
+        self._source, self._target, self._owner, self._runtime = source, target, owner, runtime
+        self._renewed_at = float("-inf")
+
+    async def hold(self) -> None:
+        """Take or renew them, at most once a second. Raises StoreError when others have one for longer than a dead run could."""
+        now = self._runtime.monotonic()
+        if now - self._renewed_at < RENEWAL_SECONDS:
+            return
+        for home, names in ((self._target, (CHECKPOINT, SWEEP, REBUILD)), (self._source, (REBUILD,))):
+            for name in names:
+                await self._hold_one(home, name)
+        self._renewed_at = now
+
+    async def _hold_one(self, home: Home, name: str) -> None:
+        until = self._runtime.monotonic() + LEASE_SECONDS + LOOK_SECONDS
+        try:
+            while not await home.stores.views.claim(name, self._owner, LEASE_SECONDS):
+                if self._runtime.monotonic() > until:
+                    what = "is being copied, or rebuilt" if name == REBUILD else "is worked on"
+                    raise StoreError(
+                        f"{home.url} {what} by another process; stop it (gesta doctor names it), then repeat the copy"
+                    )
+                await sleep(self._runtime, LOOK_SECONDS)
+        except Fenced:
+            # The source has left: nobody removes anything there any more.
+            if home is not self._source:
+                raise
+
+    async def release(self) -> None:
+        for name in (CHECKPOINT, SWEEP, REBUILD):
+            await self._target.stores.views.claim(name, self._owner, 0.0)
+
+    async def source_players(self) -> list[str]:
+        """Who works on the source now."""
+        now = self._source.stores.now_ms()
+        held = [role for role in await self._source.stores.views.roles() if role.is_held(now)]
+        return sorted({role.owner for role in held if role.owner != self._owner})

@@ -1,0 +1,102 @@
+"""Events, claims and secrets from one store to another, as they are. Everything may be repeated: what stands there already is recognised."""
+
+from __future__ import annotations
+
+from gesta.copying.selection import PAGE, Home, Selection
+from gesta.errors import StoreError
+from gesta.event_store import Append, Appended, NewEvent, Recorded
+from gesta.vault import Sealed
+from gesta.views import Move
+
+#: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant follow.
+PLACE = "copy/"
+
+
+class Transfer:
+    def __init__(self, source: Home, target: Home, selection: Selection) -> None:
+        self._source, self._target, self._selection = source, target, selection
+        #: Of the source's log, kept beside the target's views until the copy is done.
+        self.place = f"{PLACE}{selection.tenant or '*'}/{source.url}"
+
+    async def events(self) -> tuple[int, int]:
+        """Copy the next page of the log: how many events it had, and the position up to which the log is copied."""
+        views = self._target.stores.views
+        before = await views.checkpoint(self.place)
+        page = await self._source.stores.events.follow(before, PAGE)
+        if not page:
+            return 0, before
+        chosen = [recorded for recorded in page if self._selection.has_event(recorded)]
+        # One append for each, so that all keep their order: who follows the log goes on in the target where it stood in the source.
+        verdicts = await self._target.stores.events.append([_append(recorded) for recorded in chosen]) if chosen else []
+        for recorded, verdict in zip(chosen, verdicts, strict=True):
+            if not isinstance(verdict, Appended):
+                raise self._differs(recorded.stream)
+        await self.move(self.place, page[-1].position)
+        return len(page), page[-1].position
+
+    async def move(self, name: str, position: int) -> None:
+        """Set a checkpoint of the target."""
+        views = self._target.stores.views
+        before = await views.checkpoint(name)
+        if before != position and not await views.save([], [], Move(name, before, position)):
+            raise StoreError(f"another process works on {self._target.url}; stop it, then repeat the copy")
+
+    async def place_of(self, position: int) -> int:
+        """The place in the target's log behind which everything comes that comes behind `position` in the source's."""
+        events = self._target.stores.events
+        while page := await self._source.stores.events.follow(position, PAGE):
+            following = next((recorded for recorded in page if self._selection.has_event(recorded)), None)
+            if following is not None:
+                found = await events.read([(following.stream, following.version - 1)])
+                # Not copied yet: then nothing behind it is.
+                return found[0].position - 1 if found else await events.end()
+            position = page[-1].position
+        return await events.end()
+
+    async def claims(self, others: frozenset[str] = frozenset()) -> int:
+        """Copy all claims but those of the requests of `others`; how many.
+
+        Of a request that retention has removed nobody knows whose it was: its claim goes along, and keeps its key from being used again.
+        """
+        count, after = 0, b""
+        while page := await self._source.stores.events.claims(after, PAGE):
+            after = page[-1].name
+            chosen = [claim for claim in page if claim.request_id not in others]
+            answers = await self._target.stores.events.put_claims(chosen) if chosen else []
+            for claim, is_there in zip(chosen, answers, strict=True):
+                if not is_there:
+                    raise StoreError(
+                        f"in {self._target.url} the key of request {claim.request_id} leads to another request; "
+                        "requests were submitted to both stores. Nothing was sent; choose another target"
+                    )
+            count += len(chosen)
+        return count
+
+    async def secrets(self) -> int:
+        """Copy all versions as they are, sealed; one that was destroyed is destroyed in the target, too. How many."""
+        vault, count = self._target.stores.vault, 0
+        after = ("", "", 0)
+        while page := await self._source.stores.vault.listed(after, PAGE):
+            after = ref_of(page[-1])
+            chosen = [sealed for sealed in page if self._selection.has_secret(sealed)]
+            written = await vault.put(chosen) if chosen else []
+            gone = [ref_of(one) for one, is_new in zip(chosen, written, strict=True) if not one.box and not is_new]
+            if gone:
+                await vault.delete(gone)
+            count += len(chosen)
+        return count
+
+    def _differs(self, stream: str) -> StoreError:
+        return StoreError(
+            f"{self._target.url} has other events than {self._source.url} in the stream {stream}; "
+            "somebody worked on both. Nothing was sent from the copy; choose another target"
+        )
+
+
+def ref_of(sealed: Sealed) -> tuple[str, str, int]:
+    return sealed.tenant, sealed.name, sealed.version
+
+
+def _append(recorded: Recorded) -> Append:
+    event = NewEvent(recorded.id, recorded.type, recorded.data, recorded.meta)
+    return Append(recorded.stream, recorded.version - 1, (event,))

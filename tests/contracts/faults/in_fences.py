@@ -1,0 +1,93 @@
+"""Fences with one thing wrong."""
+
+from gesta.adapters.memory.fences import MemoryFences
+from gesta.adapters.memory.harness import Harness
+from gesta.contracts.fences import FencesAfterRestartContract as AfterRestart
+from gesta.contracts.fences import FencesContract as Fences
+from gesta.fences import Fence
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(
+    Fences.test_a_store_that_was_left_refuses_every_write,
+    Fences.test_the_error_says_where_to_go,
+    Fences.test_a_store_that_is_being_filled_takes_everything_but_jobs,
+    Fences.test_a_tenant_that_left_is_refused_and_the_others_are_not,
+    Fences.test_nothing_of_a_refused_call_is_written,
+    Fences.test_one_tenant_comes_back_and_another_stays_away,
+    Fences.test_the_last_of_two_fences_of_a_kind_counts,
+    AfterRestart.test_a_fence_stands_again,
+)
+class StopsNobody(MemoryFences):
+    async def put_up(self, fence):
+        pass
+
+
+@breaks(Fences.test_a_store_that_was_left_refuses_every_write)
+class LetsJobsThrough(MemoryFences):
+    def check_jobs(self):
+        pass
+
+
+@breaks(Fences.test_a_store_that_was_left_can_be_read)
+class StopsReadersToo(Harness):
+    async def open(self):
+        await super().open()
+        views, fences = self.database.views, self.database.fences
+        get = views.get
+
+        async def checked(keys):
+            assert await fences.standing() == []
+            return await get(keys)
+
+        setattr(views, "get", checked)  # noqa: B010 -- one object, not its class
+
+
+@breaks(
+    Fences.test_a_fence_that_was_taken_down_stops_nothing,
+    Fences.test_a_tenant_that_left_is_refused_and_the_others_are_not,
+    Fences.test_one_tenant_comes_back_and_another_stays_away,
+)
+class NeverOpensAgain(MemoryFences):
+    async def take_down(self, fence, jobs=()):
+        pass
+
+
+@breaks(Fences.test_jobs_are_put_as_the_fence_goes_down)
+class LosesTheJobs(MemoryFences):
+    async def take_down(self, fence, jobs=()):
+        await super().take_down(fence)
+
+
+@breaks(Fences.test_one_tenant_comes_back_and_another_stays_away)
+class BringsEverybodyBack(MemoryFences):
+    async def take_down(self, fence, jobs=()):
+        self._standing.clear()
+
+
+@breaks(Fences.test_a_tenant_that_left_is_refused_and_the_others_are_not)
+class FencesAllForOne(MemoryFences):
+    async def put_up(self, fence):
+        await super().put_up(Fence(fence.kind, fence.other))
+
+
+@breaks(Fences.test_nothing_of_a_refused_call_is_written)
+class ChecksWhileItWrites(Harness):
+    """One append after the other, the fence asked before each."""
+
+    async def open(self):
+        await super().open()
+        events = self.database.events
+        append = events.append
+
+        async def one_by_one(appends):
+            return [verdict for one in appends for verdict in await append([one])]
+
+        setattr(events, "append", one_by_one)  # noqa: B010 -- one object, not its class
+
+
+@breaks(AfterRestart.test_a_fence_stands_again)
+class ForgetsWithARestart(Harness):
+    async def close(self):
+        self.database.fences._standing.clear()
+        await super().close()

@@ -1,0 +1,7 @@
+from gesta.contracts.fences import FencesAfterRestartContract, FencesContract
+
+
+class TestFences(FencesContract): ...
+
+
+class TestFencesAfterRestart(FencesAfterRestartContract): ...
