@@ -17,7 +17,7 @@ from gesta.adapters.postgresql.address import address_of
 from gesta.domain.commands import Rules
 from gesta.errors import BadTransaction, StoreError
 from gesta.work import Work
-from tests.postgresql.places import NOTE, Note, engine_at, fresh_url
+from tests.postgresql.places import NOTE, Note, drained, engine_at, fresh_url
 
 #: Programs that only submit, beside those that work.
 DRAINS_ONLY = Work(frozenset({"projector"}))
@@ -190,7 +190,7 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
                 foe = await asking.submit(Note("different"), key="k", within=third)
             assert [first.verdict, late.verdict, foe.verdict] == ["deferred"] * 3
         async with engine_at(url) as engine:
-            outcomes = {r.id: await (await _request(engine, r.id)).outcome() for r in (first, late, foe)}
+            outcomes = {r.id: await (await drained(engine, r.id)).outcome() for r in (first, late, foe)}
             assert outcomes[first.id] == Done("same")
             assert outcomes[late.id] == Rejected("duplicate", f"request {first.id} asked for the same under this key")
             assert isinstance(outcomes[foe.id], Rejected)
@@ -203,16 +203,6 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
             # Nothing of the two was tried.
             assert [name.split(".")[2] for name, _, _ in await engine.history(late.id)] == ["RequestCreated", "Cancelled"]
             assert [name.split(".")[2] for name, _, _ in await engine.history(foe.id)] == ["RequestCreated", "Failed"]
-
-
-async def _request(engine, request_id):
-    """A handle on what may not have been drained yet."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                return await engine.request(request_id)
-            except NotFound:
-                await asyncio.sleep(0.02)
 
 
 async def test_a_key_claimed_before_the_commit_makes_the_deferred_one_a_late_duplicate():
@@ -255,7 +245,7 @@ async def test_what_it_cannot_be_part_of_is_told():
         # Another database: there is no outbox.
         async with Asyncpg.connection(server) as connection:
             await connection.execute(f"create database other_{address_of(url).schema}")
-        elsewhere = server.replace("/postgres", f"/other_{address_of(url).schema}")
+        elsewhere = f"{server.rpartition('/')[0]}/other_{address_of(url).schema}"
         for library in LIBRARIES:
             async with library.connection(elsewhere) as connection:
                 await library.begin(connection)
@@ -298,5 +288,5 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
         async with engine_at(url, NOTE) as engine, Asyncpg.connection(address_of(url).server) as connection:
             schema = address_of(url).schema
             request_id = await connection.fetchval(f"""select {schema}.gesta_submit('test.note', '{{"text": "raw"}}')""")
-            request = await _request(engine, str(request_id))
+            request = await drained(engine, str(request_id))
             assert await request.outcome() == Done("raw")
