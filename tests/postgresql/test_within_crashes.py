@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 from dataclasses import replace
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from gesta.adapters.postgresql.address import address_of
