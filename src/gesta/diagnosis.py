@@ -11,6 +11,7 @@ from gesta.adapters import Health
 from gesta.cli.wording import ago, count_of, owner_name, size, span
 from gesta.domain.ids import FLOW, TENANT
 from gesta.job_queue import Backlog, Job, Standing
+from gesta.outbox import Standing as Deferred
 from gesta.projector.follow import CHECKPOINT
 from gesta.scrub import scrub
 from gesta.subscriptions import checkpoint_of
@@ -57,6 +58,8 @@ class Facts(msgspec.Struct, frozen=True):
     dead_letters: int
     #: Settings that look wrong, in words.
     odd_settings: Sequence[str]
+    #: What callers' transactions have left to be appended.
+    outbox: Sequence[Deferred] = ()
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -66,6 +69,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         Finding("ok", "master key", f"opens the vault (from {facts.key_from})"),
         *_roles(facts),
         *_projector(facts),
+        *_outbox(facts),
         *_queue(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
@@ -118,6 +122,17 @@ def _projector(facts: Facts) -> Iterator[Finding]:
     level: Level = "bad" if age > SLOW_MS else "warn" if age > LAG_MS else "ok"
     what = f"are {count_of(facts.unseen, 'event')} behind, {span(age)}"
     yield Finding(level, "views", what, "" if level == "ok" else "see who projects, above, and the log of that process")
+
+
+def _outbox(facts: Facts) -> Iterator[Finding]:
+    for one in facts.outbox:
+        age = facts.now_ms - one.oldest_ms
+        if age > LAG_MS:
+            advice = (
+                "start a `gesta serve` or `gesta projector` that declares this flow" if one.is_raw else "see who projects, above"
+            )
+            what = f"{count_of(one.count, 'request')} of callers' transactions are not taken in, the oldest for {span(age)}"
+            yield Finding("bad" if age > SLOW_MS else "warn", f"outbox {one.flow}", what, advice)
 
 
 def _queue(facts: Facts) -> Iterator[Finding]:

@@ -16,7 +16,16 @@ from gesta import settings as process_settings
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
-from gesta.errors import BadFlow, BadSubscription, Conflict, GestaError, InvalidRequest, PartlyAccepted, UnknownFlow
+from gesta.errors import (
+    BadFlow,
+    BadSubscription,
+    BadTransaction,
+    Conflict,
+    GestaError,
+    InvalidRequest,
+    PartlyAccepted,
+    UnknownFlow,
+)
 from gesta.flows.flow import Flow, Payload
 from gesta.intake import NO_OPTIONS, Accepted, Options, option_errors
 from gesta.operating import Operating
@@ -162,9 +171,21 @@ class Engine:
         priority: int = 5,
         correlation_id: str | None = None,
         actor: Actor | None = None,
+        within: object | None = None,
     ) -> Request:
-        """Accept a request; when this returns it is on disk. The same key with the same content answers `duplicate`."""
+        """Accept a request; when this returns it is on disk. The same key with the same content answers `duplicate`.
+
+        `within` is your own connection or session with an open transaction on the same PostgreSQL database: then the request is part of it,
+        `deferred`, and exists if and only if that commits.
+        """
         options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor)
+        if within is not None:
+            stores = self.road.outside.stores
+            if stores.outbox is None:
+                raise BadTransaction(
+                    f"{stores.name} cannot be part of your transaction; that needs PostgreSQL, and one database for both"
+                )
+            return Request(self.road, await self.road.intake.defer(payload, options, stores.outbox, within))
         return Request(self.road, await self.road.intake.submit(payload, options))
 
     async def submit_many(self, requests: Sequence[Payload | tuple[Payload, Options]]) -> list[Request | Conflict]:

@@ -8,7 +8,8 @@ GestaError
 │   ├── BadSubscription    a handler was declared wrongly
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
 │   ├── BadConfig          a tenant's config entity
-│   └── BadScope           what to pause or resume
+│   ├── BadScope           what to pause or resume
+│   └── BadTransaction     what a request is to be part of
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
 ├── Refused                the request's state does not allow it
@@ -82,6 +83,13 @@ class BadConfig(BadInput):
 
 class BadScope(BadInput):
     """What is to be paused or resumed is not said well; the text says how."""
+
+
+class BadTransaction(BadInput):
+    """The request cannot be part of what `within` was given; the text says why, and what is taken."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"within: {fault}")
 
 
 class Conflict(GestaError):

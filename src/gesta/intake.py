@@ -5,31 +5,33 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gesta.addresses import request_stream
 from gesta.admission import Admission
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE, event_id, id_text
+from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE, event_id, id_bytes, id_text
 from gesta.domain.notification import decide
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
+from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
 from gesta.personal import SUBJECT, Plan, names_subject, plan_of
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
 from gesta.subjects import Clear, Subjects
-from gesta.validation import holds_times, naive_times, value_errors
+from gesta.validation import decode_fields, holds_times, naive_times, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
@@ -75,12 +77,19 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """On disk: newly, or already before."""
+    """On disk: newly, or already before; or, deferred, part of the caller's own transaction."""
 
     flow: str
     tenant: str
     request_id: str
-    verdict: Literal["created", "duplicate"]
+    verdict: Literal["created", "duplicate", "deferred"]
+
+
+class Invalid(msgspec.Struct, frozen=True, gc=False):
+    """A request that was accepted unseen and does not fit its flow."""
+
+    append: Append
+    faults: Mapping[str, str]
 
 
 NO_OPTIONS = Options()
@@ -114,6 +123,24 @@ class Intake:
             append = self._append(draft, draft.body)
             verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
+
+    async def defer(self, payload: Payload, options: Options, outbox: Outbox, within: object) -> Accepted:
+        """Accept a request as part of the transaction on `within`: it exists if and only if that commits."""
+        draft = self._draft(payload, options)
+        if not self._admission.is_open:
+            await self._admission.ask()
+        # A rollback, like a crash, then leaves keys that seal nothing.
+        (append,) = await self._appends([draft])
+        claimed = await outbox.write(within, Prepared(draft.request_id, draft.flow.name, options.tenant, append))
+        if claimed is not None:
+            return _answer(claimed, append, draft)
+        return Accepted(draft.flow.name, options.tenant, draft.request_id, "deferred")
+
+    async def prepare(self, rows: Sequence[Raw]) -> list[Append | Invalid]:
+        """The first events of what another language asked, with what is personal sealed; or what is wrong with it, and the most that may be stored of it."""
+        found = [self._draft_of(row) for row in rows]
+        appends = iter(await self._appends([one for one in found if isinstance(one, Draft)]))
+        return [next(appends) if isinstance(one, Draft) else one for one in found]
 
     async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
         """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written.
@@ -170,25 +197,53 @@ class Intake:
         raw_id = self._ids.new_bytes()
         return Draft(kind.flow, body, options, self._runtime.now_ms(), raw_id, id_text(raw_id), about)
 
+    def _draft_of(self, row: Raw) -> Draft | Invalid:
+        """As `_draft`, of a row whose form the store has looked at."""
+        flow, raw_id = self._flows[row.flow], id_bytes(row.request_id)
+        kind = self._kinds[flow.payload]
+        options = Options(
+            row.key, row.tenant, None if row.deliver_at_ms is None else datetime.fromtimestamp(row.deliver_at_ms / 1000, UTC),
+            None if row.ttl_ms is None else timedelta(milliseconds=row.ttl_ms), row.priority, row.correlation_id,
+        )  # fmt: skip
+        body, draft = row.payload.encode(), Draft(flow, b"{}", options, row.created_ms, raw_id, row.request_id, None)
+        try:
+            payload, faults = decode_fields(flow.payload, msgspec.json.decode(body))
+            if payload is None:
+                raise InvalidRequest(flow.name, faults)
+            about, faults = (None, {}) if kind.plan is None else about_of(payload)
+            return replace(draft, body=self._validated(kind, payload, options, faults), about=about)
+        except msgspec.DecodeError as error:
+            faults = {"payload": f"cannot be read: {error}"}
+        except InvalidRequest as error:
+            faults = error.fields
+        # What does not fit its type cannot be sealed either, and what looks sealed is not: then nothing of it is kept.
+        if kind.plan is None and MARK not in body and len(body) <= PAYLOAD_BYTES_MAX:
+            draft = replace(draft, body=body)
+        return Invalid(self._append(draft, draft.body), faults)
+
     async def _seal_and_append(self, drafts: list[Draft]) -> list[tuple[Append, Verdict]]:
-        """Append drafts, what is personal in them sealed. A crash between the two leaves keys that seal nothing."""
+        appends = await self._appends(drafts)
+        return list(zip(appends, await self._events.append(appends), strict=True))
+
+    async def _appends(self, drafts: list[Draft]) -> list[Append]:
+        """The first events of drafts, what is personal in them sealed. A crash before they are appended leaves keys that seal nothing."""
         if not self._plans:
-            return await self._append_all(drafts, {})
+            return await self._appends_of(drafts, {})
         personal = [
             Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about)
             for draft in drafts
             if (plan := self._plans.get(draft.flow.name)) is not None
         ]
         sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
-        return await self._append_all(drafts, sealed)
+        return await self._appends_of(drafts, sealed)
 
-    async def _append_all(self, drafts: list[Draft], sealed: Mapping[str, bytes]) -> list[tuple[Append, Verdict]]:
+    async def _appends_of(self, drafts: list[Draft], sealed: Mapping[str, bytes]) -> list[Append]:
         appends = []
         for number, draft in enumerate(drafts, start=1):
             appends.append(self._append(draft, sealed.get(draft.request_id, draft.body)))
             if number % TURN == 0:
                 await turn()
-        return list(zip(appends, await self._events.append(appends), strict=True))
+        return appends
 
     def _append(self, draft: Draft, stored: bytes) -> Append:
         """The first event, with the payload as it is `stored`. Identity is told from the body in clear: no two sealings are alike."""

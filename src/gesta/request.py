@@ -12,7 +12,7 @@ from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.operation import State, Status
 from gesta.domain.outcome import Outcome
-from gesta.errors import Erased, GestaError, InvalidRequest, NotYet, Refused, StoreError, UnknownFlow
+from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload
 from gesta.intake import Accepted, actor_errors
 from gesta.recorder import Settle, drop_job, no_job
@@ -29,27 +29,46 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 #: The same where this process projects and tells at once: a net that should never be needed.
 PROJECTED_HERE_SECONDS = 5.0
+#: How long a deferred request is looked for before it is said not to be there. Draining takes a fraction of a second.
+DEFERRED_SECONDS = 5.0
 
 
 class Request:
-    """`verdict` is `created`, or `duplicate` when the key led to an earlier request."""
+    """`verdict` is `created`, or `duplicate` when the key led to an earlier request, or `deferred`: part of the caller's own transaction.
+
+    A deferred one is there soon after the commit, and never after a rollback.
+    """
 
     __slots__ = ("_road", "flow", "id", "tenant", "verdict")
 
     def __init__(self, road: Road, accepted: Accepted) -> None:
         self._road = road
         self.id, self.flow, self.tenant = accepted.request_id, accepted.flow, accepted.tenant
-        self.verdict: Literal["created", "duplicate"] = accepted.verdict
+        self.verdict: Literal["created", "duplicate", "deferred"] = accepted.verdict
 
     def __repr__(self) -> str:
         return f"Request({self.flow} {self.id} {self.verdict})"
 
     async def view(self) -> View:
-        """The request as it is now."""
-        view = await self._road.loader.one((self.flow, self.tenant, self.id))
-        if view is None:
-            raise self._road.not_found(self.id)
+        """The request as it is now. A deferred one is waited for, for some seconds: it may have been committed this very moment."""
+        runtime = self._road.runtime
+        until = runtime.monotonic() + (DEFERRED_SECONDS if self.verdict == "deferred" else 0.0)
+        while (view := await self._find()) is None:
+            if runtime.monotonic() >= until:
+                raise self._not_there()
+            await sleep(runtime, POLL_SECONDS)
         return view
+
+    async def _find(self) -> View | None:
+        return await self._road.loader.one((self.flow, self.tenant, self.id))
+
+    def _not_there(self) -> NotFound:
+        if self.verdict != "deferred":
+            return self._road.not_found(self.id)
+        more = (
+            "; the transaction it is part of has not been committed or was rolled back, or nobody drains the outbox: gesta serve"
+        )
+        return NotFound("request", self.id, more)
 
     async def status(self) -> Status:
         return (await self.view()).state.status
@@ -80,7 +99,10 @@ class Request:
         try:
             state = await future
         except TimeoutError:
-            raise NotYet(self.id, (await self.view()).state, timeout) from None
+            view = await self._find()
+            if view is None:
+                raise self._not_there() from None
+            raise NotYet(self.id, view.state, timeout) from None
         finally:
             waking.cancel()
             if passing is not None:
@@ -95,12 +117,12 @@ class Request:
         runtime = self._road.runtime
         while not future.done():
             try:
-                state = (await self.view()).state
+                state = await self._state()
             except Exception as error:  # noqa: BLE001 -- whoever waits has to hear of it, or would wait for ever
                 if not future.done():
                     future.set_exception(error)
                 return
-            if not future.done() and outcome_of(state) is not None:
+            if not future.done() and state is not None and outcome_of(state) is not None:
                 future.set_result(state)
                 return
             left = until - runtime.monotonic()
@@ -109,6 +131,13 @@ class Request:
                 return
             pause = PROJECTED_HERE_SECONDS if self._road.projector.is_here else POLL_SECONDS
             await sleep(runtime, min(pause, left))
+
+    async def _state(self) -> State | None:
+        """None while a deferred one is not there yet."""
+        view = await self._find()
+        if view is None and self.verdict != "deferred":
+            raise self._not_there()
+        return None if view is None else view.state
 
     async def cancel(self, *, actor: Actor | None = None) -> Status:
         """Call it back. While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`."""

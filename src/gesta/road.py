@@ -11,6 +11,7 @@ from functools import partial
 from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.current import Loader
+from gesta.draining import Draining
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.identity import Identity
@@ -144,6 +145,11 @@ class Road:
                 role = self._roles["relay"] = Role(CHECKPOINT, self.owner, stores.views, self.runtime)
                 relay = Relay(stores.views, stores.queue, role, stores.pending, self.runtime, self.telemetry)
                 self._stations["relay"] = relay.run
+            if stores.outbox is not None:
+                role = self._roles["outbox"] = Role(CHECKPOINT, self.owner, stores.views, self.runtime)
+                self._stations["outbox"] = Draining(
+                    stores.outbox, self.intake, self.flows, role, self.runtime, self.telemetry
+                ).run
         if "worker" in work.parts:
             self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}
             self._stations |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}

@@ -148,6 +148,11 @@ class Telemetry:
         if count:
             self.log.info("old requests removed", count=count)
 
+    def not_drained(self, request_id: str, flow: str, error: Exception) -> None:
+        self.log.error(
+            "request stays in the outbox", requestId=request_id, namespace=flow, error=f"{type(error).__name__}: {error}"
+        )
+
     def told(self, name: str) -> None:
         counts = self.metrics.subscription(name)
         counts.told, counts.in_a_row = counts.told + 1, 0

@@ -17,6 +17,8 @@ def outcome_of(state: State) -> Outcome | None:
             return Done(state.provider_id, state.target_id, state.detail)
         case "failed":
             return Rejected(state.reason, state.detail)
+        case "cancelled" if state.reason == "duplicate" and state.attempts == 0:
+            return Rejected(state.reason, state.detail)
         case "expired" | "cancelled":
             return Rejected(state.status)
         case "unknown" if state.due_at is None:

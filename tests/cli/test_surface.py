@@ -45,6 +45,7 @@ def test_the_settings_are_exactly_these():
         (errors.Conflict("key", "1"), 4),
         (errors.NotYet("1", State("1", "default", "shop.note", "queued", 1, 0, 0), 1), 5),
         (errors.BadScope("x"), 2),
+        (errors.BadTransaction("x"), 2),
         (errors.StoreError("x"), 6),
         (errors.WrongMasterKey("x"), 6),
         (errors.NotOurs("x", "y"), 6),

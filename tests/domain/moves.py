@@ -16,7 +16,9 @@ from gesta.domain.retry_policy import RetryPolicy
 from tests.domain.story import DAY, HOUR, MINUTE, SECOND
 
 T = TypeVar("T")
-Kind = Literal["record", "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge"]
+Kind = Literal[
+    "record", "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge", "withdraw"
+]
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ class Move(msgspec.Struct, frozen=True):
                 return c.Redrive(now, self.ttl_ms, again=self.flag)
             case "expire":
                 return c.Expire(now)
+            case "withdraw":
+                return c.Withdraw("duplicate" if self.flag else "conflict", "request 1")
             case _:
                 return c.Purge()
 
@@ -80,7 +84,7 @@ _TTLS = (None, None, None, 1, 30 * SECOND, HOUR, 2 * DAY)
 _MOVE: dict[str, tuple[object, ...]] = {
     "kind": (
         *(["record"] * 4),
-        "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge",
+        "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge", "withdraw",
     ),
     "wait_ms": (0, 0, 0, 1, SECOND, 10 * SECOND, MINUTE, 20 * MINUTE, HOUR, DAY),
     "outcome": _OUTCOMES,

@@ -22,6 +22,7 @@ from gesta.domain.commands import (
     Resolve,
     Rules,
     Start,
+    Withdraw,
 )
 from gesta.domain.events import EVENTS, AttemptFailed, Event, Failed, OutcomeResolved, SentLate, Updated
 from gesta.domain.fold import evolve, fold
@@ -141,7 +142,11 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
         spent = command.attempt - before.attempts_before >= retry.attempts
         yield "a spent budget ends it", not spent or after.is_terminal
     if kinds == [Failed]:
-        yield "a single Failed is the provider's refusal", isinstance(command, Record) and isinstance(command.outcome, Rejected)
+        refused = isinstance(command, Record) and isinstance(command.outcome, Rejected)
+        yield "a single Failed is the provider's refusal, or a withdrawal", refused or isinstance(command, Withdraw)
+    if isinstance(command, Withdraw):
+        yield "nothing is withdrawn once anything has happened", not step.events or before.version == 1
+        yield "what is withdrawn has ended without an attempt", not step.events or (after.is_terminal and after.attempts == 0)
     left = before.is_terminal and not after.is_terminal
     unknown = isinstance(command, Record) and isinstance(command.outcome, Unknown)
     yield "only a redrive or a late doubt leads out of an ending", not left or isinstance(command, Redrive) or unknown

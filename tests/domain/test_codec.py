@@ -87,6 +87,7 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     ),
     ("notification.webhook.Expired.v1", b'{"attempts":2}', e.Expired(2)),
     ("notification.webhook.Cancelled.v1", b'{"attempts":0}', e.Cancelled(0)),
+    ("notification.webhook.Cancelled.v1", b'{"attempts":0,"reason":"duplicate","detail":"of 1"}', e.Cancelled(0, "duplicate", "of 1")),
 ]  # fmt: skip
 
 STORED_META = (

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from gesta.domain import events as e
-from gesta.domain.commands import Cancel, Create, Expire, Purge, Record, Redrive, Refused, Resolve, RetryNow, Start
+from gesta.domain.commands import Cancel, Create, Expire, Purge, Record, Redrive, Refused, Resolve, RetryNow, Start, Withdraw
 from gesta.domain.fold import evolve
 from gesta.domain.notification import decide
 from gesta.domain.operation import TERMINAL, Status
@@ -218,6 +218,20 @@ def test_a_waiting_request_is_cancelled_at_once():
     story = Story()
     assert story.tell(Cancel()) == [e.Cancelled(0)]
     assert story.tell(Cancel()) == []
+
+
+def test_what_is_found_out_too_late_to_be_told_ends_the_request_before_anything_is_tried():
+    late, foe = Story(), Story()
+    assert late.tell(Withdraw("duplicate", "of 1")) == [e.Cancelled(0, "duplicate", "of 1")]
+    assert (late.state.status, late.state.reason, late.state.detail) == ("cancelled", "duplicate", "of 1")
+    assert foe.tell(Withdraw("conflict", "with 1")) == [e.Failed("conflict", 0, last_error="with 1")]
+    assert (foe.state.status, foe.state.wants) == ("failed", None)
+
+
+def test_nothing_is_withdrawn_once_anything_has_happened():
+    story = Story()
+    story.tell(Start("key"))
+    assert story.tell(Withdraw("conflict", "with 1")) == []
 
 
 def test_a_cancel_while_an_attempt_runs_waits_for_its_end():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload
+from gesta import Attempt, Done, Engine, Flow, NotFound, Outcome, Payload, Request
 from gesta.adapters import Stores
 from gesta.adapters.postgresql import open_stores
 from gesta.adapters.postgresql.address import address_of
@@ -56,6 +57,16 @@ async def connected(url: str) -> AsyncIterator[tuple[Connection, Database]]:
         yield connection, Database(address, Connections(address))
     finally:
         await end(connection)
+
+
+async def drained(engine: Engine, request_id: str, tenant: str = "default") -> Request:
+    """A handle on what may not have been taken out of the outbox yet."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await engine.request(request_id, tenant=tenant)
+            except NotFound:
+                await asyncio.sleep(0.02)
 
 
 def engine_at(url: str, flow: Flow = NOTE, **options: Any) -> Engine:

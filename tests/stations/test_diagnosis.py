@@ -13,6 +13,7 @@ from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
 from gesta.domain.operation import State
 from gesta.examination import examine, examine_request
 from gesta.job_queue import Backlog, Job, Standing
+from gesta.outbox import Standing as Deferred
 from gesta.views import Checkpoint, Held, Parked
 from gesta.why_not import RequestFacts, why_not_sent
 from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time
@@ -51,6 +52,8 @@ def test_a_healthy_store_gets_nothing_but_ok():
         ({"unseen": 3, "unseen_since_ms": NOW - 90_000}, "bad", "views", "behind"),
         ({"backlog": {"a.b": Backlog(1, 2, 3, NOW - 70_000)}}, "warn", "queue a.b", "2 ready, 1 waiting, 3 at work; the oldest ready one for 1.2 min"),
         ({"backlog": {"a.b": Backlog(0, 1, 0, NOW - 700_000)}}, "bad", "queue a.b", "1 ready"),
+        ({"outbox": (Deferred("a.b", True, 2, NOW - 30_000),)}, "warn", "outbox a.b", "2 requests of callers' transactions are not taken in, the oldest for 30 s"),
+        ({"outbox": (Deferred("a.b", False, 1, NOW - 90_000),)}, "bad", "outbox a.b", "1 request of callers' transactions"),
         ({"parked": (Parked("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),)}, "bad", "parked", "1 thing could not be processed, the newest 5 s ago: event a.b.request-t-1 version 3 (DecodeError)"),
         ({"undecided": 2, "undecided_since_ms": NOW - 7_200_000}, "warn", "in doubt", "2 requests wait for a person's word, the oldest since 2 h ago"),
         ({"dead_letters": 1}, "warn", "dead letters", "1 request failed for good"),

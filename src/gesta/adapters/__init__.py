@@ -13,6 +13,7 @@ from gesta.errors import BadSettings
 from gesta.event_store import EventStore
 from gesta.fences import Fences
 from gesta.job_queue import JobQueue
+from gesta.outbox import Outbox
 from gesta.runtime import Runtime, Signal
 from gesta.vault import Vault
 from gesta.views import Views
@@ -68,6 +69,8 @@ class Stores:
     name: str = ""
     #: Set when jobs were written down that a relay has to put into the queue; None where the ports share one database.
     pending: Signal | None = None
+    #: Where requests wait that are part of a caller's own transaction; None where the store cannot share one.
+    outbox: Outbox | None = None
     health: Examining = nothing_to_examine
     #: Bytes left where the store grows; None where nobody can say.
     disk_free: Callable[[], Awaitable[int | None]] = unlimited

@@ -90,6 +90,13 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
     active: bool = False
 
 
+class Withdraw(msgspec.Struct, frozen=True, gc=False):
+    """What was found when a request came out of an outbox, later than it could be said to the caller: nothing of it is to be sent."""
+
+    reason: Literal["duplicate", "conflict", "invalid_request"]
+    detail: str
+
+
 class RetryNow(msgspec.Struct, frozen=True, gc=False):
     at: int
 
@@ -115,4 +122,4 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
     """Remove from the dead letters."""
 
 
-Command = Create | Start | Record | Lose | Reconciled | Resolve | Cancel | RetryNow | Redrive | Expire | Purge
+Command = Create | Start | Record | Lose | Reconciled | Resolve | Cancel | Withdraw | RetryNow | Redrive | Expire | Purge

@@ -132,9 +132,11 @@ class Expired(Event, frozen=True, gc=False):
 
 
 class Cancelled(Event, frozen=True, gc=False):
-    """Called back before it was done."""
+    """Called back before it was done, or found to be the `duplicate` of an earlier request before anything was tried."""
 
     attempts: int
+    reason: str = ""
+    detail: str = ""
 
 
 AnyEvent = (

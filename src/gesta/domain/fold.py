@@ -65,9 +65,13 @@ def evolve(state: State | None, event: e.Event | None, meta: e.Meta) -> State:
             return _resolved(state, event, version, at)
         case e.Updated():
             return _updated(state, event, version, at)
-        case e.Expired() | e.Cancelled():
-            status = "expired" if isinstance(event, e.Expired) else "cancelled"
-            return replace(state, version=version, updated_at=at, status=status, started=None, due_at=None)
+        case e.Expired():
+            return replace(state, version=version, updated_at=at, status="expired", started=None, due_at=None)
+        case e.Cancelled():
+            return replace(
+                state, version=version, updated_at=at, status="cancelled", started=None, due_at=None,
+                reason=event.reason or state.reason, detail=event.detail or state.detail,
+            )  # fmt: skip
         case _:
             return replace(state, version=version)
 

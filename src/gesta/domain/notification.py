@@ -27,6 +27,7 @@ from gesta.domain.commands import (
     RetryNow,
     Rules,
     Start,
+    Withdraw,
 )
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
@@ -53,6 +54,8 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
             return _resolve(state, command)
         case Cancel():
             return _cancel(state, command)
+        case Withdraw():
+            return _withdraw(state, command)
         case RetryNow():
             return _retry_now(state, command)
         case Redrive():
@@ -247,6 +250,16 @@ def _cancel(state: State, command: Cancel) -> list[e.Event]:
     if command.active or state.started is not None:
         return [] if state.cancel_requested else [e.Updated("cancel_requested")]
     return [e.Cancelled(state.attempts)]
+
+
+def _withdraw(state: State, command: Withdraw) -> list[e.Event]:
+    if state.version > 1:
+        # Whatever has happened since speaks for itself.
+        return []
+    if command.reason == "duplicate":
+        # The earlier request does what was asked, so this one is no failure.
+        return [e.Cancelled(state.attempts, command.reason, command.detail)]
+    return [e.Failed(command.reason, state.attempts, retryable=False, last_error=command.detail)]
 
 
 def _expire(state: State, command: Expire, rules: Rules) -> list[e.Event]:

@@ -19,6 +19,7 @@ from gesta.adapters.postgresql.fences import PostgresqlFences
 from gesta.adapters.postgresql.health import health_of
 from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue
 from gesta.adapters.postgresql.news import News
+from gesta.adapters.postgresql.outbox import PostgresqlOutbox
 from gesta.adapters.postgresql.schema import bring_up_to_date
 from gesta.adapters.postgresql.vault import PostgresqlVault
 from gesta.adapters.postgresql.views import PostgresqlViews
@@ -81,5 +82,6 @@ async def open_at(
         close=close,
         now_ms=now_ms,
         name=address.name,
+        outbox=PostgresqlOutbox(database, events, on_clock),
         health=partial(health_of, database),
     )

@@ -3,6 +3,7 @@ begin;
 set local session_replication_role = replica;
 delete from {schema}.events;
 delete from {schema}.claims;
+delete from {schema}.outbox;
 delete from {schema}.requests;
 delete from {schema}.checkpoints;
 delete from {schema}.parked;

@@ -1,0 +1,145 @@
+"""Station 2 of 7 once more, for what was asked inside callers' transactions: the outbox is emptied into the log, each request once.
+
+Receives what is committed from the outbox; hands Created to the event store. What can no longer be said to the caller becomes the end of the
+request: a duplicate is cancelled, a conflict or what does not fit its flow is a dead letter. Nothing of it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gesta.domain.codec import decode_meta, encode, event_types
+from gesta.domain.commands import Rules, Withdraw
+from gesta.domain.fold import evolve
+from gesta.domain.ids import event_id
+from gesta.domain.notification import decide
+from gesta.domain.operation import State
+from gesta.errors import StoreError
+from gesta.event_store import Append, Claimed, Known, NewEvent, Verdict
+from gesta.flows.flow import Flow
+from gesta.intake import Intake, Invalid
+from gesta.outbox import Outbox, Prepared, Raw
+from gesta.role import Role
+from gesta.runtime import Runtime, sleep
+from gesta.scrub import scrub
+from gesta.telemetry import Telemetry
+
+#: Payloads are held in memory, so that a batch is not larger than it has to be.
+BATCH = 200
+#: A look at an empty outbox is one probe of its index. A caller does not notify: its commit would wait for all others that do.
+POLL_SECONDS = 0.1
+#: Who does not play the role looks this often, and only at what whoever plays it has left lying: it may not declare the flow.
+STAND_BY_SECONDS = 1.0
+LEFT_MS = 2_000
+STORE_PAUSE_SECONDS = 1.0
+#: How often to see whether something lies there that nobody takes.
+LOOK_SECONDS = 10.0
+
+
+class Draining:
+    def __init__(
+        self, outbox: Outbox, intake: Intake, flows: Mapping[str, Flow], role: Role, runtime: Runtime, telemetry: Telemetry
+    ) -> None:
+        """`role` is the projector's, for thrift: ids and the rows' locks make a second one harmless."""
+        self._outbox, self._intake, self._flows, self._role = outbox, intake, flows, role
+        self._runtime, self._telemetry = runtime, telemetry
+        #: Rows that this code cannot take, which is a fault of ours. They stay; the others go on.
+        self._broken: list[str] = []
+        self._undeclared: set[str] = set()
+        self._look_at = float("-inf")
+
+    async def run(self) -> None:
+        """Drain for ever."""
+        while True:
+            try:
+                is_ours = await self._role.is_ours()
+                await self._tell_of_undeclared()
+                if await self.step(0 if is_ours else LEFT_MS) < BATCH:
+                    await sleep(self._runtime, POLL_SECONDS if is_ours else STAND_BY_SECONDS)
+            except StoreError as error:
+                self._telemetry.store_failed("outbox", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    async def step(self, age_ms: int = 0) -> int:
+        """Drain one batch; how many rows it had."""
+        rows = await self._outbox.waiting(list(self._flows), age_ms, self._broken, BATCH)
+        appends = await self._prepared(rows)
+        if appends:
+            verdicts = await self._outbox.drain(list(appends.items()))
+            await self._end(appends, verdicts)
+        return len(rows)
+
+    async def _prepared(self, rows: Sequence[Prepared | Raw]) -> dict[str, Append]:
+        """Request id → what to append for it."""
+        raw = [row for row in rows if isinstance(row, Raw)]
+        made: dict[str, Append | Invalid] = {}
+        try:
+            made = {row.request_id: one for row, one in zip(raw, await self._intake.prepare(raw), strict=True)}
+        except StoreError:
+            # Not their fault: they are read again.
+            raise
+        except Exception:  # noqa: BLE001 -- whatever is wrong with one row, the rest must go on
+            for one_row in raw:
+                await self._prepare_alone(one_row, made)
+        appends: dict[str, Append] = {}
+        for row in rows:
+            one = row.append if isinstance(row, Prepared) else made.get(row.request_id)
+            if isinstance(one, Invalid):
+                told = "; ".join(f"{name}: {fault}" for name, fault in one.faults.items())
+                appends[row.request_id] = self._withdrawn(one.append, Withdraw("invalid_request", scrub(told)))
+            elif one is not None:
+                appends[row.request_id] = one
+        return appends
+
+    async def _prepare_alone(self, row: Raw, made: dict[str, Append | Invalid]) -> None:
+        try:
+            (made[row.request_id],) = await self._intake.prepare([row])
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- see above
+            self._broken.append(row.request_id)
+            self._telemetry.not_drained(row.request_id, row.flow, error)
+
+    async def _end(self, appends: Mapping[str, Append], verdicts: Sequence[Verdict | None]) -> None:
+        """Those whose key leads to an earlier request. A crash before this leaves their rows, and the same verdict."""
+        ended: dict[str, Append] = {}
+        for (request_id, append), verdict in zip(appends.items(), verdicts, strict=True):
+            if isinstance(verdict, Claimed):
+                assert append.claim is not None
+                if verdict.content == append.claim.content:
+                    command = Withdraw("duplicate", f"request {verdict.request_id} asked for the same under this key")
+                else:
+                    command = Withdraw("conflict", f"the key was used before for request {verdict.request_id} with other content")
+                ended[request_id] = self._withdrawn(append, command)
+        if ended:
+            await self._outbox.drain(list(ended.items()))
+
+    def _withdrawn(self, append: Append, command: Withdraw) -> Append:
+        """The same request with its end in the same append. It claims no key."""
+        (first,) = append.events
+        meta = decode_meta(first.meta)
+        types = event_types(meta.flow)
+        state: State = evolve(None, types.decode(first.type, first.data), meta)
+        (event,) = decide(state, command, Rules())
+        at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
+        end = NewEvent(event_id(first.id, 1), types.name_of[type(event)], encode(event), encode(at), Known(event, at))
+        self._telemetry.given_up(evolve(state, event, at))
+        return Append(append.stream, 0, (first, end))
+
+    async def _tell_of_undeclared(self) -> None:
+        """Once for each flow: somebody asks for it, and this process does not know it."""
+        if self._runtime.monotonic() < self._look_at:
+            return
+        self._look_at = self._runtime.monotonic() + LOOK_SECONDS
+        now = self._runtime.now_ms()
+        for one in await self._outbox.standing():
+            is_left = one.is_raw and one.flow not in self._flows and now - one.oldest_ms >= LEFT_MS
+            if is_left and one.flow not in self._undeclared:
+                self._undeclared.add(one.flow)
+                self._telemetry.log.warning(
+                    "requests of a flow that this process does not declare wait in the outbox",
+                    namespace=one.flow,
+                    count=one.count,
+                )
