@@ -1,11 +1,13 @@
 """From the embedded store to a server, and back: one call, and nothing is sent twice."""
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from gesta import Erased
+from gesta.adapters.postgresql.address import address_of
 from gesta.copying import copy as copying
 from gesta.copying import roles
-from gesta.errors import Fenced
+from gesta.errors import Fenced, StoreError
 from tests.copying.stage import OPERATOR, Letter, Stage, ended, eventually
 from tests.postgresql.places import fresh_url
 
@@ -68,3 +70,43 @@ async def test_a_tenant_goes_and_the_others_stay(stage):
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).id == sent
         await ended(engine, (await engine.submit(Letter(4), tenant="acme")).id, tenant="acme")
     assert stage.effects == {1: 1, 3: 1, 4: 1}
+
+
+@pytest.mark.slow
+async def test_what_callers_own_transactions_have_committed_goes_along(tmp_path):
+    """No process has drained it yet; and from the fence on no caller can commit another one."""
+    stage = Stage(tmp_path, {"source": await fresh_url()})
+    connection = await asyncpg.connect(address_of(stage.urls["source"]).server)
+    try:
+        async with stage.engine("source", work=False) as engine:
+            async with connection.transaction():
+                deferred = await engine.submit(Letter(1), key="k", within=connection)
+            await stage.copy()
+            with pytest.raises(Fenced):
+                async with connection.transaction():
+                    await engine.submit(Letter(2), within=connection)
+    finally:
+        await connection.close()
+    async with stage.engine("target") as engine:
+        await engine.operating.resume_everything(OPERATOR)
+        (state,) = await ended(engine, deferred.id)
+    assert (state.status, stage.effects) == ("sent", {1: 1})
+
+
+@pytest.mark.slow
+async def test_a_source_with_requests_that_only_its_programs_can_append_is_not_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(copying, "FENCE_TRIES", 2)
+    stage = Stage(tmp_path, {"source": await fresh_url()})
+    address = address_of(stage.urls["source"])
+    async with stage.engine("source", work=False):
+        pass
+    connection = await asyncpg.connect(address.server)
+    try:
+        await connection.fetch(f"select {address.schema}.gesta_submit('copy.letter', '{{\"n\": 1}}')")
+    finally:
+        await connection.close()
+    with pytest.raises(StoreError, match="wait in the outbox"):
+        await stage.copy()
+    async with stage.engine("source", work=False) as engine:
+        assert (await engine.submit(Letter(3))).verdict == "created"
+        assert await engine.operating.paused() == []

@@ -16,6 +16,7 @@ from gesta.copying.transfer import Transfer
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
 from gesta.job_queue import Job, Standing
+from gesta.outbox import Prepared
 from gesta.pausing import Pausing
 from gesta.projector.follow import CHECKPOINT, DISPATCHED, Projector
 from gesta.runtime import Ids, OnClock, Runtime, sleep
@@ -27,6 +28,8 @@ from gesta.worker.lease import LEASE_SECONDS
 #: The log grows while it is copied. So often we run after its end; what is left then is copied behind the fence.
 ROUNDS = 20
 LOOK_SECONDS = 0.1
+#: So often the source is fenced in the hope that nobody has just committed a request of their own.
+FENCE_TRIES = 50
 #: More than any store has pending.
 ALL = 10**9
 
@@ -125,10 +128,30 @@ class Copy:
                 f"{leased} attempts of tenant {self._selection.tenant} have not ended in {self._source.url}; the tenant goes on there, "
                 "and nothing was sent from the copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there ends them"
             )
-        await self._source.stores.fences.put_up(left_fence(self._target, self._selection))
+        if not await self._fence():
+            await pausing.resume(self._selection.scope, actor)
+            raise StoreError(
+                f"requests of callers' own transactions wait in the outbox of {self._source.url}; it goes on as before, and nothing was "
+                "sent from the copy. See that `gesta projector` or `gesta serve` works there (`gesta doctor` tells what waits), then repeat"
+            )
         if leased:
             players = ", ".join(await self._roles.source_players()) or "nobody"
             self._tell(f"{leased} attempts were running as the source was fenced (at work there: {players}); they are in doubt")
+
+    async def _fence(self) -> bool:
+        """Whether it stands, with nothing left behind that callers' own transactions have committed."""
+        stores, fence = self._source.stores, left_fence(self._target, self._selection)
+        for _ in range(FENCE_TRIES):
+            if stores.outbox is not None:
+                waiting = await stores.outbox.waiting((), 0, (), PAGE)
+                await stores.outbox.drain([(one.request_id, one.append) for one in waiting if isinstance(one, Prepared)])
+            await stores.fences.put_up(fence)
+            if stores.outbox is None or await stores.outbox.count(1) == 0:
+                return True
+            await stores.fences.take_down(fence)
+            await self._roles.hold()
+            await sleep(self._source_clock, LOOK_SECONDS)
+        return False
 
     async def _drain(self, wait_seconds: float) -> int:
         """How many attempts still run when the time is over, or none."""

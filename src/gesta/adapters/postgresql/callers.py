@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 import asyncpg  # type: ignore[import-untyped]
 
+from gesta.adapters.postgresql.faults import FENCED, fenced
 from gesta.errors import BadTransaction, GestaError, StoreError
 
 TAKEN = "an asyncpg connection, a psycopg AsyncConnection, or an AsyncSession or AsyncConnection of SQLAlchemy"
@@ -122,6 +123,9 @@ def raise_of_caller(place: str, error: Exception) -> NoReturn:
     if state in ("3F000", "42883", "42P01"):
         told = f"the outbox of {place} is not there ({reason}); give a connection to the same database as the engine's url (GESTA_URL)"
         raise BadTransaction(told) from error
+    if state == FENCED:
+        detail = getattr(cause, "detail", None) or getattr(getattr(cause, "diag", None), "message_detail", None)
+        raise fenced(place, detail) from error
     if state == "42501":
         told = f"its user may not write into the outbox of {place} ({reason}); grant it usage on the schema and execute on defer: docs/within.md"
         raise BadTransaction(told) from error

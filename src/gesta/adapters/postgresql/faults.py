@@ -39,11 +39,16 @@ def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
     raise _told(place, error, written) from error
 
 
+def fenced(place: str, detail: str | None) -> Fenced:
+    """A fence stands; what it says is in the detail, where the library passes that on."""
+    fence = msgspec.json.decode(detail, type=Fence) if detail else Fence("left", "another store")
+    return Fenced(place, fence.kind, fence.other, fence.tenant)
+
+
 def _told(place: str, error: BaseException, written: Written) -> StoreError:
     reason = str(error).strip() or type(error).__name__
     if getattr(error, "sqlstate", None) == FENCED:
-        fence = msgspec.json.decode(getattr(error, "detail", "{}"), type=Fence)
-        return Fenced(place, fence.kind, fence.other, fence.tenant)
+        return fenced(place, getattr(error, "detail", None))
     if isinstance(error, asyncpg.DiskFullError):
         return StoreFull(place, reason)
     if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)):

@@ -10,3 +10,4 @@ create or replace trigger fence_left before insert on {schema}.claims for each r
 create or replace trigger fence_left before insert on {schema}.leaving for each row execute function {schema}.fence_row('left');
 create or replace trigger fence_left before insert on {schema}.events for each row execute function {schema}.fence_row('left');
 create or replace trigger fence_left before insert or update on {schema}.vault for each row execute function {schema}.fence_secret('all');
+create or replace trigger fence_left before insert on {schema}.outbox for each row execute function {schema}.fence_row('left');

@@ -10,3 +10,4 @@ drop trigger if exists fence_left on {schema}.claims;
 drop trigger if exists fence_left on {schema}.leaving;
 drop trigger if exists fence_left on {schema}.events;
 drop trigger if exists fence_left on {schema}.vault;
+drop trigger if exists fence_left on {schema}.outbox;

@@ -95,3 +95,10 @@ end $$;
 -- They act with our rights: only for whom the owner names.
 revoke all on function {schema}.defer(uuid, text, text, text, text, bytea, bytea, bytea, bytea) from public;
 revoke all on function {schema}.gesta_submit(text, jsonb, text, text, timestamptz, interval, integer, text) from public;
+
+-- Requests of a tenant that has left.
+create function {schema}.fence_deferred() returns trigger language plpgsql as $$
+begin
+    perform {schema}.refuse('left', new.tenant);
+    return new;
+end $$;
