@@ -69,5 +69,12 @@ async def drained(engine: Engine, request_id: str, tenant: str = "default") -> R
                 await asyncio.sleep(0.02)
 
 
+async def projected(engine: Engine) -> None:
+    """Until the views show every event: an outcome is told from the stream itself."""
+    async with asyncio.timeout(20):
+        while await engine.operating.unseen():
+            await asyncio.sleep(0.02)
+
+
 def engine_at(url: str, flow: Flow = NOTE, **options: Any) -> Engine:
     return Engine(settings=Settings(url=url, master_key=MASTER_KEY), flows=[flow], **options)

@@ -14,7 +14,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.events import Created
 from gesta.domain.ids import UUID7
 from gesta.intake import PAYLOAD_BYTES_MAX
-from tests.postgresql.places import drained, engine_at, fresh_url
+from tests.postgresql.places import drained, engine_at, fresh_url, projected
 
 SECRET = "ana.maria@example.com"
 
@@ -123,6 +123,7 @@ async def test_what_does_not_fit_its_flow_is_a_dead_letter_that_keeps_nothing_pe
         assert "pages: expected 'int', got 'str'" in outcome.detail
         assert "more: unknown field" in outcome.detail
         assert (await request.view()).payload == b"{}"
+        await projected(engine)
         [letter] = await engine.operating.dead_letters()
         assert letter.last_failure_reason == "invalid_request"
         # It has taken no key: the same may be asked again, and rightly.

@@ -18,7 +18,7 @@ from gesta.adapters.postgresql.address import address_of
 from gesta.domain.commands import Rules
 from gesta.errors import BadTransaction, StoreError
 from gesta.work import Work
-from tests.postgresql.places import NOTE, Note, drained, engine_at, fresh_url
+from tests.postgresql.places import NOTE, Note, drained, engine_at, fresh_url, projected
 
 #: Programs that only submit, beside those that work.
 DRAINS_ONLY = Work(frozenset({"projector"}))
@@ -132,6 +132,7 @@ async def test_what_is_committed_is_done_once_and_what_is_rolled_back_leaves_not
         async with transaction(library, url) as connection:
             kept = await engine.submit(Note("kept"), key="kept", within=connection)
         assert await kept.outcome() == Done("kept")
+        await projected(engine)
         assert await engine.operating.counts() == {("test.note", "sent"): 1}
         assert (await engine.history(kept.id))[0][0] == "test.note.RequestCreated.v1"
         with pytest.raises(NotFound, match=lost.id):
@@ -193,6 +194,7 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
             assert outcomes[first.id] == Done("same")
             assert outcomes[late.id] == Rejected("duplicate", f"request {first.id} asked for the same under this key")
             assert outcomes[foe.id] == Rejected("conflict", f"the key was used before for request {first.id} with other content")
+            await projected(engine)
             assert await engine.operating.counts() == {
                 ("test.note", "sent"): 1, ("test.note", "cancelled"): 1, ("test.note", "failed"): 1
             }  # fmt: skip

@@ -13,7 +13,7 @@ from gesta.adapters.postgresql.address import address_of
 from gesta.sandbox.server import SandboxServer
 from gesta.trial_server import TrialServer
 from tests.crash.stage import PROCESSES, eventually
-from tests.postgresql.places import fresh_url
+from tests.postgresql.places import fresh_url, projected
 from tests.postgresql.within_program import Parcel, Plan, ask, engine_of, main
 
 pytestmark = pytest.mark.slow
@@ -67,6 +67,7 @@ async def check_each_once(plan: Plan, server: SandboxServer, numbers: list[int])
         # One more, so that whatever else lies there has been drained before it.
         last = await engine.submit(Parcel(99))
         await last.outcome()
+        await projected(engine)
         counts = {(flow, "sent"): len(numbers) for flow, _ in wanted}
         assert await engine.operating.counts() == counts | {("test.parcel", "sent"): len(numbers) + 1}
         assert await found(plan.url, "select 1 from {schema}.outbox") == []
