@@ -105,6 +105,7 @@ def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
     assert [get(server, path)[0] for path in ("/", "/requests", "/live/x")] == [404] * 3
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_told_before_a_store_is_made(start: Start):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -115,6 +116,7 @@ def test_a_port_that_is_taken_is_told_before_a_store_is_made(start: Start):
     assert not Path("gesta.db").exists()
 
 
+@pytest.mark.slow
 def test_without_the_option_no_port_is_open(start: Start):
     server = start("worker", "--app", APP)
     server.wait_for("ready; Ctrl-C")

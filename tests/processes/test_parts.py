@@ -203,6 +203,7 @@ async def test_workers_take_their_flows_only(tmp_path):
     assert calls(lines) == Counter([*range(40), 100, 101])
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_not_declared_is_told_with_those_that_are(tmp_path):
     with parts(tmp_path) as start:
         worker = start("worker", "--flow", "pay.*", "--flow", "payment.*")

@@ -12,7 +12,7 @@ from gesta.cli.stop_signal import CLOSE_SECONDS, STOP_SECONDS
 from gesta.road import END_SECONDS, FINISH_SECONDS
 from gesta.wiring import Outside
 from gesta.worker.pool import LAST_SECONDS, STOP_GRACE_SECONDS
-from tests.stations.world import FLOW, Deaf, Gate, Note, Provider, engine_of, let_run, pass_time, types_of
+from tests.stations.world import FLOW, URL, Deaf, Gate, Note, Provider, engine_of, let_run, note_flow, pass_time, types_of
 
 DRAIN_SECONDS = Outside.drain_seconds
 #: What the issue promises.
@@ -121,8 +121,7 @@ async def test_a_store_that_is_out_of_reach_prolongs_a_stop_only_so_far(gesta, p
 
 async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
     engine = await started(Provider())
-    other = engine_of(Provider())
-    async with other:
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
         await pass_time(gesta, 2)
         follow, steps = engine.road.projector.step, 0
 

@@ -76,7 +76,7 @@ class Pool:
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
         #: Whether the queue has ever answered a take.
         self.has_begun = False
-        self._is_stopping = self._has_left = False
+        self._is_stopping = False
         #: When the queue said the next job falls due, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -317,7 +317,7 @@ class Pool:
             self._runtime.call_later(drain_seconds, self._cut_short),
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
-        while self._tasks and not self._has_left:
+        while self._tasks:
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
@@ -343,8 +343,6 @@ class Pool:
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         for task in self._tasks:
             task.cancel()
-        self._has_left = True
-        self._ended.set()
 
 
 def _most(slots: int) -> int:
