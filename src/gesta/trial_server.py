@@ -20,6 +20,7 @@ from gesta.errors import GestaError
 from gesta.runtime import Runtime, SystemRuntime, sleep
 
 START_SECONDS = 30.0
+_OLD_PARTS = "pre-existing shared memory block"
 #: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user, wherever its files lie.
 _AS_NOBODY = ("unshare", "-U", "--")
 #: Should this process be killed, the server ends by itself.
@@ -73,13 +74,14 @@ class TrialServer:
         # No socket file: its whole path may have 107 bytes, and folders lie deep.
         address = ("-h", "127.0.0.1", "-p", str(self.port), "-k", "")
         command = ("postgres", "-D", "data", *address, *settings)
-        end, self._process = self._runtime.monotonic() + START_SECONDS, None
-        while self._process is None or not self._answers():
-            if self._runtime.monotonic() > end:
-                raise GestaError(f"PostgreSQL did not start:\n{self._log()}")
-            if self._process is None or self._process.poll() is not None:
-                # Again, too: until the last process of a server that was killed has ended, no other one starts on its data.
-                self._process = self._run(*command)
+        end, said = self._runtime.monotonic() + START_SECONDS, len(self._log())
+        self._process = self._run(*command)
+        while not self._answers():
+            if self._process.poll() is not None and _OLD_PARTS in self._log()[said:]:
+                # Until the last process of a server that was killed has ended, no other one starts on its data.
+                said, self._process = len(self._log()), self._run(*command)
+            elif self._process.poll() is not None or self._runtime.monotonic() > end:
+                raise GestaError(f"PostgreSQL did not start:\n{self._log()[-2000:]}")
             await sleep(self._runtime, 0.02)
 
     def _answers(self) -> bool:
@@ -111,7 +113,7 @@ class TrialServer:
         self._process.wait()
 
     def _log(self) -> str:
-        return Path(self._folder, "log").read_text(encoding="utf-8", errors="replace")[-2000:]
+        return Path(self._folder, "log").read_text(encoding="utf-8", errors="replace")
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         prefix = (*(_AS_NOBODY if os.geteuid() == 0 else ()), *(DIE_WITH_PARENT if shutil.which("setpriv") else ()))

@@ -60,8 +60,10 @@ async def all_ended(engine: Engine, requests: dict[int, tuple[str, str]]) -> dic
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stores", ["sqlite sqlite", "sqlite postgresql", "postgresql sqlite"])
-async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_nothing_twice(tmp_path, monkeypatch, seed, stores):
-    dice = random.Random(seed)
+async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_nothing_twice(
+    tmp_path, monkeypatch, crash_seed, stores
+):
+    dice = random.Random(crash_seed)
     monkeypatch.setenv("GESTA_MASTER_KEY", KEY)
     source, target = [
         f"sqlite:///{tmp_path / str(n)}.db" if kind == "sqlite" else await fresh_url() for n, kind in enumerate(stores.split())

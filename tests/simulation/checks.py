@@ -62,7 +62,8 @@ class Checks:
         self._holds("attempts are counted from events", attempt.number == state.attempts + 1, f"{name} #{attempt.number}")
         due = state.due_at is None or state.due_at <= call.process.runtime.now_ms()
         self._holds("nothing is called before it is due", due, f"{name} is due at {state.due_at}")
-        early = state.attempts == 0 and state.due_at is not None and state.due_at > now_ms
+        # Of a retry or redrive "now" is the time of whoever asked for it, and here every process has got the time wrong.
+        early = state.attempts == 0 and state.dispatch_version == 1 and state.due_at is not None and state.due_at > now_ms
         self._holds(
             "no clock but the store's makes a delivery early", not early, f"{name} is due at {state.due_at}, now {now_ms}"
         )
