@@ -1,4 +1,4 @@
-"""The store is out of reach for minutes, for one station after the other: none crashes, and each goes on by itself once it is back."""
+"""The store is out of reach for long, for one station after the other: none crashes, and each goes on by itself once it is back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from gesta.work import Part, Work
 from gesta.worker.lease import LEASE_SECONDS
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, let_run, note_flow, pass_time, result, types_of
 
-OUTAGE_SECONDS = 120.0
+#: Longer than every lease and every pause between two tries.
+OUTAGE_SECONDS = 30.0
 #: Every station looks at the store again this soon.
 AGAIN_SECONDS = 15.0
 REST: dict[Part, tuple[Part, ...]] = {
