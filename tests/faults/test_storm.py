@@ -39,7 +39,7 @@ async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(tmp_
 async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
     """The promises for every request; how many effects there were beyond one, where the receiver cannot tell."""
     told, effects = on.acknowledged(), on.effects()
-    # R1-35: one request for each key, whoever submitted it and how often; every acknowledged id is that one.
+    # One request for each key, whoever submitted it and how often; every acknowledged id is that one.
     assert len({state.key for state in states.values()}) == len(states)
     assert [number for number, ids in told.items() if len(ids) != 1 or not ids <= set(states)] == []
     residual = 0
