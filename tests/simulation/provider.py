@@ -81,6 +81,8 @@ class Call:
     token: str
     began: float
     lease: Lease
+    #: When its message left, which may be long after it began: its process can stand still in between.
+    left: float = 0.0
     has_effect: bool = False
     #: The executor got its answer and returned it to a process that was alive.
     is_answered: bool = False
@@ -95,7 +97,7 @@ class Call:
 
     def may_still_happen(self, now: float) -> bool:
         """Somebody is at it, or what a dead one sent is on its way."""
-        return now < self.began + 2 * LANDING_SECONDS or not (self.is_over or self.process.is_dead)
+        return now < max(self.began, self.left) + 2 * LANDING_SECONDS or not (self.is_over or self.process.is_dead)
 
 
 class Provider:
@@ -161,6 +163,7 @@ class Provider:
         world.told(call.process, f"calls {world.short(call.attempt.request_id)} #{call.attempt.number}: {fate}")
         world.hit(f"provider_{fate}")
         answer: asyncio.Future[Outcome] = loop.create_future()
+        call.left = loop.now
         way = world.random.random() * (LANDING_SECONDS if world.chance(0.1) else 0.02)
         self.on_the_way += 1
         loop.call_later(way, self._land, call, fate, answer, context=Context())
