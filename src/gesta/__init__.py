@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gesta.attempt import Attempt
     from gesta.domain.events import Actor
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.told import Event
     from gesta.engine import Engine
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
-    from gesta.flows.flow import Attempt, Flow, Payload, Personal, flow
+    from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.intake import Options
     from gesta.request import Request
     from gesta.settings import Settings
@@ -53,7 +54,8 @@ _HOMES = {
     "gesta.domain.told": ("Event",),
     "gesta.engine": ("Engine",),
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
-    "gesta.flows.flow": ("Attempt", "Flow", "Payload", "Personal", "flow"),
+    "gesta.attempt": ("Attempt",),
+    "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
     "gesta.intake": ("Options",),
     "gesta.request": ("Request",),
     "gesta.settings": ("Settings",),

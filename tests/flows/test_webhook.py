@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
+from gesta.attempt import Attempt
 from gesta.config import TenantConfig
 from gesta.domain.commands import Record
 from gesta.domain.events import Failed, OutcomeUnknown
@@ -23,7 +24,7 @@ from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadFlow
 from gesta.flows import webhook
-from gesta.flows.flow import Attempt, Flow
+from gesta.flows.flow import Flow
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.runtime import Ids, ManualRuntime
 from gesta.sandbox import Effect

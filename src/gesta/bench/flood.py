@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gesta.attempt import Attempt
 from gesta.bench import machine
 from gesta.bench.load import percentile
 from gesta.bench.store import BenchStore
 from gesta.bench.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
-from gesta.flows.flow import Attempt, flow
+from gesta.flows.flow import flow
 from gesta.intake import Options
 from gesta.runtime import SystemRuntime, sleep, spawn
 from gesta.views import View

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gesta.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome
 from gesta.errors import BadSettings
 from gesta.flows import webhook
-from gesta.flows.flow import Attempt, Flow, Payload, flow
+from gesta.flows.flow import Flow, Payload, flow
 
 #: Makes a payload of about 330 bytes, the size in raw_sqlite.py.
 TEXT = "x" * 300

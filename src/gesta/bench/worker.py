@@ -12,10 +12,11 @@ import time
 
 import msgspec
 
+from gesta.attempt import Attempt
 from gesta.demo.worker import LOOPBACK, READY, standard_input
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
-from gesta.flows.flow import Attempt, Flow, Payload, flow
+from gesta.flows.flow import Flow, Payload, flow
 from gesta.runtime import run
 from gesta.settings import Settings
 

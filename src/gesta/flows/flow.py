@@ -19,8 +19,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
 
 if TYPE_CHECKING:
-    from gesta.config import TenantConfig
-    from gesta.outbound_http import Http
+    from gesta.attempt import Attempt
 
 T = TypeVar("T")
 
@@ -50,26 +49,7 @@ class SecretMark:
 Secret = Annotated[T, SecretMark()]
 
 
-class Attempt(msgspec.Struct, frozen=True):
-    """One run of an executor under a lease."""
-
-    tenant: str
-    flow: str
-    request_id: str
-    #: 1 for the first attempt of this request, counted from its events.
-    number: int
-    #: The idempotency key for the provider: the same for every attempt of one intent.
-    key: str
-    correlation_id: str
-    #: When this attempt began, epoch milliseconds.
-    at_ms: int
-    #: HTTP that ends the attempt by itself when the answer is not a success.
-    http: Http
-    #: The tenant's config as it is now, and its secrets.
-    config: TenantConfig
-
-
-Executor = Callable[[Any, Attempt], Awaitable[Outcome]]
+Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,13 @@ from typing import Annotated, Any
 import msgspec
 
 from gesta import signatures
+from gesta.attempt import Attempt
 from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
-from gesta.flows.flow import Attempt, ConfigBody, Flow, Payload, Secret
+from gesta.flows.flow import ConfigBody, Flow, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
 from gesta.scrub import masked_host
 

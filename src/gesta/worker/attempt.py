@@ -13,13 +13,14 @@ from traceback import extract_tb
 
 import msgspec
 
+from gesta.attempt import Attempt
 from gesta.config import TenantConfig
 from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
 from gesta.domain.operation import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
-from gesta.flows.flow import Attempt, Executor, Flow
+from gesta.flows.flow import Executor, Flow
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.recorder import Applied, Recorder, Settle, no_job

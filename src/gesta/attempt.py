@@ -1,0 +1,27 @@
+"""Station 7 of 7: what an executor is given. Its types are real at run time, so that `help(Attempt)` and tools that read annotations work."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gesta.config import TenantConfig
+from gesta.outbound_http import Http
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One run of an executor under a lease."""
+
+    tenant: str
+    flow: str
+    request_id: str
+    #: 1 for the first attempt of this request, counted from its events.
+    number: int
+    #: The idempotency key for the provider: the same for every attempt of one intent.
+    key: str
+    correlation_id: str
+    #: When this attempt began, epoch milliseconds.
+    at_ms: int
+    #: HTTP that ends the attempt by itself when the answer is not a success.
+    http: Http
+    #: The tenant's config as it is now, and its secrets.
+    config: TenantConfig
