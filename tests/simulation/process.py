@@ -90,6 +90,8 @@ class Process(Owner):
         stores = self._over_the_network(self.world.database)
         if self.world.options.apart:
             stores = with_queue_apart(stores, self._over_the_network(self.world.queue_database), self.runtime)
+        # Harsher than any store: its queue goes by one clock, and every process by another.
+        stores = replace(stores, now_ms=self.runtime.now_ms)
         return Outside(self.runtime, stores, SandboxTransport(self.runtime), MASTER)
 
     def _over_the_network(self, database: MemoryDatabase) -> Stores:
@@ -97,8 +99,7 @@ class Process(Owner):
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name)) for name in ("events", "views", "queue", "vault", "commits")
         }
-        # Harsher than any store: its queue goes by one clock, and every process by another.
-        return replace(stores, **ports, now_ms=self.runtime.now_ms)
+        return replace(stores, **ports)
 
     async def start(self) -> None:
         try:
