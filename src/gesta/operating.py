@@ -68,7 +68,11 @@ class Operating:
         if view is not None:
             letter = dead_letter(view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms())
         if letter is None:
-            raise NotFound("dead letter", request_id)
+            # Of a flow that this process does not know it cannot even tell that it exists.
+            more = (
+                "" if view is not None else "; if its flow is one of your own, name the program: --app MODULE:NAME or GESTA_APP"
+            )
+            raise NotFound("dead letter", request_id, more)
         return letter
 
     def request(self, letter: DeadLetter) -> Request:

@@ -164,7 +164,9 @@ class Provider:
         world.hit(f"provider_{fate}")
         answer: asyncio.Future[Outcome] = loop.create_future()
         call.left = loop.now
-        way = world.random.random() * (LANDING_SECONDS if world.chance(0.1) else 0.02)
+        # Whoever raises does not wait for the landing, and the question follows soon: a message that is still on its way then is the residual of G3.
+        is_slow = world.chance(0.1) and fate != "raises"
+        way = world.random.random() * (LANDING_SECONDS if is_slow else 0.02)
         self.on_the_way += 1
         loop.call_later(way, self._land, call, fate, answer, context=Context())
         await self._on_the_way(call.process)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,12 @@ async def limit_pages(engine: Engine, pages: int) -> None:
     await database_of(engine).write(lambda db: db.execute(f"pragma max_page_count = {pages}").fetchall(), durable=False)
 
 
+async def fill_the_last_page(engine: Engine) -> None:
+    """Raises StoreFull in the end: then nothing of this size has room. None of these is due soon."""
+    while True:
+        await engine.submit(Note("x" * 200), deliver_at=datetime.now(UTC) + timedelta(days=1))
+
+
 async def test_a_full_disk_refuses_clearly_and_work_goes_on_when_there_is_room(tmp_path):
     async with engine_at(tmp_path, note_flow(say_done)) as engine:
         await limit_pages(engine, 1)
@@ -175,9 +181,9 @@ async def test_an_outcome_learned_while_the_disk_was_full_is_recorded_afterwards
         request = await engine.submit(Note())
         await reached.wait()
         await limit_pages(engine, 1)
-        go_on.set()
         with pytest.raises(StoreFull):
-            await engine.submit(Note("x" * 20_000))
+            await fill_the_last_page(engine)
+        go_on.set()
         while engine.road.pool._deadlines._ends:
             # The call has not come back yet.
             await asyncio.sleep(0.01)

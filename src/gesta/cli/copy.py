@@ -143,7 +143,9 @@ def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: st
     tell("the copy is on hold. Next:")
     if key:
         tell(f"  {key}   # the copy needs the master key of the source")
-    tell(f"  export GESTA_URL={taking.url}   # then start what worked on the source")
+    tell(
+        f"  export GESTA_URL={taking.url}   # with its user and password; also where a program names its URL. Then start what worked on the source"
+    )
     tell(f"  gesta resume {scope}")
 
 

@@ -103,4 +103,4 @@ async def _list(engine: Engine, tenant: str, *, as_json: bool) -> None:
         ]
         show(table(("paused", "since (UTC)", "by", "reason", "held"), rows, folded=("paused", "by", "reason")))
     else:
-        tell("nothing is paused")
+        tell("nothing is paused for everybody, and no tenant's jobs are held; `gesta doctor ID --tenant T` tells of one request")
