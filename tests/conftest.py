@@ -40,3 +40,10 @@ def told_how_to_replay(request: pytest.FixtureRequest) -> None:
     if "crash_seed" in request.fixturenames:
         seed = request.getfixturevalue("crash_seed")
         print(f"replay: .venv/bin/python -m pytest {request.node.nodeid!r} --seeds 1 --first-seed {seed}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever has to do with a server is slow: `make quick` starts none."""
+    for item in items:
+        if "postgresql" in item.nodeid:
+            item.add_marker(pytest.mark.slow)
