@@ -12,6 +12,7 @@ from gesta.cli.wording import ago, count_of, owner_name, size, span
 from gesta.domain.ids import FLOW, TENANT
 from gesta.job_queue import Backlog, Job, Standing
 from gesta.outbox import Standing as Deferred
+from gesta.pauses import Pause
 from gesta.projector.follow import CHECKPOINT
 from gesta.scrub import scrub
 from gesta.subscriptions import checkpoint_of
@@ -60,6 +61,8 @@ class Facts(msgspec.Struct, frozen=True):
     odd_settings: Sequence[str]
     #: What callers' transactions have left to be appended.
     outbox: Sequence[Deferred] = ()
+    #: What concerns every tenant, and what holds jobs now.
+    pauses: Sequence[Pause] = ()
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -71,6 +74,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_projector(facts),
         *_outbox(facts),
         *_queue(facts),
+        *_pauses(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
@@ -146,6 +150,14 @@ def _queue(facts: Facts) -> Iterator[Finding]:
             level, f"queue {flow}", f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.leased} at work{f', {jobs.held} held by a pause (gesta pause)' if jobs.held else ''}{oldest}",
             "" if level == "ok" else "more slots or processes; or does no running process declare this flow? `gesta doctor ID` tells of one",
         )  # fmt: skip
+
+
+def _pauses(facts: Facts) -> Iterator[Finding]:
+    for one in facts.pauses:
+        reason = f": {one.reason}" if one.reason else ""
+        yield Finding(
+            "warn", "paused", f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", "gesta resume, when it may go on"
+        )
 
 
 def _left_to_people(facts: Facts) -> Iterator[Finding]:

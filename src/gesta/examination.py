@@ -44,6 +44,7 @@ async def examine(road: Road, tenant: str) -> Facts:
         dead_letters=sum(dead_letter(view.state, road.flows.get(view.state.flow), now) is not None for view in failed),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
+        pauses=await road.pausing.paused(None),
     )
 
 

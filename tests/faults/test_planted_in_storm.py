@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from gesta.trial_server import TrialServer

@@ -14,6 +14,7 @@ from gesta.domain.operation import State
 from gesta.examination import examine, examine_request
 from gesta.job_queue import Backlog, Job, Standing
 from gesta.outbox import Standing as Deferred
+from gesta.pauses import EVERYTHING, Pause
 from gesta.views import Checkpoint, Held, Parked
 from gesta.why_not import RequestFacts, why_not_sent
 from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time
@@ -56,6 +57,7 @@ def test_a_healthy_store_gets_nothing_but_ok():
         ({"outbox": (Deferred("a.b", False, 1, NOW - 90_000),)}, "bad", "outbox a.b", "1 request of callers' transactions"),
         ({"parked": (Parked("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),)}, "bad", "parked", "1 thing could not be processed, the newest 5 s ago: event a.b.request-t-1 version 3 (DecodeError)"),
         ({"undecided": 2, "undecided_since_ms": NOW - 7_200_000}, "warn", "in doubt", "2 requests wait for a person's word, the oldest since 2 h ago"),
+        ({"pauses": (Pause(EVERYTHING, "copied from gesta.db", NOW - 7_200_000, "ann"),)}, "warn", "paused", "everything, 2 h ago: copied from gesta.db"),
         ({"dead_letters": 1}, "warn", "dead letters", "1 request failed for good"),
         ({"checkpoints": (Checkpoint("subscription/ledger", 4, "position 5: ValueError: no", NOW - 60_000),)}, "bad", "subscription ledger", "stuck since 1 min ago, 5 events behind: position 5: ValueError: no"),
         ({"checkpoints": (Checkpoint("subscription/ledger", 4),)}, "warn", "subscription ledger", "no running process has this handler"),

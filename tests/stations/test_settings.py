@@ -142,6 +142,7 @@ async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
         ("sqlite:gesta.db", "names no file"),
         ("sqlite:///", "names no file"),
         ("oracle://host", "no store is called 'oracle'"),
+        ("postgres://host/shop", "write postgresql:// where it says postgres://"),
         ("memory:", "this store has no place for a key file"),
     ],
 )

@@ -76,6 +76,10 @@ class Stores:
     disk_free: Callable[[], Awaitable[int | None]] = unlimited
 
 
+#: What other programs call a store.
+NICKNAMES = {"postgres": "postgresql", "sqlite3": "sqlite"}
+
+
 class Adapter(Protocol):
     """What the package of a store offers."""
 
@@ -87,6 +91,8 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     scheme = url.partition(":")[0]
     if not scheme.isidentifier():
         raise BadSettings(f"url: {url!r} is not a store URL; write for instance 'sqlite:///gesta.db'")
+    if scheme in NICKNAMES:
+        raise BadSettings(f"url: write {NICKNAMES[scheme]}:// where it says {scheme}://")
     try:
         adapter: Adapter = import_module(f"gesta.adapters.{scheme}")
     except ModuleNotFoundError as error:
