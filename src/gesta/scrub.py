@@ -116,7 +116,9 @@ def scrubbed_name(name: str) -> str:
 
 
 def _is_ordinary(name: str) -> bool:
-    return _HEXADECIMAL.fullmatch(name) is not None or (_LOWER_CASE.fullmatch(name) is not None and _SUSPECT_WORD.search(name) is None)
+    return _HEXADECIMAL.fullmatch(name) is not None or (
+        _LOWER_CASE.fullmatch(name) is not None and _SUSPECT_WORD.search(name) is None
+    )
 
 
 def without_credentials(text: str) -> str:
