@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gesta.engine import Engine
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
     from gesta.flows.flow import Flow, Payload, Personal, flow
-    from gesta.intake import Options
+    from gesta.options import Options
     from gesta.request import Request
     from gesta.settings import Settings
 
@@ -56,7 +56,7 @@ _HOMES = {
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
     "gesta.attempt": ("Attempt",),
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
-    "gesta.intake": ("Options",),
+    "gesta.options": ("Options",),
     "gesta.request": ("Request",),
     "gesta.settings": ("Settings",),
 }

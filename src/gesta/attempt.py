@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gesta.config import TenantConfig
+from gesta.limits import Limits
 from gesta.outbound_http import Http
 
 
@@ -25,3 +26,5 @@ class Attempt(msgspec.Struct, frozen=True):
     http: Http
     #: The tenant's config as it is now, and its secrets.
     config: TenantConfig
+    #: The provider's rate limits: take a token right before the call.
+    limits: Limits

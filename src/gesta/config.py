@@ -145,18 +145,22 @@ class ConfigCache:
 class TenantConfig:
     """One tenant's config as an attempt sees it."""
 
-    __slots__ = ("_entities", "_tenant", "_writer", "opened")
+    __slots__ = ("_entities", "_tenant", "_writer", "opened", "used")
 
     def __init__(self, tenant: str, entities: Entities, writer: ConfigWriter) -> None:
         self._tenant, self._entities, self._writer = tenant, entities, writer
         #: Secrets that the attempt has in its hands; they are taken out of whatever it says.
         self.opened: list[str] = []
+        #: `kind/code` → version of what was asked for by code.
+        self.used: dict[str, int] = {}
 
     def get(self, kind: str, code: str) -> Entity | None:
         """The entity, None when there is none. Raises BadConfig when what is stored no longer fits its type."""
         entity = self._entities.get((kind, code))
         if isinstance(entity, Unreadable):
             raise BadConfig(kind, code, {"body": f"{entity.fault}; put it again"})
+        if entity is not None:
+            self.used[f"{kind}/{code}"] = entity.version
         return entity
 
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:

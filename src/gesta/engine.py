@@ -27,8 +27,9 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
-from gesta.intake import NO_OPTIONS, Accepted, Options, option_errors
+from gesta.intake import Accepted
 from gesta.operating import Operating
+from gesta.options import NO_OPTIONS, Options, option_errors
 from gesta.request import Request
 from gesta.road import Road
 from gesta.settings import Settings

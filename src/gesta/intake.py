@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from gesta.addresses import request_stream
 from gesta.admission import Admission
+from gesta.config import ConfigCache, ConfigWriter
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
-from gesta.domain.events import Actor, Meta
-from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE, event_id, id_bytes, id_text
+from gesta.domain.events import Meta
+from gesta.domain.ids import KEY_LENGTH_MAX, event_id, id_bytes, id_text
 from gesta.domain.notification import decide
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
+from gesta.options import NO_OPTIONS, Options, is_plain, is_text, option_errors
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
 from gesta.personal import SUBJECT, Plan, names_subject, plan_of
@@ -38,19 +40,6 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 SEALED_MAX = 250
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 100
-
-
-class Options(msgspec.Struct, frozen=True, gc=False):
-    """How a request is to be treated, beside its payload."""
-
-    key: str | None = None
-    tenant: str = "default"
-    deliver_at: datetime | None = None
-    ttl: timedelta | None = None
-    priority: int = 5
-    correlation_id: str | None = None
-    causation_id: str | None = None
-    actor: Actor | None = None
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -92,13 +81,10 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
     faults: Mapping[str, str]
 
 
-NO_OPTIONS = Options()
-
-
 class Intake:
     def __init__(
         self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
-        runtime: Runtime, ids: Ids,
+        config: ConfigCache, writer: ConfigWriter, runtime: Runtime, ids: Ids,
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._kinds = {
@@ -107,6 +93,7 @@ class Intake:
         }
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
         self._events, self._admission, self._pace = events, admission, pace
+        self._config, self._writer = config, writer
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake")
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
             self._seal_and_append, "gesta-sealing", SEALED_MAX
@@ -115,6 +102,8 @@ class Intake:
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
         draft = self._draft(payload, options)
+        if draft.flow.check is not None:
+            await self._check(draft, payload)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -127,6 +116,8 @@ class Intake:
     async def defer(self, payload: Payload, options: Options, outbox: Outbox, within: object) -> Accepted:
         """Accept a request as part of the transaction on `within`: it exists if and only if that commits."""
         draft = self._draft(payload, options)
+        if draft.flow.check is not None:
+            await self._check(draft, payload)
         if not self._admission.is_open:
             await self._admission.ask()
         # A rollback, like a crash, then leaves keys that seal nothing.
@@ -138,7 +129,7 @@ class Intake:
 
     async def prepare(self, rows: Sequence[Raw]) -> list[Append | Invalid]:
         """The first events of what another language asked, with what is personal sealed; or what is wrong with it, and the most that may be stored of it."""
-        found = [self._draft_of(row) for row in rows]
+        found = [await self._draft_of(row) for row in rows]
         appends = iter(await self._appends([one for one in found if isinstance(one, Draft)]))
         return [next(appends) if isinstance(one, Draft) else one for one in found]
 
@@ -149,7 +140,10 @@ class Intake:
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
-            drafts.append(self._draft(payload, options))
+            draft = self._draft(payload, options)
+            if draft.flow.check is not None:
+                await self._check(draft, payload)
+            drafts.append(draft)
             if number % TURN == 0:
                 # A large batch leaves the others their turns.
                 await turn()
@@ -195,9 +189,20 @@ class Intake:
         about, faults = (None, {}) if kind.plan is None else about_of(payload)
         body = self._validated(kind, payload, options, faults)
         raw_id = self._ids.new_bytes()
-        return Draft(kind.flow, body, options, self._runtime.now_ms(), raw_id, id_text(raw_id), about)
+        return Draft(
+            kind.flow, body, own_key(kind.flow, payload, options), self._runtime.now_ms(), raw_id, id_text(raw_id), about
+        )
 
-    def _draft_of(self, row: Raw) -> Draft | Invalid:
+    async def _check(self, draft: Draft, payload: Payload) -> None:
+        """The flow's own check, which may look into the tenant's config. What this process has read of it may be old: it never refuses by that."""
+        assert draft.flow.check is not None
+        tenant = draft.options.tenant
+        if await draft.flow.check(payload, self._config.of(tenant), None):
+            await self._writer.refresh(self._config, tenant)
+            if faults := await draft.flow.check(payload, self._config.of(tenant), None):
+                raise InvalidRequest(draft.flow.name, dict(faults))
+
+    async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_draft`, of a row whose form the store has looked at."""
         flow, raw_id = self._flows[row.flow], id_bytes(row.request_id)
         kind = self._kinds[flow.payload]
@@ -211,7 +216,11 @@ class Intake:
             if payload is None:
                 raise InvalidRequest(flow.name, faults)
             about, faults = (None, {}) if kind.plan is None else about_of(payload)
-            return replace(draft, body=self._validated(kind, payload, options, faults), about=about)
+            draft = replace(draft, options=own_key(flow, payload, options))
+            checked = replace(draft, body=self._validated(kind, payload, draft.options, faults), about=about)
+            if flow.check is not None:
+                await self._check(checked, payload)
+            return checked
         except msgspec.DecodeError as error:
             faults = {"payload": f"cannot be read: {error}"}
         except InvalidRequest as error:
@@ -290,7 +299,7 @@ class Intake:
             }
         if MARK in body:
             faults |= forged(body)
-        if faults or not _is_plain(options):
+        if faults or not is_plain(options):
             faults |= option_errors(options)
         if faults:
             raise InvalidRequest(kind.flow.name, faults)
@@ -301,36 +310,13 @@ def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
     return [drafts[start : start + size] for start in range(0, len(drafts), size)]
 
 
-def _is_plain(options: Options) -> bool:
-    """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the others in passing."""
-    key = options.key
-    if key is None:
-        # 5.0 equals 5 and is none.
-        return options == NO_OPTIONS and type(options.priority) is int
-    if type(key) is not str or not key.isascii() or not 0 < len(key) <= KEY_LENGTH_MAX:
-        return False
-    return options == Options(key) and type(options.priority) is int
-
-
-def option_errors(options: Options) -> dict[str, str]:
-    """Option → what is wrong with it."""
-    faults: dict[str, str] = {}
-    # A program may pass anything, whatever the annotations say, and what is stored has to be readable for ever.
-    deliver_at: Any = options.deliver_at
-    ttl: Any = options.ttl
-    if not isinstance(options.tenant, str) or not TENANT.fullmatch(options.tenant):
-        faults["tenant"] = TENANT_RULE
-    for name in ("key", "correlation_id", "causation_id"):
-        text = getattr(options, name)
-        if text is not None and not _is_text(text):
-            faults[name] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
-    if deliver_at is not None and (not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None):
-        faults["deliver_at"] = "a datetime with a time zone, for instance datetime.now(UTC)"
-    if ttl is not None and (not isinstance(ttl, timedelta) or ttl <= timedelta(0)):
-        faults["ttl"] = "a positive timedelta"
-    if type(options.priority) is not int or not 1 <= options.priority <= 10:
-        faults["priority"] = "a whole number from 1 (most urgent) to 10"
-    return faults | actor_errors(options.actor)
+def own_key(flow: Flow, payload: Payload, options: Options) -> Options:
+    """The options, with the caller's own id of the payload as the key where it has one."""
+    if flow.request_id is None or (own := flow.request_id(payload)) is None:
+        return options
+    if options.key not in (None, own):
+        raise InvalidRequest(flow.name, {"key": "the payload brings an id of its own, which is the key; leave this one out"})
+    return replace(options, key=own)
 
 
 def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
@@ -343,37 +329,7 @@ def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
         return None, {SUBJECT: f"the property raised {type(error).__name__}"}
     if about is None or about == "":
         return None, {}
-    return (about, {}) if _is_text(about) else (None, {SUBJECT: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
-
-
-def subject_errors(subject: object, tenant: object) -> dict[str, str]:
-    """What is wrong with the name of somebody to be erased."""
-    faults = {}
-    if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
-        faults["tenant"] = TENANT_RULE
-    try:
-        is_text = isinstance(subject, str) and bool(subject.encode())
-    except UnicodeEncodeError:
-        is_text = False
-    if not is_text:
-        faults["subject"] = "the text that tells who it is, and not an empty one"
-    return faults
-
-
-def actor_errors(actor: object) -> dict[str, str]:
-    if actor is None or (isinstance(actor, Actor) and not value_errors(actor)):
-        return {}
-    return {"actor": "an Actor(user_id, roles) of strings"}
-
-
-def _is_text(value: object) -> bool:
-    if not isinstance(value, str) or not 0 < len(value) <= KEY_LENGTH_MAX:
-        return False
-    try:
-        # Half a surrogate pair is a str, but no text that could be stored.
-        return value.isascii() or bool(value.encode())
-    except UnicodeEncodeError:
-        return False
+    return (about, {}) if is_text(about) else (None, {SUBJECT: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
 
 
 def _answer(verdict: Verdict, append: Append, draft: Draft) -> Accepted:

@@ -9,8 +9,9 @@ from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
 from gesta.errors import BadInput, InvalidRequest, NotFound
-from gesta.intake import Accepted, actor_errors, subject_errors
+from gesta.intake import Accepted
 from gesta.job_queue import Held
+from gesta.options import actor_errors, subject_errors
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.follow import CHECKPOINT
 from gesta.projector.rebuild import Progress

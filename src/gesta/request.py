@@ -14,7 +14,8 @@ from gesta.domain.operation import State, Status
 from gesta.domain.outcome import Outcome
 from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload
-from gesta.intake import Accepted, actor_errors
+from gesta.intake import Accepted
+from gesta.options import actor_errors
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
 from gesta.subjects import ERASED

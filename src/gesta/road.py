@@ -16,6 +16,7 @@ from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
+from gesta.limits import Buckets
 from gesta.outbound_http import Http
 from gesta.pace import Pace
 from gesta.pausing import Pausing
@@ -77,10 +78,13 @@ class Road:
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
-            flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, runtime, ids
-        )
+            flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, self.config,
+            self.config_writer, runtime, ids,
+        )  # fmt: skip
         deadlines = Deadlines(runtime)
-        attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
+        http = partial(Http, outside.transport, runtime)
+        buckets = Buckets(runtime)
+        attempts = Attempts(flows, self.recorder, http, buckets, self.pausing, deadlines, runtime, telemetry)
         self.pool = Pool(
             work.taken_of(flows),
             stores.queue,

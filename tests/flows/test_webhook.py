@@ -25,6 +25,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadFlow
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
+from gesta.limits import Buckets, Limits
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.runtime import Ids, ManualRuntime
 from gesta.sandbox import Effect
@@ -77,7 +78,8 @@ class Road:
         key = idempotency_key("shop.eu", self.request_id, "send", self.intent)
         http, config = Http(self.transport, self.runtime), cast("TenantConfig", self.config)
         now_ms = self.runtime.now_ms()
-        attempt = Attempt("shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config)
+        limits = Limits(Buckets(self.runtime), "shop.eu")
+        attempt = Attempt("shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config, limits)
         try:
             return await self.flow.execute(message or webhook.Message("order.paid", {"order": 7}), attempt)
         except AttemptEnded as ended:

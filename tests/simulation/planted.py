@@ -25,8 +25,9 @@ from gesta.domain.commands import Redrive, Rules
 from gesta.domain.ids import idempotency_key
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
-from gesta.intake import Accepted, Intake, Options
+from gesta.intake import Accepted, Intake
 from gesta.job_queue import Ack, Drop, Settled, Settlement, Taken
+from gesta.options import Options
 from gesta.projector import follow
 from gesta.projector.folding import Folding
 from gesta.projector.follow import Projector

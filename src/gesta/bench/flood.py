@@ -18,7 +18,7 @@ from gesta.bench.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.flows.flow import flow
-from gesta.intake import Options
+from gesta.options import Options
 from gesta.runtime import SystemRuntime, sleep, spawn
 from gesta.views import View
 

@@ -11,7 +11,7 @@ from math import ceil
 from gesta.engine import Engine
 from gesta.errors import GestaError, NotYet
 from gesta.flows.flow import Payload
-from gesta.intake import Options
+from gesta.options import Options
 from gesta.request import Request
 from gesta.runtime import Runtime, Signal, SystemRuntime, sleep, spawn
 from gesta.views import View

@@ -39,7 +39,7 @@ async def send(
     as_json: Json = False,
 ) -> None:
     """Submit a request; its id is printed once it is on disk."""
-    from gesta.intake import Options
+    from gesta.options import Options
 
     engine = call.engine()
     options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -57,6 +58,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     chance: float = 0.0
     #: The intent it ran under; None: the one that is open. Attempts of a forced new intent may carry the numbers of old ones.
     intent: int | None = None
+    #: `kind/code` of the config it went by → the version that was used.
+    used: Mapping[str, int] = {}
+
+
+class Postpone(msgspec.Struct, frozen=True, gc=False):
+    """An attempt ended before it called anybody and does not count: if it was journalled, that is taken back."""
 
 
 class Lose(msgspec.Struct, frozen=True, gc=False):
@@ -122,4 +129,6 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
     """Remove from the dead letters."""
 
 
-Command = Create | Start | Record | Lose | Reconciled | Resolve | Cancel | Withdraw | RetryNow | Redrive | Expire | Purge
+Command = (
+    Create | Start | Record | Postpone | Lose | Reconciled | Resolve | Cancel | Withdraw | RetryNow | Redrive | Expire | Purge
+)

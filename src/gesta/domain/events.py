@@ -28,6 +28,10 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     schema_version: int = 1
 
 
+#: `kind/code` of the tenant's config that an attempt went by → its version, which is that of the event that put it.
+Used = dict[str, int]
+
+
 class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """One fact. Times are epoch milliseconds."""
 
@@ -48,9 +52,12 @@ class Created(Event, frozen=True, gc=False):
 
 
 class Updated(Event, frozen=True, gc=False):
-    """A decision about a request: opened again (retry, redrive), cancel wished for, removed from the dead letters."""
+    """A decision about a request: opened again (retry, redrive), cancel wished for, removed from the dead letters.
 
-    change: Literal["retry", "redrive", "cancel_requested", "purged"]
+    `postponed` takes back a journalled attempt that called nobody after all.
+    """
+
+    change: Literal["retry", "redrive", "cancel_requested", "purged", "postponed"]
     status: str | None = None
     intent: int | None = None
     due_at: int | None = None
@@ -71,6 +78,7 @@ class AttemptFailed(Event, frozen=True, gc=False):
     reason: str
     detail: str = ""
     next_attempt_at: int | None = None
+    used: Used = {}
 
 
 class Sent(Event, frozen=True, gc=False):
@@ -82,6 +90,7 @@ class Sent(Event, frozen=True, gc=False):
     #: Where it went, as the provider names it.
     target_id: str = ""
     detail: str = ""
+    used: Used = {}
 
 
 class SentLate(Event, frozen=True, gc=False):
@@ -93,6 +102,7 @@ class SentLate(Event, frozen=True, gc=False):
     #: Where it went, as the provider names it.
     target_id: str = ""
     detail: str = ""
+    used: Used = {}
 
 
 class Failed(Event, frozen=True, gc=False):
@@ -102,6 +112,7 @@ class Failed(Event, frozen=True, gc=False):
     attempts: int
     retryable: bool = False
     last_error: str = ""
+    used: Used = {}
 
 
 class OutcomeUnknown(Event, frozen=True, gc=False):
@@ -112,6 +123,7 @@ class OutcomeUnknown(Event, frozen=True, gc=False):
     policy: str
     detail: str = ""
     next_at: int | None = None
+    used: Used = {}
 
 
 class OutcomeResolved(Event, frozen=True, gc=False):

@@ -110,6 +110,8 @@ def _updated(state: State, event: e.Updated, version: int, at: int) -> State:
             return replace(common, cancel_requested=True)
         case "purged":
             return replace(common, purged=True)
+        case "postponed":
+            return replace(common, started=None)
         case "retry":
             return replace(common, due_at=event.due_at, dispatch_version=version)
         case _:

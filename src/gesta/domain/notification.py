@@ -5,6 +5,7 @@ Receives commands from intake, worker and sweep; gives back the events to append
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import assert_never
 
@@ -18,6 +19,7 @@ from gesta.domain.commands import (
     Create,
     Expire,
     Lose,
+    Postpone,
     Purge,
     Reconciled,
     Record,
@@ -33,6 +35,8 @@ from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
 
+_ATTEMPT_ENDS = (e.Sent, e.SentLate, e.AttemptFailed, e.Failed, e.OutcomeUnknown)
+
 
 def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]:
     """The events that follow from a command; none when it changes nothing. Raises Refused when a person asks for the impossible."""
@@ -43,9 +47,12 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
         raise Refused("request_not_found", "no such request")
     match command:
         case Record():
-            return _record(state, command, rules)
+            events = _record(state, command, rules)
+            return _with_used(events, command.used) if command.used else events
         case Start():
             return _start(state, command)
+        case Postpone():
+            return [e.Updated("postponed")] if state.started is not None else []
         case Lose():
             return _lose(state, command, rules)
         case Reconciled():
@@ -103,6 +110,11 @@ def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
     if state.is_terminal:
         return []
     return _failed_attempt(state, outcome, attempt, command, rules)
+
+
+def _with_used(events: list[e.Event], used: Mapping[str, int]) -> list[e.Event]:
+    """The same, with the versions of the config that the attempt went by."""
+    return [replace(one, used=dict(used)) if isinstance(one, _ATTEMPT_ENDS) else one for one in events]
 
 
 def _done(state: State, outcome: Done, attempt: int) -> list[e.Event]:

@@ -20,6 +20,7 @@ from gesta.errors import BadFlow
 
 if TYPE_CHECKING:
     from gesta.attempt import Attempt
+    from gesta.config import TenantConfig
 
 T = TypeVar("T")
 
@@ -50,6 +51,8 @@ Secret = Annotated[T, SecretMark()]
 
 
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
+#: (payload, the tenant's config, its templates) → field → fault.
+Check = Callable[[Any, "TenantConfig", Any], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class Flow:
     target: Callable[[Any], str] | None = None
     #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused by that; None: it uses none.
     credential: Callable[[Any], str | None] | None = None
+    #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's config as it is now.
+    check: Check | None = None
+    #: The caller's own id of a payload, a UUID: the request's key then, so that the same id with the same content is a duplicate.
+    request_id: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):

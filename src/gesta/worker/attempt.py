@@ -15,19 +15,23 @@ import msgspec
 
 from gesta.attempt import Attempt
 from gesta.config import TenantConfig
-from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Start
+from gesta.domain.commands import Cancel, Command, Expire, Lose, Postpone, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
-from gesta.domain.operation import State
+from gesta.domain.operation import QUEUE_HORIZON_MS, State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow
-from gesta.job_queue import Ack, Release, Settlement, Taken
+from gesta.job_queue import Ack, Hold, Release, Settlement, Taken
+from gesta.limits import Buckets, Limits
 from gesta.outbound_http import AttemptEnded, Http
+from gesta.pauses import Scope
+from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder, Settle, no_job
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
 from gesta.subjects import Readable
 from gesta.telemetry import Telemetry
+from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.guard import examine
@@ -49,11 +53,14 @@ class Attempts:
         flows: Mapping[str, Flow],
         recorder: Recorder,
         http: Callable[[], Http],
+        buckets: Buckets,
+        pausing: Pausing,
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
         self._flows, self._recorder, self._http = flows, recorder, http
+        self._buckets, self._pausing = buckets, pausing
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
@@ -111,18 +118,23 @@ class Attempts:
         else:
             running.view, running.asking = view, asking
             attempt = Attempt(
-                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config
-            )
+                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
+                Limits(self._buckets, state.tenant),
+            )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:
                 # Asked under an earlier declaration of the flow. Whatever follows, a question never becomes a call.
                 outcome = Unknown("cannot_ask", "the flow no longer says how to ask the provider")
             else:
-                outcome = await self._call(executor, payload, attempt, flow, running)
+                try:
+                    outcome = await self._call(executor, payload, attempt, flow, running)
+                except (Postponed, CredentialRefused) as unspent:
+                    await self._put_back(taken, view, flow, unspent)
+                    return
         outcome = discreet(outcome, payload, config.opened)
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
-        applied = await self._record(taken, view, flow, outcome, asking=asking)
+        applied = await self._record(taken, view, flow, outcome, config.used, asking=asking)
         self._telemetry.attempt_ended(
             flow, taken, outcome, payload=payload, attempts=number, latency_ms=latency_ms, correlation_id=state.correlation_id
         )
@@ -133,18 +145,33 @@ class Attempts:
         else:
             self._telemetry.late_outcome(flow.name, state.id)
 
+    async def _put_back(self, taken: Taken, view: View, flow: Flow, unspent: Postponed | CredentialRefused) -> None:
+        """Nothing was sent and no attempt is spent: the job waits, and the request is as if it had not been taken."""
+        settlement: Settlement
+        if isinstance(unspent, Postponed):
+            # Longer than a queue may hold a job nobody waits in it.
+            wait_ms = min(max(0, round(unspent.after_seconds * 1000)), QUEUE_HORIZON_MS)
+            settlement = Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms)
+        else:
+            scope = Scope(None, taken.job.tenant, unspent.credential)
+            await self._pausing.pause(scope, unspent.reason, None)
+            settlement = Hold(taken.job.id, taken.token, str(scope))
+        await self._apply(taken, view, Postpone(), flow, lambda _, __: settlement)
+
     async def abandon(self, running: Running) -> None:
         """Record an attempt that was cut off and does not end. Should it end one day, evidence of success still counts."""
         assert running.view is not None
         flow = self._flows[running.taken.job.flow]
         outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
         self._telemetry.log.error("executor does not end", namespace=flow.name, requestId=running.view.state.id)
-        await self._record(running.taken, running.view, flow, outcome, asking=running.asking)
+        await self._record(running.taken, running.view, flow, outcome, {}, asking=running.asking)
 
-    def _record(self, taken: Taken, view: View, flow: Flow, outcome: Outcome, *, asking: bool) -> Coroutine[None, None, Applied]:
+    def _record(
+        self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], *, asking: bool
+    ) -> Coroutine[None, None, Applied]:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
         command: Command = (
-            Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent)
+            Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent, used)
         )
         return self._apply(taken, view, command, flow, _settle(taken))
 
@@ -155,6 +182,8 @@ class Attempts:
             return sound(await executor(payload, attempt))
         except AttemptEnded as ended:
             return sound(ended.outcome)
+        except (Postponed, CredentialRefused):
+            raise
         except BadConfig as error:
             # Stored config that cannot be read may be put right; nothing was sent without it.
             return Retry("bad_config", scrub(str(error)))

@@ -1,0 +1,92 @@
+"""How a request is to be treated, beside its payload; and what may be wrong with that.
+
+A program may pass anything, whatever the annotations say, and what is stored has to be readable for ever.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from gesta.domain.events import Actor
+from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE
+from gesta.validation import value_errors
+
+
+class Options(msgspec.Struct, frozen=True, gc=False):
+    """How a request is to be treated, beside its payload."""
+
+    key: str | None = None
+    tenant: str = "default"
+    deliver_at: datetime | None = None
+    ttl: timedelta | None = None
+    priority: int = 5
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    actor: Actor | None = None
+
+
+NO_OPTIONS = Options()
+
+
+def is_plain(options: Options) -> bool:
+    """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the others in passing."""
+    key = options.key
+    if key is None:
+        # 5.0 equals 5 and is none.
+        return options == NO_OPTIONS and type(options.priority) is int
+    if type(key) is not str or not key.isascii() or not 0 < len(key) <= KEY_LENGTH_MAX:
+        return False
+    return options == Options(key) and type(options.priority) is int
+
+
+def option_errors(options: Options) -> dict[str, str]:
+    """Option → what is wrong with it."""
+    faults: dict[str, str] = {}
+    deliver_at: Any = options.deliver_at
+    ttl: Any = options.ttl
+    if not isinstance(options.tenant, str) or not TENANT.fullmatch(options.tenant):
+        faults["tenant"] = TENANT_RULE
+    for name in ("key", "correlation_id", "causation_id"):
+        text = getattr(options, name)
+        if text is not None and not is_text(text):
+            faults[name] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
+    if deliver_at is not None and (not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None):
+        faults["deliver_at"] = "a datetime with a time zone, for instance datetime.now(UTC)"
+    if ttl is not None and (not isinstance(ttl, timedelta) or ttl <= timedelta(0)):
+        faults["ttl"] = "a positive timedelta"
+    if type(options.priority) is not int or not 1 <= options.priority <= 10:
+        faults["priority"] = "a whole number from 1 (most urgent) to 10"
+    return faults | actor_errors(options.actor)
+
+
+def subject_errors(subject: object, tenant: object) -> dict[str, str]:
+    """What is wrong with the name of somebody to be erased."""
+    faults = {}
+    if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
+        faults["tenant"] = TENANT_RULE
+    try:
+        is_text = isinstance(subject, str) and bool(subject.encode())
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        faults["subject"] = "the text that tells who it is, and not an empty one"
+    return faults
+
+
+def actor_errors(actor: object) -> dict[str, str]:
+    if actor is None or (isinstance(actor, Actor) and not value_errors(actor)):
+        return {}
+    return {"actor": "an Actor(user_id, roles) of strings"}
+
+
+def is_text(value: object) -> bool:
+    if not isinstance(value, str) or not 0 < len(value) <= KEY_LENGTH_MAX:
+        return False
+    try:
+        # Half a surrogate pair is a str, but no text that could be stored.
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
