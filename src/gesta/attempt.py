@@ -6,6 +6,7 @@ import msgspec
 
 from gesta.config import TenantConfig
 from gesta.outbound_http import Http
+from gesta.rendering import Templates
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -25,3 +26,5 @@ class Attempt(msgspec.Struct, frozen=True):
     http: Http
     #: The tenant's config as it is now, and its secrets.
     config: TenantConfig
+    #: The tenant's templates as they are now.
+    templates: Templates

@@ -23,6 +23,7 @@ from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
+from gesta.rendering import Templates
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
 from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
@@ -80,7 +81,15 @@ class Road:
             flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, runtime, ids
         )
         deadlines = Deadlines(runtime)
-        attempts = Attempts(flows, self.recorder, partial(Http, outside.transport, runtime), deadlines, runtime, telemetry)
+        attempts = Attempts(
+            flows,
+            self.recorder,
+            partial(Http, outside.transport, runtime),
+            partial(Templates, renderer=outside.renderer),
+            deadlines,
+            runtime,
+            telemetry,
+        )
         self.pool = Pool(
             work.taken_of(flows),
             stores.queue,
@@ -189,6 +198,7 @@ class Road:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
         await self.outside.transport.close()
+        await self.outside.renderer.close()
         await self.outside.stores.close()
 
     async def _end(self, names: Sequence[str], until: float) -> None:

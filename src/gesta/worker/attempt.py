@@ -24,6 +24,7 @@ from gesta.flows.flow import Executor, Flow
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.recorder import Applied, Recorder, Settle, no_job
+from gesta.rendering import Templates
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
 from gesta.subjects import Readable
@@ -49,11 +50,12 @@ class Attempts:
         flows: Mapping[str, Flow],
         recorder: Recorder,
         http: Callable[[], Http],
+        templates: Callable[[TenantConfig], Templates],
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._flows, self._recorder, self._http = flows, recorder, http
+        self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
@@ -111,8 +113,9 @@ class Attempts:
         else:
             running.view, running.asking = view, asking
             attempt = Attempt(
-                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config
-            )
+                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
+                self._templates(config),
+            )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:
                 # Asked under an earlier declaration of the flow. Whatever follows, a question never becomes a call.
