@@ -7,6 +7,7 @@ import msgspec
 from gesta.config import TenantConfig
 from gesta.limits import Limits
 from gesta.outbound_http import Http
+from gesta.rendering import Templates
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -28,3 +29,5 @@ class Attempt(msgspec.Struct, frozen=True):
     config: TenantConfig
     #: The provider's rate limits: take a token right before the call.
     limits: Limits
+    #: The tenant's templates as they are now.
+    templates: Templates

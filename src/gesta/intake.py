@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from gesta.addresses import request_stream
 from gesta.admission import Admission
-from gesta.config import ConfigCache, ConfigWriter
+from gesta.config import ConfigCache, ConfigWriter, TenantConfig
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
 from gesta.domain.ids import KEY_LENGTH_MAX, event_id, id_bytes, id_text
 from gesta.domain.notification import decide
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
-from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity, canonical
@@ -29,6 +29,7 @@ from gesta.options import NO_OPTIONS, Options, is_plain, is_text, option_errors
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
 from gesta.personal import SUBJECT, Plan, names_subject, plan_of
+from gesta.rendering import Templates
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
@@ -84,7 +85,7 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 class Intake:
     def __init__(
         self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
-        config: ConfigCache, writer: ConfigWriter, runtime: Runtime, ids: Ids,
+        config: ConfigCache, writer: ConfigWriter, templates: Callable[[TenantConfig], Templates], runtime: Runtime, ids: Ids,
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._kinds = {
@@ -93,7 +94,7 @@ class Intake:
         }
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
         self._events, self._admission, self._pace = events, admission, pace
-        self._config, self._writer = config, writer
+        self._config, self._writer, self._templates = config, writer, templates
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake")
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
             self._seal_and_append, "gesta-sealing", SEALED_MAX
@@ -188,18 +189,21 @@ class Intake:
             self._pace.saw(options.tenant)
         about, faults = (None, {}) if kind.plan is None else about_of(payload)
         body = self._validated(kind, payload, options, faults)
-        raw_id = self._ids.new_bytes()
-        return Draft(
-            kind.flow, body, own_key(kind.flow, payload, options), self._runtime.now_ms(), raw_id, id_text(raw_id), about
-        )
+        raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
+        own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
+        if own is not None:
+            return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, own, about)
+        return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
 
     async def _check(self, draft: Draft, payload: Payload) -> None:
         """The flow's own check, which may look into the tenant's config. What this process has read of it may be old: it never refuses by that."""
         assert draft.flow.check is not None
         tenant = draft.options.tenant
-        if await draft.flow.check(payload, self._config.of(tenant), None):
+        config = self._config.of(tenant)
+        if await draft.flow.check(payload, config, self._templates(config)):
             await self._writer.refresh(self._config, tenant)
-            if faults := await draft.flow.check(payload, self._config.of(tenant), None):
+            config = self._config.of(tenant)
+            if faults := await draft.flow.check(payload, config, self._templates(config)):
                 raise InvalidRequest(draft.flow.name, dict(faults))
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
@@ -216,7 +220,10 @@ class Intake:
             if payload is None:
                 raise InvalidRequest(flow.name, faults)
             about, faults = (None, {}) if kind.plan is None else about_of(payload)
-            draft = replace(draft, options=own_key(flow, payload, options))
+            own = None if flow.request_id is None else flow.request_id(payload)
+            if own is not None:
+                # Its id was told already, before anybody had read the payload.
+                draft = replace(draft, options=keyed_by(own, flow, options))
             checked = replace(draft, body=self._validated(kind, payload, draft.options, faults), about=about)
             if flow.check is not None:
                 await self._check(checked, payload)
@@ -279,7 +286,9 @@ class Intake:
         ]
         claim = None
         if key is not None:
-            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(draft.body))
+            # Of a caller's own id each submit claims as somebody else: only an append that is sent again is no second one.
+            claimant = request_id if key != request_id else id_text(raw_id)
+            claim = Claim(self._identity.name(tenant, flow.name, key), claimant, self._identity.content(draft.body))
         return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)
 
     def _validated(self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
@@ -310,10 +319,8 @@ def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
     return [drafts[start : start + size] for start in range(0, len(drafts), size)]
 
 
-def own_key(flow: Flow, payload: Payload, options: Options) -> Options:
-    """The options, with the caller's own id of the payload as the key where it has one."""
-    if flow.request_id is None or (own := flow.request_id(payload)) is None:
-        return options
+def keyed_by(own: str, flow: Flow, options: Options) -> Options:
+    """The options with the caller's own id as the key: the same id with the same content is a duplicate then."""
     if options.key not in (None, own):
         raise InvalidRequest(flow.name, {"key": "the payload brings an id of its own, which is the key; leave this one out"})
     return replace(options, key=own)
@@ -337,9 +344,13 @@ def _answer(verdict: Verdict, append: Append, draft: Draft) -> Accepted:
     if isinstance(verdict, Claimed):
         assert append.claim is not None
         assert options.key is not None
+        holder = draft.request_id if options.key == draft.request_id else verdict.request_id
         if verdict.content != append.claim.content:
-            raise Conflict(options.key, verdict.request_id)
-        return Accepted(draft.flow.name, options.tenant, verdict.request_id, "duplicate")
-    # A new id is expected at version 0 by construction, so the only other verdict is Appended.
+            raise Conflict(options.key, holder)
+        return Accepted(draft.flow.name, options.tenant, holder, "duplicate")
+    if isinstance(verdict, Stale):
+        # A caller's own id that is the id of a request already, made without it.
+        raise Conflict(draft.request_id, draft.request_id)
+    # An id of ours is new by construction, so the only other verdict is Appended.
     assert isinstance(verdict, Appended), verdict
     return Accepted(draft.flow.name, options.tenant, draft.request_id, "created")

@@ -24,6 +24,7 @@ from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
+from gesta.rendering import Templates
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
 from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
@@ -76,15 +77,15 @@ class Road:
         self.rebuild = Rebuild(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
         self.pausing = Pausing(self.config, self.config_writer, stores.queue)
         self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        templates = partial(Templates, renderer=outside.renderer)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
             flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, self.config,
-            self.config_writer, runtime, ids,
+            self.config_writer, templates, runtime, ids,
         )  # fmt: skip
-        deadlines = Deadlines(runtime)
-        http = partial(Http, outside.transport, runtime)
+        deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         buckets = Buckets(runtime)
-        attempts = Attempts(flows, self.recorder, http, buckets, self.pausing, deadlines, runtime, telemetry)
+        attempts = Attempts(flows, self.recorder, http, templates, buckets, self.pausing, deadlines, runtime, telemetry)
         self.pool = Pool(
             work.taken_of(flows),
             stores.queue,
@@ -193,6 +194,7 @@ class Road:
             await self.subscriptions.finish()
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
         await self.outside.transport.close()
+        await self.outside.renderer.close()
         await self.outside.stores.close()
 
     async def _end(self, names: Sequence[str], until: float) -> None:

@@ -14,6 +14,7 @@ from gesta.apart import with_queue_apart
 from gesta.errors import BadSettings, Fenced, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.rendering import InlineRenderer, Renderer
 from gesta.runtime import Runtime, SystemRuntime
 from gesta.sealing import IDENTITY, KEY_BYTES, MasterKey
 from gesta.settings import Settings, resolve_reference
@@ -42,6 +43,8 @@ class Outside:
     #: Said to the person who starts the process, e.g. that a key file was made.
     notes: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
+    #: Who fills templates in.
+    renderer: Renderer = field(default_factory=InlineRenderer)
 
 
 Wire = Callable[[Settings], Awaitable[Outside]]

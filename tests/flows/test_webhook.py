@@ -27,6 +27,7 @@ from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.limits import Buckets, Limits
 from gesta.outbound_http import AttemptEnded, Http
+from gesta.rendering import InlineRenderer, Templates
 from gesta.runtime import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
@@ -78,8 +79,10 @@ class Road:
         key = idempotency_key("shop.eu", self.request_id, "send", self.intent)
         http, config = Http(self.transport, self.runtime), cast("TenantConfig", self.config)
         now_ms = self.runtime.now_ms()
-        limits = Limits(Buckets(self.runtime), "shop.eu")
-        attempt = Attempt("shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config, limits)
+        limits, templates = Limits(Buckets(self.runtime), "shop.eu"), Templates(config, InlineRenderer())
+        attempt = Attempt(
+            "shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config, limits, templates
+        )
         try:
             return await self.flow.execute(message or webhook.Message("order.paid", {"order": 7}), attempt)
         except AttemptEnded as ended:

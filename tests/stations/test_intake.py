@@ -281,3 +281,41 @@ async def test_a_caller_who_gives_up_waiting_still_has_an_accepted_request_under
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert (await engine.submit(Note(), key="k-1")).verdict == "duplicate"
+
+
+class Letter(Payload, frozen=True):
+    text: str
+    number: str | None = None
+
+
+async def post(payload: Letter, attempt: Attempt) -> Outcome:
+    return Done()
+
+
+OWN = "4be0643f-1d98-4b5c-9a2e-7d3e0b1f2a11"
+
+
+@pytest.fixture
+async def post_office(gesta):
+    letters = Flow("shop.letter", Letter, post, request_id=lambda letter: letter.number)
+    async with Engine(URL, flows=[letters]) as engine:
+        yield engine
+
+
+async def test_a_callers_own_id_is_the_requests_id_and_asks_once(post_office):
+    first = await post_office.submit(Letter("hello", OWN))
+    assert (first.id, first.verdict) == (OWN, "created")
+    again = await post_office.submit(Letter("hello", OWN), key=OWN)
+    assert (again.id, again.verdict) == (OWN, "duplicate")
+    with pytest.raises(Conflict) as conflict:
+        await post_office.submit(Letter("something else", OWN))
+    assert conflict.value.request_id == OWN
+    with pytest.raises(InvalidRequest, match="leave this one out"):
+        await post_office.submit(Letter("hello", OWN), key="another")
+    assert await first.outcome() == Done()
+
+
+async def test_an_id_of_ours_cannot_be_brought_again_as_ones_own(post_office):
+    ours = await post_office.submit(Letter("hello"))
+    with pytest.raises(Conflict):
+        await post_office.submit(Letter("hello", ours.id))

@@ -83,7 +83,7 @@ class Flow:
     credential: Callable[[Any], str | None] | None = None
     #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's config as it is now.
     check: Check | None = None
-    #: The caller's own id of a payload, a UUID: the request's key then, so that the same id with the same content is a duplicate.
+    #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so that the same id with the same content is a duplicate.
     request_id: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from gesta.outbound_http import AttemptEnded, Http
 from gesta.pauses import Scope
 from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder, Settle, no_job
+from gesta.rendering import Templates
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
 from gesta.subjects import Readable
@@ -53,13 +54,14 @@ class Attempts:
         flows: Mapping[str, Flow],
         recorder: Recorder,
         http: Callable[[], Http],
+        templates: Callable[[TenantConfig], Templates],
         buckets: Buckets,
         pausing: Pausing,
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        self._flows, self._recorder, self._http = flows, recorder, http
+        self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
         self._buckets, self._pausing = buckets, pausing
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
@@ -119,7 +121,7 @@ class Attempts:
             running.view, running.asking = view, asking
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
-                Limits(self._buckets, state.tenant),
+                Limits(self._buckets, state.tenant), self._templates(config),
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:

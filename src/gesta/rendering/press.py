@@ -1,0 +1,180 @@
+"""Fills templates in. The child process runs this code; so does a test on its own clock, where nobody may wait for a child.
+
+Bounded by what the template engine can be told (fuel, length of source and result). Memory and time are bounded by the process around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from minijinja import Environment, TemplateError
+
+#: Steps that the template engine may take for one part: a loop of three takes 30.
+FUEL = 100_000
+SOURCE_LENGTH_MAX = 200_000
+RESULT_LENGTH_MAX = 1_000_000
+#: A template stands alone: what it would include could change or vanish by itself, and would be out of its tenant's sight.
+_OTHER_TEMPLATES = re.compile(r"\{%[-+]?\s*(include|import|from|extends)\b")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NAME = re.compile(r"`([A-Za-z_][\w.]*)` is undefined")
+#: They make much out of little, or show what is not theirs.
+_REMOVED_FILTERS = ("format", "indent", "pprint")
+_REMOVED_GLOBALS = ("debug", "namespace")
+
+
+class Fault(msgspec.Struct, frozen=True, tag=True):
+    """Why a template cannot be filled in. Nothing of the data is in it."""
+
+    part: str
+    text: str
+    #: The variable that the data lacks, if that is what is wrong: `user.name`.
+    variable: str = ""
+
+
+class Sheet(msgspec.Struct, frozen=True, tag=True):
+    """A template filled in, part by part."""
+
+    parts: dict[str, str]
+
+
+class Press:
+    """Renders templates that it was given by number and keeps them compiled."""
+
+    def __init__(self) -> None:
+        plain, html, blocks = _environment(None), _environment("html"), _blocks_environment()
+        self._environments = {"subject": plain, "text": plain, "html": html, "mjml": html, "blocks": blocks}
+        self._sources: dict[int, Mapping[str, str]] = {}
+        self._compiled: set[int] = set()
+
+    def learn(self, number: int, sources: Mapping[str, str]) -> None:
+        self._sources[number] = sources
+
+    def forget(self, number: int) -> None:
+        for part in self._sources.pop(number):
+            self._environments[part].remove_template(f"{number}.{part}")
+        self._compiled.discard(number)
+
+    def render(self, number: int, data: bytes) -> Sheet | Fault:
+        """Fill in every part with a JSON object."""
+        if (fault := self.check(number)) is not None:
+            return fault
+        try:
+            variables = msgspec.json.decode(data, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError):
+            return Fault("data", "not a JSON object, or too deep")
+        parts: dict[str, str] = {}
+        for part in self._sources[number]:
+            environment = self._environments[part]
+            result = _attempt(part, partial(environment.render_template, f"{number}.{part}", **variables))
+            if isinstance(result, Fault):
+                return result
+            if (objection := _objection(part, result)) is not None:
+                return Fault(part, objection)
+            parts[part] = result
+        return Sheet(parts)
+
+    def check(self, number: int) -> Fault | None:
+        """What is wrong with the sources themselves, None: they are sound."""
+        if number in self._compiled:
+            return None
+        for part, source in self._sources[number].items():
+            if len(source) > SOURCE_LENGTH_MAX:
+                return Fault(part, f"longer than {SOURCE_LENGTH_MAX} characters")
+            if (other := _OTHER_TEMPLATES.search(source)) is not None:
+                line = source.count("\n", 0, other.start()) + 1
+                return Fault(part, f"line {line}: {other[1]} is not allowed, a template stands alone")
+            add = partial(self._environments[part].add_template, f"{number}.{part}", source)
+            if isinstance(fault := _attempt(part, add, is_source=True), Fault):
+                return fault
+        self._compiled.add(number)
+        return None
+
+    def variables(self, number: int) -> list[str] | Fault:
+        """Names that the template uses and does not set itself, nested ones with dots."""
+        found: set[str] = set()
+        for part, source in self._sources[number].items():
+            environment = self._environments[part]
+            names = _attempt(part, partial(environment.undeclared_variables_in_str, source, nested=True), is_source=True)
+            if isinstance(names, Fault):
+                return names
+            found |= names - environment.globals.keys()
+        return sorted(found)
+
+
+def _environment(escape: str | None) -> Environment:
+    from minijinja import Environment
+
+    environment = Environment(fuel=FUEL, undefined_behavior="strict", auto_escape_callback=lambda _: escape, pycompat=False)
+    for name in _REMOVED_FILTERS:
+        environment.remove_filter(name)
+    for name in _REMOVED_GLOBALS:
+        environment.remove_global(name)
+    return environment
+
+
+def _blocks_environment() -> Environment:
+    """Values stand inside JSON strings that the template writes, so they are escaped for that: `"text": "Hello {{ name }}"`.
+
+    What a macro or a `set` block has put together is marked as safe by the escaping of HTML being on; it is never applied, because every other
+    value is made safe here before. A value of its own is written `{{ items|tojson }}`.
+    """
+    from minijinja import safe
+
+    mark = type(safe(""))
+
+    def escaped(value: object) -> object:
+        if isinstance(value, mark):
+            return value
+        if isinstance(value, str):
+            return safe(msgspec.json.encode(value)[1:-1].decode())
+        if isinstance(value, list | tuple | dict):
+            return safe(msgspec.json.encode(msgspec.json.encode(value).decode())[1:-1].decode())
+        return value
+
+    environment = _environment("html")
+    environment.finalizer = escaped
+    # `tojson` is the way to a value without quotes around it; `safe` would let data end its string.
+    environment.remove_filter("safe")
+    return environment
+
+
+def _attempt(part: str, act: Any, *, is_source: bool = False) -> Any:
+    """What `act` returns, or the Fault that it ends in. `is_source`: it had no data in its hands, so its words may be repeated."""
+    from minijinja import TemplateError
+
+    try:
+        return act()
+    except TemplateError as error:
+        return _told(part, error, is_source=is_source)
+    except Exception as error:  # noqa: BLE001 -- whatever a template does to the values it was given is the template's fault
+        return Fault(part, f"cannot be rendered ({type(error).__name__})")
+
+
+def _told(part: str, error: TemplateError, *, is_source: bool) -> Fault:
+    line = f"line {error.line}: " if error.line else ""
+    detail = error.detail or ""
+    if error.kind == "UndefinedError" and (missing := _NAME.fullmatch(detail)) is not None:
+        return Fault(part, f"{line}{missing[1]} is missing", missing[1])
+    if is_source:
+        return Fault(part, line + (detail or error.kind))
+    return Fault(part, f"{line}cannot be rendered ({error.kind})")
+
+
+def _objection(part: str, result: str) -> str | None:
+    """What is wrong with a part that was rendered."""
+    if len(result) > RESULT_LENGTH_MAX:
+        return f"renders to more than {RESULT_LENGTH_MAX} characters"
+    if part == "subject" and _CONTROL.search(result):
+        return "renders to a text with control characters or line breaks"
+    if part == "blocks":
+        try:
+            msgspec.json.decode(result, type=list[dict[str, Any]])
+        except (msgspec.DecodeError, RecursionError):
+            return "does not render to a JSON array of objects"
+    return None
