@@ -86,13 +86,14 @@ Entities = dict[tuple[str, str], Entity | Unreadable]
 class ConfigCache:
     """All tenants' config that this process has seen, each at a stream version; brought up to date by `apply`."""
 
-    def __init__(self, flows: Mapping[str, Flow], writer: ConfigWriter) -> None:
+    def __init__(self, flows: Mapping[str, Flow], writer: ConfigWriter, declared: Mapping[str, str]) -> None:
+        """`declared`: credential → digest of what the flows of this process declare for it themselves."""
         self._kinds = {kind: body for flow in flows.values() for kind, body in flow.config.items()}
         self._versions: dict[str, int] = {}
         self._tenants: dict[str, str] = {}
         self._entities: dict[str, Entities] = {}
         self._writer = writer
-        self.pauses = PauseBook()
+        self.pauses = PauseBook(declared)
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
@@ -117,15 +118,16 @@ class ConfigCache:
                 if recorded.type in (PAUSED, RESUMED):
                     self.pauses.fold(tenant, recorded)
                 else:
-                    self._fold(fresh.setdefault(tenant, dict(self._entities.get(tenant, {}))), recorded)
+                    self._fold(fresh.setdefault(tenant, dict(self._entities.get(tenant, {}))), tenant, recorded)
             except msgspec.DecodeError as error:
                 poison.append((recorded, error))
         self._entities |= fresh
         return poison
 
-    def _fold(self, entities: Entities, recorded: Recorded) -> None:
+    def _fold(self, entities: Entities, tenant: str, recorded: Recorded) -> None:
         if recorded.type == PUT:
             put = msgspec.json.decode(recorded.data, type=EntityPut)
+            self.pauses.changed(tenant, f"{put.kind}/{put.code}")
             if (body := self._kinds.get(put.kind)) is None:
                 return
             entity: Entity | Unreadable
@@ -136,6 +138,7 @@ class ConfigCache:
             entities[put.kind, put.code] = entity
         elif recorded.type == DELETED:
             gone = msgspec.json.decode(recorded.data, type=EntityDeleted)
+            self.pauses.changed(tenant, f"{gone.kind}/{gone.code}")
             entities.pop((gone.kind, gone.code), None)
 
     def of(self, tenant: str) -> TenantConfig:
@@ -166,6 +169,12 @@ class TenantConfig:
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:
         """What is stored, readable or not."""
         return self._entities.get((kind, code))
+
+    def version_of(self, credential: str) -> int:
+        """The version of the entity that `kind/code` names; 0 when there is none."""
+        kind, _, code = credential.partition("/")
+        found = self.find(kind, code)
+        return 0 if found is None else found.version
 
     def entities(self) -> list[Entity]:
         """Every entity that can be read."""

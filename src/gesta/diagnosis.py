@@ -155,9 +155,11 @@ def _queue(facts: Facts) -> Iterator[Finding]:
 def _pauses(facts: Facts) -> Iterator[Finding]:
     for one in facts.pauses:
         reason = f": {one.reason}" if one.reason else ""
-        yield Finding(
-            "warn", "paused", f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", "gesta resume, when it may go on"
-        )
+        advice = "gesta resume, when it may go on"
+        if one.refusal is not None:
+            advice = "gesta config put it again; if the provider has mended it, gesta resume --credential"
+        about = "paused" if one.refusal is None else "refused"
+        yield Finding("warn", about, f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", advice)
 
 
 def _left_to_people(facts: Facts) -> Iterator[Finding]:

@@ -14,10 +14,10 @@ LATENCY_BUCKETS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 1
 class FlowCounts:
     """What one flow did in this process."""
 
-    __slots__ = ("attempts", "buckets", "failed", "lag_ms", "late", "latency_sum_ms", "success")
+    __slots__ = ("attempts", "buckets", "failed", "lag_ms", "late", "latency_sum_ms", "postponed", "refused", "success")
 
     def __init__(self) -> None:
-        self.attempts = self.success = self.late = 0
+        self.attempts = self.success = self.late = self.postponed = self.refused = 0
         self.failed: dict[str, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.latency_sum_ms = 0.0
@@ -49,6 +49,9 @@ class Metrics(Collector):
         self.removed = 0
         #: Flow → how long its oldest ready job had waited when the sweep looked last, which one process does once a minute.
         self.oldest_ready_ms: dict[str, int] = {}
+        #: Flow → its held jobs, as the sweep found them; and since when the oldest refused credential holds some.
+        self.held: dict[str, int] = {}
+        self.oldest_refusal_ms = 0
         self._subscriptions: dict[str, SubscriptionCounts] = {}
 
     def of(self, flow: str) -> FlowCounts:
@@ -67,11 +70,15 @@ class Metrics(Collector):
         latency = HistogramMetricFamily("executor_latency_ms", "Time in the executor", labels=["namespace"])
         lag = GaugeMetricFamily("queue_lag_ms", "From available to taken, of the job taken last", labels=["queue"])
         late = CounterMetricFamily("late_outcomes", "Outcomes that came after the end and changed nothing", labels=["namespace"])
+        postponed = CounterMetricFamily("executor_postponed", "Attempts put off before a call, none spent", labels=["namespace"])
+        refused = CounterMetricFamily("credentials_refused", "Credentials held until they change", labels=["namespace"])
         parked = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
         for flow, counts in self._flows.items():
             attempts.add_metric([flow], counts.attempts)
             success.add_metric([flow], counts.success)
             late.add_metric([flow], counts.late)
+            postponed.add_metric([flow], counts.postponed)
+            refused.add_metric([flow], counts.refused)
             lag.add_metric([flow], counts.lag_ms)
             latency.add_metric([flow], _cumulative(counts.buckets), counts.latency_sum_ms)
             for reason, count in counts.failed.items():
@@ -82,7 +89,27 @@ class Metrics(Collector):
         for flow, age_ms in self.oldest_ready_ms.items():
             oldest.add_metric([flow], age_ms)
         removed = CounterMetricFamily("requests_removed", "Old requests that retention has removed", value=self.removed)
-        yield from (attempts, success, failed, latency, lag, oldest, late, parked, removed)
+        held = GaugeMetricFamily("queue_held", "Jobs held by a pause or a refused credential", labels=["queue"])
+        for flow, count in self.held.items():
+            held.add_metric([flow], count)
+        oldest_refusal = GaugeMetricFamily(
+            "credential_refused_ms", "How long the oldest refused credential has held jobs", value=self.oldest_refusal_ms
+        )
+        yield from (
+            attempts,
+            success,
+            failed,
+            latency,
+            lag,
+            oldest,
+            late,
+            postponed,
+            refused,
+            held,
+            oldest_refusal,
+            parked,
+            removed,
+        )
         yield from self._of_subscriptions()
 
     def _of_subscriptions(self) -> Iterator[Metric]:

@@ -8,7 +8,7 @@ from typing import Any
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
-from gesta.errors import BadInput, InvalidRequest, NotFound
+from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError
 from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
@@ -97,7 +97,9 @@ class Operating:
         self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default", actor: Actor | None = None
     ) -> Entity:
         """Store config by code; a secret field left out keeps the stored one."""
-        return await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor)
+        entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor)
+        await self._let_go(tenant, kind, code)
+        return entity
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
         """Raise what `put_config` would; nothing is written."""
@@ -105,6 +107,15 @@ class Operating:
 
     async def delete_config(self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None) -> None:
         await self._road.config_writer.delete(self._road.config, tenant, kind, code, actor)
+        await self._let_go(tenant, kind, code)
+
+    async def _let_go(self, tenant: str, kind: str, code: str) -> None:
+        """What was held because a provider refused this credential goes on: it is another one now."""
+        try:
+            await self._road.pausing.changed(tenant, f"{kind}/{code}")
+        except StoreError as error:
+            # The change is on record; the sweep does the rest.
+            self._road.telemetry.store_failed("config", error)
 
     async def list_config(self, tenant: str = "default") -> list[Entity]:
         await self._road.config_writer.refresh(self._road.config, tenant)

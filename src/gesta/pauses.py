@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -18,17 +18,31 @@ REASON_LENGTH_MAX = 500
 CREDENTIAL_LENGTH_MAX = 200
 
 
+class Refusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which form of a credential a provider refused: a version of the entity or, where there is none, what programs declare themselves."""
+
+    version: int = 0
+    #: Keyed digests of what programs declare; more than one where processes declare different things.
+    declared: tuple[str, ...] = ()
+
+
 class Paused(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Stored in the tenant's config stream, or in the installation's when it concerns every tenant."""
 
     flow: str | None = None
     credential: str | None = None
     reason: str = ""
+    #: The engine's own pause, because of a provider. It ends by itself when the credential changes.
+    refusal: Refusal | None = None
 
 
 class Resumed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a person resumes goes on, whoever had paused it."""
+
     flow: str | None = None
     credential: str | None = None
+    #: Only the engine's own pause has ended; what a person has paused stays so.
+    refusal: bool = False
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -38,6 +52,8 @@ class Scope(msgspec.Struct, frozen=True):
     tenant: str | None = None
     #: `kind/code` of the tenant's config entity.
     credential: str | None = None
+    #: Because a provider refuses the credential, beside whatever people have paused.
+    is_refused: bool = False
 
     @property
     def owner(self) -> str:
@@ -48,7 +64,7 @@ class Scope(msgspec.Struct, frozen=True):
         """What its jobs are held under, and what people read. Tenants and flows have no blanks; a credential comes last."""
         if self == EVERYTHING:
             return "everything"
-        parts = {"tenant": self.tenant, "flow": self.flow, "credential": self.credential}
+        parts = {"tenant": self.tenant, "flow": self.flow, "refused" if self.is_refused else "credential": self.credential}
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
 
 
@@ -62,6 +78,7 @@ class Pause(msgspec.Struct, frozen=True):
     since_ms: int
     #: Who decided, where that was told.
     by: str
+    refusal: Refusal | None = None
 
 
 def checked(scope: Scope, reason: str = "") -> Scope:
@@ -102,7 +119,9 @@ def _credential_faults(scope: Scope, credential: str) -> list[str]:
 class PauseBook:
     """Every pause in the config streams that this process has read, as far as it has read them."""
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Mapping[str, str]) -> None:
+        """`declared`: credential → digest of what the programs of this process declare for it."""
+        self.declared = declared
         self._by_owner: dict[str, dict[Scope, Pause]] = {}
 
     def fold(self, owner: str, recorded: Recorded) -> None:
@@ -111,12 +130,25 @@ class PauseBook:
         pauses = self._by_owner.setdefault(owner, {})
         if recorded.type == PAUSED:
             told, meta = msgspec.json.decode(recorded.data, type=Paused), decode_meta(recorded.meta)
-            scope = Scope(told.flow, tenant, told.credential)
+            scope = Scope(told.flow, tenant, told.credential, told.refusal is not None)
             by = "" if meta.actor is None else meta.actor.user_id
-            pauses[scope] = Pause(scope, told.reason, meta.occurred_at, by)
+            pauses[scope] = Pause(scope, told.reason, meta.occurred_at, by, told.refusal)
         elif recorded.type == RESUMED:
             gone = msgspec.json.decode(recorded.data, type=Resumed)
-            pauses.pop(Scope(gone.flow, tenant, gone.credential), None)
+            pauses.pop(Scope(gone.flow, tenant, gone.credential, is_refused=True), None)
+            if not gone.refusal:
+                pauses.pop(Scope(gone.flow, tenant, gone.credential), None)
+
+    def changed(self, tenant: str, credential: str) -> None:
+        """The entity was put again or deleted: what was refused is no longer what is used."""
+        if pauses := self._by_owner.get(tenant):
+            pauses.pop(Scope(None, tenant, credential, is_refused=True), None)
+
+    def is_ours(self, pause: Pause) -> bool:
+        """Whether a pause holds what this process would do. Not when a provider refused what another process declares."""
+        refused = () if pause.refusal is None else pause.refusal.declared
+        ours = self.declared.get(pause.scope.credential or "")
+        return not refused or ours is None or ours in refused
 
     @property
     def is_empty(self) -> bool:
@@ -137,6 +169,7 @@ class PauseBook:
         if not own:
             return None
         found = own.get(Scope(None, tenant)) or own.get(Scope(flow, tenant))
-        if found is None and any(scope.credential is not None for scope in own):
-            found = own.get(Scope(None, tenant, credential()))
+        if found is None and any(scope.credential is not None for scope in own) and (used := credential()) is not None:
+            refused = own.get(Scope(None, tenant, used, is_refused=True))
+            found = own.get(Scope(None, tenant, used)) or (refused if refused is not None and self.is_ours(refused) else None)
         return found

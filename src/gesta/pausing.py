@@ -1,29 +1,36 @@
-"""Pause and resume: on record first, then the jobs. Whatever a crash leaves in between, the sweep puts right."""
+"""Pause and resume: on record first, then the jobs. Whatever a crash leaves in between, the sweep puts right.
+
+People pause what they like. The engine itself pauses a credential that a provider refused, until the credential changes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-import msgspec
-
 from gesta.addresses import INSTALLATION
 from gesta.config import TRIES, ConfigCache, ConfigWriter, busy
+from gesta.credentials import credential_of
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.job_queue import Hold, JobQueue, Taken
-from gesta.pauses import PAUSED, RESUMED, Pause, Paused, Resumed, Scope
+from gesta.pauses import PAUSED, RESUMED, Pause, Paused, Refusal, Resumed, Scope
 from gesta.views import View
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000
+#: Programs that declare different things for one credential, at most: more of them come and go with their processes.
+DECLARED_MAX = 8
 
 
 class Pausing:
     def __init__(self, config: ConfigCache, writer: ConfigWriter, queue: JobQueue) -> None:
         self._config, self._writer, self._queue = config, writer, queue
+        # Hundreds of attempts may be refused at once: the first asks the store, the others find its answer.
+        self._refusing = asyncio.Lock()
 
     async def pause(self, scope: Scope, reason: str, actor: Actor | None) -> Pause:
         """Nothing of this scope is begun any more; what runs goes on. A pause that stands for the same reason stays as it is."""
@@ -41,16 +48,48 @@ class Pausing:
         raise busy(scope.owner)
 
     async def resume(self, scope: Scope, actor: Actor | None) -> int:
-        """Let it go on; how many jobs were held. Raises NotFound when it is not paused."""
+        """Let it go on, whoever had paused it; how many jobs were held. Raises NotFound when it is not paused."""
         data = encode(Resumed(scope.flow, scope.credential))
+        refused = Scope(scope.flow, scope.tenant, scope.credential, is_refused=True)
         for _ in range(TRIES):
             await self._read(scope.owner)
-            if self._config.pauses.get(scope) is None:
+            if self._config.pauses.get(scope) is None and self._config.pauses.get(refused) is None:
                 raise NotFound("pause", str(scope))
             if await self._writer.append(scope.owner, self._config.version(scope.owner), RESUMED, data, actor):
                 await self._read(scope.owner)
-                return await self._unhold(str(scope))
+                held = await self._unhold(str(scope))
+                return held + (await self._unhold(str(refused)) if scope.credential is not None else 0)
         raise busy(scope.owner)
+
+    async def refuse(self, tenant: str, credential: str, version: int, reason: str) -> tuple[Scope | None, bool]:
+        """Pause what uses a credential that a provider refused in this version of its entity (0: the program's own), and whether that is new.
+
+        No scope: it has changed since, and may be tried again at once.
+        """
+        scope, pauses = Scope(None, tenant, credential, is_refused=True), self._config.pauses
+        ours = pauses.declared.get(credential) if version == 0 else None
+        async with self._refusing:
+            for _ in range(TRIES):
+                standing = pauses.get(scope)
+                if standing is not None and _says(standing, version, ours):
+                    return scope, False
+                await self._read(tenant)
+                if self._config.of(tenant).version_of(credential) != version:
+                    return None, False
+                standing = pauses.get(scope)
+                if standing is not None and _says(standing, version, ours):
+                    return scope, False
+                known = () if standing is None or standing.refusal is None else standing.refusal.declared
+                declared = known if ours is None else (*known, ours)[-DECLARED_MAX:]
+                data = encode(Paused(None, credential, reason, Refusal(version, declared)))
+                if await self._writer.append(tenant, self._config.version(tenant), PAUSED, data, None):
+                    await self._read(tenant)
+                    return scope, True
+        raise busy(tenant)
+
+    async def changed(self, tenant: str, credential: str) -> int:
+        """The entity was put or deleted: what the engine itself held for it goes on; how many jobs."""
+        return await self.let_go([(tenant, str(Scope(None, tenant, credential, is_refused=True)))])
 
     async def paused(self, tenant: str | None) -> list[Pause]:
         """What concerns everybody and what concerns this tenant; without one, what concerns any tenant that has held jobs now."""
@@ -74,6 +113,9 @@ class Pausing:
             return holds
         for one in taken:
             job, view = one.job, found.get(one.job.request_id)
+            if view is not None and view.state.cancel_requested and view.state.wants == "execute":
+                # Nothing is sent of it any more, and its end need not wait.
+                continue
             payload = b"" if view is None else view.payload
             pause = self._config.pauses.covering(job.tenant, job.flow, partial(credential_of, flows[job.flow], payload))
             if pause is not None:
@@ -90,6 +132,7 @@ class Pausing:
         count = 0
         for tenant, scope in {(tenant, scope) for tenant, scope in held if scope not in everybodys}:
             await self._read(tenant)
+            await self._end_what_others_declared(tenant)
             if scope not in {str(pause.scope) for pause in self._config.pauses.of(tenant)}:
                 count += await self._unhold(scope)
         return count
@@ -98,6 +141,15 @@ class Pausing:
         """The same for whatever is held."""
         held = await self._queue.held()
         return await self.let_go((one.tenant, one.scope) for one in held) if held else 0
+
+    async def _end_what_others_declared(self, tenant: str) -> None:
+        """What a provider refused was declared by programs that may be gone: this process declares something else, and tries."""
+        for pause in self._config.pauses.of(tenant):
+            if not self._config.pauses.is_ours(pause):
+                data = encode(Resumed(None, pause.scope.credential, refusal=True))
+                # If the stream moved, whoever looks next decides again.
+                await self._writer.append(tenant, self._config.version(tenant), RESUMED, data, None)
+                await self._read(tenant)
 
     async def _unhold(self, scope: str) -> int:
         total = 0
@@ -111,12 +163,7 @@ class Pausing:
         await self._writer.refresh(self._config, owner)
 
 
-def credential_of(flow: Flow | None, payload: bytes) -> str | None:
-    """`kind/code` of the config that a request uses, as its flow tells; None where it uses none."""
-    if flow is None or flow.credential is None:
-        return None
-    try:
-        return flow.credential(msgspec.json.decode(payload, type=flow.payload))
-    except msgspec.DecodeError:
-        # The attempt will say what is wrong with it.
-        return None
+def _says(pause: Pause, version: int, ours: str | None) -> bool:
+    """Whether a pause is about this very form of a credential."""
+    refusal = pause.refusal
+    return refusal is not None and refusal.version == version and (ours is None or ours in refusal.declared)

@@ -88,7 +88,7 @@ class Recorder:
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
                 break
-            view = await self._fresh(view, insist=insist)
+            view = await self.fresh(view, insist=insist)
             await sleep(self._runtime, self._runtime.chance() * 0.02)
         raise Busy(view.state.id, TRIES)
 
@@ -99,7 +99,8 @@ class Recorder:
         entry = Entry(None, settlement)
         return (await (self._insist(entry) if insist else self._commit.add(entry))).settled
 
-    async def _fresh(self, view: View, *, insist: bool) -> View:
+    async def fresh(self, view: View, *, insist: bool = False) -> View:
+        """The request as it is now."""
         while True:
             try:
                 fresh = await self._loader.one((view.state.flow, view.state.tenant, view.state.id))

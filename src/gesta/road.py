@@ -10,6 +10,7 @@ from functools import partial
 
 from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
+from gesta.credentials import declared_digests
 from gesta.current import Loader
 from gesta.draining import Draining
 from gesta.errors import NotFound
@@ -38,6 +39,7 @@ from gesta.wiring import Outside
 from gesta.work import Work
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines
+from gesta.worker.giving_back import GivingBack
 from gesta.worker.pool import Pool
 
 RESTART_SECONDS = 1.0
@@ -69,8 +71,9 @@ class Road:
         self.loader = Loader(stores.events, stores.views)
         self.recorder = Recorder(stores.commits, self.loader, runtime)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference)
-        self.config = ConfigCache(flows, self.config_writer)
         identity = Identity(identity_secret)
+        declared = declared_digests(flows.values(), outside.reference, identity)
+        self.config = ConfigCache(flows, self.config_writer, declared)
         self.subjects = Subjects(stores.vault, safe, identity, runtime)
         # For people who ask who plays a role.
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
@@ -85,7 +88,8 @@ class Road:
         )  # fmt: skip
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         buckets = Buckets(runtime)
-        attempts = Attempts(flows, self.recorder, http, templates, buckets, self.pausing, deadlines, runtime, telemetry)
+        giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
+        attempts = Attempts(flows, self.recorder, http, templates, buckets, giving_back, deadlines, runtime, telemetry)
         self.pool = Pool(
             work.taken_of(flows),
             stores.queue,

@@ -74,7 +74,7 @@ class Sweep:
         if now - self._lost_checked_at >= LOST_PERIOD_SECONDS:
             self._lost_checked_at = now
             await self._restore_lost_jobs()
-            self._telemetry.looked_at(await self._queue.backlog(), self._runtime.now_ms())
+            self._telemetry.looked_at(await self._queue.backlog(), self._runtime.now_ms(), await self._pausing.paused(None))
 
     async def _deal_with(self, due: list[View]) -> None:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from gesta.domain.outcome import Done, Outcome
 from gesta.flows.flow import Flow
 from gesta.job_queue import Backlog, Taken
 from gesta.metrics import Metrics
+from gesta.pauses import Pause
 from gesta.scrub import scrub
 
 #: Reasons that may be a label; a provider's own words would make a series each.
@@ -138,8 +139,21 @@ class Telemetry:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
 
-    def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int) -> None:
+    def postponed(self, flow: str) -> None:
+        self.metrics.of(flow).postponed += 1
+
+    def credential_refused(self, flow: str, tenant: str, request_id: str, credential: str, reason: str) -> None:
+        self.metrics.of(flow).refused += 1
+        self.log.warning(
+            "credential refused, what uses it is held until it changes", namespace=flow, tenant=tenant, requestId=request_id,
+            credential=credential, reason=reason,
+        )  # fmt: skip
+
+    def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()) -> None:
         """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""
+        self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {flow: one.held for flow, one in backlog.items()}
+        refused_since = [pause.since_ms for pause in pauses if pause.refusal is not None]
+        self.metrics.oldest_refusal_ms = now_ms - min(refused_since, default=now_ms)
         ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
         self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
 

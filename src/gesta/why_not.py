@@ -7,7 +7,7 @@ import msgspec
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.operation import State
 from gesta.job_queue import Standing
-from gesta.pauses import Pause
+from gesta.pauses import Pause, Scope
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ def why_not_sent(facts: RequestFacts) -> str:
     if not facts.is_worked_on:
         return f"no process works on this store{_then(state, facts.now_ms)}; start `gesta serve`"
     if facts.pause is not None and (facts.job is None or facts.job.state != "leased"):
-        return _paused(facts.pause)
+        return _paused(facts.pause, facts.now_ms)
     if facts.job is not None and facts.job.state == "leased":
         return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
     if state.due_at is not None and state.due_at > facts.now_ms:
@@ -48,12 +48,23 @@ def why_not_sent(facts: RequestFacts) -> str:
     )
 
 
-def _paused(pause: Pause) -> str:
+def _paused(pause: Pause, now_ms: int) -> str:
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
+    if pause.refusal is not None:
+        return (
+            f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
+            f"what uses it goes on when it changes: {_change(scope)}"
+        )
     named = {"flow": scope.flow, "tenant": scope.tenant, "credential": scope.credential}
     options = " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
     options = options or "--everything"
     return f"{scope} is paused since {moment(pause.since_ms)}{why}; it goes on with: gesta resume {options}"
+
+
+def _change(scope: Scope) -> str:
+    kind, _, code = (scope.credential or "").partition("/")
+    again = f"gesta resume --tenant {scope.tenant} --credential {scope.credential}"
+    return f"gesta config put {kind} {code} NAME=VALUE --tenant {scope.tenant}; if the provider has mended it: {again}"
 
 
 def _ended(state: State, now_ms: int) -> str:

@@ -16,7 +16,7 @@ def test_pause_alone_tells_what_is_paused(cli, request_id):
     made = cli("pause", "--flow", "shop.note", "--reason", "stocktaking", "--by", "ada", "--app", APP)
     assert (made.code, made.out.strip()) == (0, "flow:shop.note")
     (listed,) = cli("pause", "--app", APP, "--json").json
-    assert list(listed) == ["scope", "flow", "tenant", "credential", "reason", "since", "by", "held"]
+    assert list(listed) == ["scope", "flow", "tenant", "credential", "reason", "since", "refused", "by", "held"]
     assert (listed["scope"], listed["tenant"], listed["reason"], listed["by"]) == ("flow:shop.note", None, "stocktaking", "ada")
     assert "stocktaking" in cli("pause", "--app", APP).out
 

@@ -77,7 +77,7 @@ def test_the_json_of_a_request_has_stable_keys(cli, shop):
     ]  # fmt: skip
     assert shown["attempts"][0] | {"endedAt": ""} == {
         "number": 1, "startedAt": None, "endedAt": "", "outcome": "rejected", "reason": "bad_address", "detail": "nobody lives there",
-        "nextAt": None,
+        "nextAt": None, "used": {},
     }  # fmt: skip
     assert list(shown["history"][0]) == ["version", "type", "at", "actor", "data"]
     assert "payload" not in shown["history"][0]["data"]

@@ -62,6 +62,7 @@ def pause_record(pause: Pause, held: int) -> Record:
         "credential": scope.credential,
         "reason": pause.reason,
         "since": iso(pause.since_ms),
+        "refused": pause.refusal is not None,
         "by": pause.by,
         "held": held,
     }
@@ -94,7 +95,7 @@ def attempt_records(history: Iterable[Told]) -> list[Record]:
     attempts: dict[int, Record] = {}
 
     def attempt(number: int) -> Record:
-        blank = {
+        blank: Record = {
             "number": number,
             "startedAt": None,
             "endedAt": None,
@@ -102,11 +103,19 @@ def attempt_records(history: Iterable[Told]) -> list[Record]:
             "reason": "",
             "detail": "",
             "nextAt": None,
+            "used": {},
         }
         return attempts.setdefault(number, blank)
 
-    def end(number: int, at: int, outcome: str, reason: str, detail: str, next_at: int | None = None) -> None:
-        ending = {"endedAt": iso(at), "outcome": outcome, "reason": reason, "detail": detail, "nextAt": _iso(next_at)}
+    def end(number: int, at: int, outcome: str, reason: str, detail: str, used: e.Used, next_at: int | None = None) -> None:
+        ending = {
+            "endedAt": iso(at),
+            "outcome": outcome,
+            "reason": reason,
+            "detail": detail,
+            "nextAt": _iso(next_at),
+            "used": used,
+        }
         attempt(number).update(ending)
 
     for _, event, meta in history:
@@ -114,16 +123,19 @@ def attempt_records(history: Iterable[Told]) -> list[Record]:
         match event:
             case e.AttemptStarted():
                 attempt(event.attempt)["startedAt"] = iso(at)
+            case e.Updated(change="postponed"):
+                # It called nobody, so it was none: the next one has its number.
+                attempts = {number: one for number, one in attempts.items() if one["outcome"] is not None}
             case e.AttemptFailed():
-                end(event.attempt, at, "retry", event.reason, event.detail, event.next_attempt_at)
+                end(event.attempt, at, "retry", event.reason, event.detail, event.used, event.next_attempt_at)
             case e.OutcomeUnknown() if attempts.get(event.attempt, {}).get("outcome") is None:
                 # A second one for the same attempt is a question to the provider that brought no answer.
-                end(event.attempt, at, "unknown", event.reason, event.detail, event.next_at)
+                end(event.attempt, at, "unknown", event.reason, event.detail, event.used, event.next_at)
             case e.Sent() | e.SentLate():
-                end(event.attempts, at, "done", "", event.detail or event.provider_message_id)
+                end(event.attempts, at, "done", "", event.detail or event.provider_message_id, event.used)
             case e.Failed() if event.attempts and attempts.get(event.attempts, {}).get("outcome") is None:
                 # Where the attempt has an end already, this is only the request's.
-                end(event.attempts, at, "rejected", event.reason, event.last_error)
+                end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)
             case _:
                 pass
     return [attempts[number] for number in sorted(attempts)]

@@ -95,10 +95,13 @@ def _attempts(attempts: list[Record]) -> Table:
             one["outcome"] or "running",
             one["reason"],
             one["detail"],
+            ", ".join(f"{name} v{version}" for name, version in one["used"].items()),
         )
         for one in attempts
     ]
-    return table(("", "ended (UTC)", "outcome", "reason", "detail"), rows, title="Attempts", folded=("reason", "detail"))
+    columns = ("", "ended (UTC)", "outcome", "reason", "detail", "config used")
+    width = len(columns) if any(one["used"] for one in attempts) else len(columns) - 1
+    return table(columns[:width], [row[:width] for row in rows], title="Attempts", folded=("reason", "detail", "config used"))
 
 
 def _next_step(state: State) -> str:

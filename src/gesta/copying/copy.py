@@ -185,7 +185,7 @@ class Copy:
     def _pausing(self) -> Pausing:
         stores, clock = self._source.stores, self._source_clock
         writer = ConfigWriter(stores.events, Safe(stores.vault, self._master, clock), clock, Ids(clock), str)
-        return Pausing(ConfigCache({}, writer), writer, stores.queue)
+        return Pausing(ConfigCache({}, writer, {}), writer, stores.queue)
 
     async def _copy_rest(self) -> Report:
         """The source does not change any more."""

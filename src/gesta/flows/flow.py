@@ -81,6 +81,9 @@ class Flow:
     target: Callable[[Any], str] | None = None
     #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused by that; None: it uses none.
     credential: Callable[[Any], str | None] | None = None
+    #: `kind/code` → the texts that make up a credential which the program itself declares, `env:NAME` or as they are. A provider that
+    #: refuses it is asked again by a process that declares another.
+    declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's config as it is now.
     check: Check | None = None
     #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so that the same id with the same content is a duplicate.

@@ -4,6 +4,8 @@
 |-------------------------------------------|-----------------------------------------------------------------------|
 | 2xx                                       | Done; what stands in the body does not matter                         |
 | 3xx                                       | Rejected `redirect_refused`: the endpoint's URL has to be changed     |
+| 401, 403                                  | the credential is refused: everything for this endpoint is held until |
+|                                           | it is put again; none of its attempts is spent                        |
 | 410                                       | the endpoint is disabled; Rejected `endpoint_gone`                    |
 | 502, 504                                  | Unknown: a gateway speaks, and the receiver behind it may have acted  |
 | any other status, 429 and 500 included    | Retry: by the standard it is a failure, to be tried again             |
@@ -43,6 +45,7 @@ from gesta.errors import BadFlow
 from gesta.flows.flow import ConfigBody, Flow, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
 from gesta.scrub import masked_host
+from gesta.unspent import CredentialRefused
 
 NAME = "notification.webhook"
 #: The config kind under which a tenant's endpoints are stored.
@@ -95,6 +98,10 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         response = await attempt.http.exchange(
             "POST", endpoint.url, body=body, headers=_headers(message_id, attempt, secrets, body), timeout_seconds=timeout_seconds
         )
+        if response.status in (401, 403):
+            raise CredentialRefused(
+                f"{ENDPOINT}/{message.endpoint}", status_reason(response.status), f"answered {response.status}"
+            )
         if response.status == 410:
             await attempt.config.disable(ENDPOINT, message.endpoint, "the receiver answered 410 Gone")
         return _outcome(response, message_id, attempt)
@@ -112,6 +119,7 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         config={ENDPOINT: Endpoint},
         target=target,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
+        declared={} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)},
     )
 
 

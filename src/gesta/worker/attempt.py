@@ -15,17 +15,15 @@ import msgspec
 
 from gesta.attempt import Attempt
 from gesta.config import TenantConfig
-from gesta.domain.commands import Cancel, Command, Expire, Lose, Postpone, Reconciled, Record, Start
+from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
-from gesta.domain.operation import QUEUE_HORIZON_MS, State
+from gesta.domain.operation import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow
-from gesta.job_queue import Ack, Hold, Release, Settlement, Taken
+from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.limits import Buckets, Limits
 from gesta.outbound_http import AttemptEnded, Http
-from gesta.pauses import Scope
-from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder, Settle, no_job
 from gesta.rendering import Templates
 from gesta.runtime import Runtime
@@ -35,6 +33,7 @@ from gesta.telemetry import Telemetry
 from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
+from gesta.worker.giving_back import GivingBack, unusable
 from gesta.worker.guard import examine
 from gesta.worker.lease import Lease
 from gesta.worker.soundness import discreet, sound
@@ -56,13 +55,13 @@ class Attempts:
         http: Callable[[], Http],
         templates: Callable[[TenantConfig], Templates],
         buckets: Buckets,
-        pausing: Pausing,
+        giving_back: GivingBack,
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
-        self._buckets, self._pausing = buckets, pausing
+        self._buckets, self._giving_back = buckets, giving_back
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
@@ -118,7 +117,7 @@ class Attempts:
         elif not lease.covers(taken.token):
             outcome = Retry("lease_lost", "nothing was called")
         else:
-            running.view, running.asking = view, asking
+            running.view, running.asking, running.used = view, asking, config.used
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
                 Limits(self._buckets, state.tenant), self._templates(config),
@@ -130,8 +129,11 @@ class Attempts:
             else:
                 try:
                     outcome = await self._call(executor, payload, attempt, flow, running)
-                except (Postponed, CredentialRefused) as unspent:
-                    await self._put_back(taken, view, flow, unspent)
+                except Postponed as postponed:
+                    await self._giving_back.postponed(taken, view, flow, postponed)
+                    return
+                except CredentialRefused as refused:
+                    await self._giving_back.refused(taken, view, flow, refused, payload, config)
                     return
         outcome = discreet(outcome, payload, config.opened)
         latency_ms = (self._runtime.monotonic() - started) * 1000
@@ -147,26 +149,13 @@ class Attempts:
         else:
             self._telemetry.late_outcome(flow.name, state.id)
 
-    async def _put_back(self, taken: Taken, view: View, flow: Flow, unspent: Postponed | CredentialRefused) -> None:
-        """Nothing was sent and no attempt is spent: the job waits, and the request is as if it had not been taken."""
-        settlement: Settlement
-        if isinstance(unspent, Postponed):
-            # Longer than a queue may hold a job nobody waits in it.
-            wait_ms = min(max(0, round(unspent.after_seconds * 1000)), QUEUE_HORIZON_MS)
-            settlement = Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms)
-        else:
-            scope = Scope(None, taken.job.tenant, unspent.credential)
-            await self._pausing.pause(scope, unspent.reason, None)
-            settlement = Hold(taken.job.id, taken.token, str(scope))
-        await self._apply(taken, view, Postpone(), flow, lambda _, __: settlement)
-
     async def abandon(self, running: Running) -> None:
         """Record an attempt that was cut off and does not end. Should it end one day, evidence of success still counts."""
         assert running.view is not None
         flow = self._flows[running.taken.job.flow]
         outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
         self._telemetry.log.error("executor does not end", namespace=flow.name, requestId=running.view.state.id)
-        await self._record(running.taken, running.view, flow, outcome, {}, asking=running.asking)
+        await self._record(running.taken, running.view, flow, outcome, running.used, asking=running.asking)
 
     def _record(
         self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], *, asking: bool
@@ -184,8 +173,12 @@ class Attempts:
             return sound(await executor(payload, attempt))
         except AttemptEnded as ended:
             return sound(ended.outcome)
-        except (Postponed, CredentialRefused):
+        except Postponed:
             raise
+        except CredentialRefused as refused:
+            if (outcome := unusable(refused, attempt.tenant)) is None:
+                raise
+            return outcome
         except BadConfig as error:
             # Stored config that cannot be read may be put right; nothing was sent without it.
             return Retry("bad_config", scrub(str(error)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gesta.job_queue import Taken
@@ -18,7 +18,7 @@ GRACE_SECONDS = 5.0
 class Running:
     """An attempt's task, while its executor runs."""
 
-    __slots__ = ("asking", "cut_reason", "is_abandoned", "taken", "task", "view")
+    __slots__ = ("asking", "cut_reason", "is_abandoned", "taken", "task", "used", "view")
 
     def __init__(self, taken: Taken) -> None:
         self.taken = taken
@@ -26,6 +26,8 @@ class Running:
         #: The request as it was when the call began, and whether the call is a question to the provider.
         self.view: View | None = None
         self.asking = False
+        #: The versions of the config that it has asked for so far.
+        self.used: Mapping[str, int] = {}
         #: Why it was cut off; None while it was not.
         self.cut_reason: str | None = None
         #: It was cut off and does not end: somebody else has recorded it.

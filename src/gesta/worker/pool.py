@@ -86,6 +86,8 @@ class Pool:
 
     async def run(self) -> None:
         """Take and start for ever."""
+        if self._config.pauses.declared:
+            await self._try_what_others_declared()
         while True:
             free = {flow: min(slots, self._most[flow]) for flow, slots in self._free.items() if slots > 0}
             if not free:
@@ -96,6 +98,14 @@ class Pool:
             except StoreError as error:
                 self._telemetry.store_failed("worker", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    async def _try_what_others_declared(self) -> None:
+        """What a provider refused may be held since an earlier program, which declared another secret: this one is to be tried."""
+        try:
+            await self._pausing.let_go_of_all()
+        except StoreError as error:
+            # The sweep looks, too.
+            self._telemetry.store_failed("worker", error)
 
     async def listen(self) -> None:
         """Pass on the queue's news for ever."""

@@ -1,0 +1,92 @@
+"""Station 6 of 7, when nothing was sent and no attempt is spent: the job goes back, and its request is as if it had not been taken.
+
+Receives what the executor raised (unspent.py) from attempt.py; settles the job through recorder.py.
+"""
+
+from __future__ import annotations
+
+from gesta.config import TenantConfig
+from gesta.domain.commands import Cancel, Postpone, Rules
+from gesta.domain.operation import QUEUE_HORIZON_MS
+from gesta.domain.outcome import Retry
+from gesta.errors import BadScope, StoreError
+from gesta.flows.flow import Flow
+from gesta.job_queue import Hold, Release, Settlement, Taken
+from gesta.pauses import REASON_LENGTH_MAX, Scope, checked
+from gesta.pausing import Pausing
+from gesta.recorder import Applied, Recorder, drop_job
+from gesta.runtime import Runtime, sleep
+from gesta.telemetry import Telemetry
+from gesta.unspent import CredentialRefused, Postponed
+from gesta.views import View
+from gesta.worker.soundness import discreet, sound
+
+STORE_PAUSE_SECONDS = 1.0
+
+
+class GivingBack:
+    def __init__(self, recorder: Recorder, pausing: Pausing, runtime: Runtime, telemetry: Telemetry) -> None:
+        self._recorder, self._pausing, self._runtime, self._telemetry = recorder, pausing, runtime, telemetry
+
+    async def postponed(self, taken: Taken, view: View, flow: Flow, postponed: Postponed) -> None:
+        """Until then. Longer than a queue may hold a job nobody waits in it: then it is looked at once more."""
+        wait_ms = min(max(0, round(postponed.after_seconds * 1000)), QUEUE_HORIZON_MS)
+        self._telemetry.postponed(flow.name)
+        await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms))
+
+    async def refused(
+        self, taken: Taken, view: View, flow: Flow, refused: CredentialRefused, payload: object, config: TenantConfig
+    ) -> None:
+        """Hold it with everything else that uses the credential."""
+        tenant, told = taken.job.tenant, _told(refused, payload, config)
+        scope, is_new = await self._pause(tenant, refused.credential, config.version_of(refused.credential), told)
+        if is_new:
+            self._telemetry.credential_refused(flow.name, tenant, taken.job.request_id, refused.credential, told)
+        if scope is None or taken.is_suspect:
+            # It has changed meanwhile; or an earlier take was lost, which a hold would remember although its end is on record by now.
+            await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, 0))
+            return
+        await self._settle(taken, view, flow.rules, Hold(taken.job.id, taken.token, str(scope)))
+        try:
+            await self._look_again(view, flow, scope)
+        except StoreError as error:
+            # The sweep lets go of what is held and not paused; who called it back is heard when it goes on.
+            self._telemetry.store_failed("worker", error)
+
+    async def _look_again(self, view: View, flow: Flow, scope: Scope) -> None:
+        """What came between the pause and the hold: that it ended, or that somebody called the request back while the attempt ran."""
+        await self._pausing.let_go([(view.state.tenant, str(scope))])
+        fresh = await self._recorder.fresh(view)
+        if fresh.state.cancel_requested and fresh.state.wants == "execute" and not fresh.state.in_doubt:
+            await self._recorder.apply(fresh, Cancel(), flow.rules, drop_job, causation_id=view.state.id)
+
+    async def _pause(self, tenant: str, credential: str, version: int, told: str) -> tuple[Scope | None, bool]:
+        """However long the store is out of reach: while the lease is renewed, nobody else would take the job."""
+        while True:
+            try:
+                return await self._pausing.refuse(tenant, credential, version, told)
+            except StoreError as error:
+                self._telemetry.store_failed("worker", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    async def _settle(self, taken: Taken, view: View, rules: Rules, settlement: Settlement) -> Applied:
+        return await self._recorder.apply(
+            view, Postpone(), rules, lambda _, __: settlement, causation_id=taken.job.id, insist=True
+        )
+
+
+def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
+    """What an attempt comes to whose flow names a credential that cannot be one; None: it can."""
+    try:
+        checked(Scope(None, tenant, refused.credential))
+    except BadScope as error:
+        return Retry("credential_refused", f"the flow names it wrongly: {error}")
+    return None
+
+
+def _told(refused: CredentialRefused, payload: object, config: TenantConfig) -> str:
+    """Why, for those who find it held: without secrets and personal data, like every detail that is stored."""
+    outcome = discreet(sound(Retry(refused.reason, refused.detail)), payload, config.opened)
+    assert isinstance(outcome, Retry)
+    text = f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
+    return "".join(character for character in text if character.isprintable())[:REASON_LENGTH_MAX]
