@@ -28,7 +28,7 @@ _REMOVED_FILTERS = ("format", "indent", "pprint")
 _REMOVED_GLOBALS = ("debug", "namespace")
 
 
-class Fault(msgspec.Struct, frozen=True, tag=True):
+class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Why a template cannot be filled in. Nothing of the data is in it."""
 
     part: str
@@ -37,10 +37,16 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
     variable: str = ""
 
 
-class Sheet(msgspec.Struct, frozen=True, tag=True):
+class Sheet(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A template filled in, part by part."""
 
     parts: dict[str, str]
+
+
+class Names(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What a template takes from its data."""
+
+    names: list[str]
 
 
 class Press:
@@ -77,15 +83,17 @@ class Press:
             if (objection := _objection(part, result)) is not None:
                 return Fault(part, objection)
             parts[part] = result
+        if sum(map(len, parts.values())) > RESULT_LENGTH_MAX:
+            return Fault("template", f"renders to more than {RESULT_LENGTH_MAX} characters")
         return Sheet(parts)
 
     def check(self, number: int) -> Fault | None:
         """What is wrong with the sources themselves, None: they are sound."""
         if number in self._compiled:
             return None
+        if sum(map(len, self._sources[number].values())) > SOURCE_LENGTH_MAX:
+            return Fault("template", f"longer than {SOURCE_LENGTH_MAX} characters")
         for part, source in self._sources[number].items():
-            if len(source) > SOURCE_LENGTH_MAX:
-                return Fault(part, f"longer than {SOURCE_LENGTH_MAX} characters")
             if (other := _OTHER_TEMPLATES.search(source)) is not None:
                 line = source.count("\n", 0, other.start()) + 1
                 return Fault(part, f"line {line}: {other[1]} is not allowed, a template stands alone")
@@ -95,8 +103,10 @@ class Press:
         self._compiled.add(number)
         return None
 
-    def variables(self, number: int) -> list[str] | Fault:
+    def variables(self, number: int) -> Names | Fault:
         """Names that the template uses and does not set itself, nested ones with dots."""
+        if (fault := self.check(number)) is not None:
+            return fault
         found: set[str] = set()
         for part, source in self._sources[number].items():
             environment = self._environments[part]
@@ -104,7 +114,7 @@ class Press:
             if isinstance(names, Fault):
                 return names
             found |= names - environment.globals.keys()
-        return sorted(found)
+        return Names(sorted(found))
 
 
 def _environment(escape: str | None) -> Environment:
@@ -168,8 +178,6 @@ def _told(part: str, error: TemplateError, *, is_source: bool) -> Fault:
 
 def _objection(part: str, result: str) -> str | None:
     """What is wrong with a part that was rendered."""
-    if len(result) > RESULT_LENGTH_MAX:
-        return f"renders to more than {RESULT_LENGTH_MAX} characters"
     if part == "subject" and _CONTROL.search(result):
         return "renders to a text with control characters or line breaks"
     if part == "blocks":

@@ -31,6 +31,11 @@ def sources(template: Template) -> dict[str, str]:
     return {part: source for part in PARTS if (source := getattr(template, part))}
 
 
+def weight(template: Template) -> int:
+    """Characters of all its sources."""
+    return sum(len(getattr(template, part)) for part in PARTS)
+
+
 def codes(code: str, locale: str | None) -> Iterator[str]:
     """Where a template is looked for, the nearest locale first: welcome@pt-BR, welcome@pt, welcome."""
     while locale:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from gesta.config import Entity, TenantConfig
-from gesta.domain.outcome import Rejected
+from gesta.domain.outcome import Rejected, Retry
+from gesta.errors import RendererDown
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering.press import Fault
 from gesta.rendering.renderer import Renderer
@@ -44,7 +45,10 @@ class Templates:
             written = msgspec.json.encode(data)
         except (TypeError, ValueError, RecursionError):
             raise _failed(entity, "the data cannot be written as JSON") from None
-        answer = await self._renderer.render(entity.body, written)
+        try:
+            answer = await self._renderer.render(entity.body, written)
+        except RendererDown as error:
+            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, Fault):
             raise _failed(entity, f"{answer.part}: {answer.text}")
         return Rendered(answer.parts, entity.version)
