@@ -68,7 +68,7 @@ class Road:
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
         self.recorder = Recorder(stores.commits, self.loader, runtime)
-        self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference)
+        self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
         self.config = ConfigCache(flows, self.config_writer)
         identity = Identity(identity_secret)
         self.subjects = Subjects(stores.vault, safe, identity, runtime)

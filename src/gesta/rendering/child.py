@@ -45,7 +45,7 @@ def _bound() -> None:
 
 def _work(press: Press, batch: Batch) -> None:
     for number, sources in batch.learn.items():
-        press.learn(number, sources)
+        press.learn(number, {part: source.decode() for part, source in sources.items()})
     answers: list[Answer] = []
     gathered = 0
     for order in batch.orders:

@@ -54,8 +54,8 @@ class Child:
         try:
             ours, theirs = socket.socketpair()
             with theirs:
-                reader, writer = await asyncio.open_unix_connection(sock=ours)
-                process = _process(theirs)
+                process = _process(ours, theirs)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
         except OSError as error:
             raise RendererDown(f"its process cannot be started: {error.strerror or error}") from None
         child = cls(process, reader, writer, runtime)
@@ -92,13 +92,17 @@ class Child:
         return self._process.wait()
 
 
-def _process(theirs: socket.socket) -> subprocess.Popen[bytes]:
+def _process(ours: socket.socket, theirs: socket.socket) -> subprocess.Popen[bytes]:
     # The modules of this process and nothing else of its environment: there may be secrets in it.
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "gesta.rendering.child"],
-        stdin=theirs.fileno(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={"PYTHONPATH": path},
-    )
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "gesta.rendering.child"],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PYTHONPATH": path},
+        )
+    except OSError:
+        ours.close()
+        raise

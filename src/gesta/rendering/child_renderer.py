@@ -17,7 +17,7 @@ from gesta.rendering.frames import Answer, Batch, Order, Task
 from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import KEPT
 from gesta.rendering.template import Template, sources, weight
-from gesta.runtime import Runtime, spawn
+from gesta.runtime import Runtime, spawn, turn
 
 T = TypeVar("T")
 
@@ -64,15 +64,18 @@ class Desk:
         self._line.extendleft(reversed(orders))
         self.put()
 
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.cancel()
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+    async def close(self) -> None:
         for order in self._line:
             order.settle(RendererDown("this process is stopping"))
         self._line.clear()
+        while self._worker is not None and not self._worker.done():
+            self._worker.cancel()
+            await turn()
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+            # The socket is closed at the loop's next turn.
+            await turn()
 
     async def _work(self) -> None:
         while self._line:
@@ -117,13 +120,13 @@ class Desk:
 
 
 def _packed(batch: list[Waiting], child: Child) -> Batch:
-    learn: dict[int, dict[str, str]] = {}
+    learn: dict[int, dict[str, bytes]] = {}
     forget: list[int] = []
     orders = []
     for order in batch:
         number, is_new, gone = child.shelf.place(order.template)
         if is_new:
-            learn[number] = sources(order.template)
+            learn[number] = {part: source.encode(errors="replace") for part, source in sources(order.template).items()}
         forget += gone
         orders.append(Order(number, order.task, order.data))
     return Batch(learn, forget, orders)
@@ -155,8 +158,8 @@ class ChildRenderer:
         return answer
 
     async def close(self) -> None:
-        self._together.close()
-        self._alone.close()
+        await self._together.close()
+        await self._alone.close()
 
     async def _ask(self, template: Template, task: Task, data: bytes) -> Answer:
         order = Waiting(template, task, data, self._runtime.monotonic())

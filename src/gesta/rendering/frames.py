@@ -28,7 +28,8 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """Orders, what the child has to know before, and what it may forget afterwards. It answers each, in order, in one or more frames."""
 
-    learn: dict[int, dict[str, str]]
+    #: As bytes: half a character in one source must not keep the others from being written.
+    learn: dict[int, dict[str, bytes]]
     forget: list[int]
     orders: list[Order]
 

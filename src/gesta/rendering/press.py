@@ -26,6 +26,8 @@ _NAME = re.compile(r"`([A-Za-z_][\w.]*)` is undefined")
 #: They make much out of little, or show what is not theirs.
 _REMOVED_FILTERS = ("format", "indent", "pprint")
 _REMOVED_GLOBALS = ("debug", "namespace")
+#: Errors whose words are about the source alone, whatever the data was.
+_ABOUT_SOURCE = frozenset({"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"})
 
 
 class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -72,7 +74,7 @@ class Press:
             return fault
         try:
             variables = msgspec.json.decode(data, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return Fault("data", "not a JSON object, or too deep")
         parts: dict[str, str] = {}
         for part in self._sources[number]:
@@ -143,9 +145,8 @@ def _blocks_environment() -> Environment:
             return value
         if isinstance(value, str):
             return safe(msgspec.json.encode(value)[1:-1].decode())
-        if isinstance(value, list | tuple | dict):
-            return safe(msgspec.json.encode(msgspec.json.encode(value).decode())[1:-1].decode())
-        return value
+        written = msgspec.json.encode(value)
+        return safe((msgspec.json.encode(written.decode())[1:-1] if isinstance(value, list | dict) else written).decode())
 
     environment = _environment("html")
     environment.finalizer = escaped
@@ -162,6 +163,9 @@ def _attempt(part: str, act: Any, *, is_source: bool = False) -> Any:
         return act()
     except TemplateError as error:
         return _told(part, error, is_source=is_source)
+    except MemoryError:
+        # Perhaps others have taken it: a fresh process will tell.
+        raise
     except Exception as error:  # noqa: BLE001 -- whatever a template does to the values it was given is the template's fault
         return Fault(part, f"cannot be rendered ({type(error).__name__})")
 
@@ -171,7 +175,7 @@ def _told(part: str, error: TemplateError, *, is_source: bool) -> Fault:
     detail = error.detail or ""
     if error.kind == "UndefinedError" and (missing := _NAME.fullmatch(detail)) is not None:
         return Fault(part, f"{line}{missing[1]} is missing", missing[1])
-    if is_source:
+    if is_source or error.kind in _ABOUT_SOURCE:
         return Fault(part, line + (detail or error.kind))
     return Fault(part, f"{line}cannot be rendered ({error.kind})")
 
@@ -183,6 +187,6 @@ def _objection(part: str, result: str) -> str | None:
     if part == "blocks":
         try:
             msgspec.json.decode(result, type=list[dict[str, Any]])
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return "does not render to a JSON array of objects"
     return None
