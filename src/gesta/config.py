@@ -20,6 +20,7 @@ from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
 from gesta.outbound_http import AttemptEnded
 from gesta.pauses import PAUSED, RESUMED, PauseBook
+from gesta.rendering.renderer import Renderer
 from gesta.runtime import Ids, Runtime
 from gesta.scrub import scrub
 from gesta.sealing import Safe
@@ -207,8 +208,10 @@ class TenantConfig:
 class ConfigWriter:
     """Appends to config streams and seals secrets before."""
 
-    def __init__(self, events: EventStore, safe: Safe, runtime: Runtime, ids: Ids, reference: Callable[[str], str]) -> None:
-        self.reference = reference
+    def __init__(
+        self, events: EventStore, safe: Safe, runtime: Runtime, ids: Ids, reference: Callable[[str], str], renderer: Renderer
+    ) -> None:
+        self.reference, self._renderer = reference, renderer
         self._events, self._safe, self._runtime, self._ids = events, safe, runtime, ids
 
     async def check(self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any]) -> ConfigBody:
@@ -232,6 +235,8 @@ class ConfigWriter:
         body, field_faults = decode_fields(body_type, given)
         if body is None or faults:
             raise BadConfig(kind, code, faults | field_faults)
+        if own_faults := await body.faults(code, self._renderer):
+            raise BadConfig(kind, code, own_faults)
         return body
 
     async def put(

@@ -17,6 +17,7 @@ GestaError
 ├── Erased                 the person it is about was erased
 ├── PartlyAccepted         the store failed in the middle of a batch; the answers so far are with it
 ├── TryLater               too much is waiting, or the disk is nearly full; nothing was written
+├── RendererDown           templates cannot be filled in now, whatever is in them
 ├── PoisonEvent            a stored event cannot be read; the rest goes on
 └── StoreError             the store cannot be used
     ├── Busy               a request kept changing; try again
@@ -155,6 +156,13 @@ class TryLater(GestaError):
     def __init__(self, what: str, advice: str, retry_after_seconds: float) -> None:
         super().__init__(f"{what}; nothing was written. {advice}. Try again in {retry_after_seconds:g} s")
         self.retry_after_seconds = retry_after_seconds
+
+
+class RendererDown(GestaError):
+    """The process that fills templates in cannot be had, or does not get to it. The template is not to blame."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"no template can be filled in: {fault}")
 
 
 class PoisonEvent(GestaError):

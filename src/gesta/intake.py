@@ -199,6 +199,9 @@ class Intake:
         """The flow's own check, which may look into the tenant's config. What this process has read of it may be old: it never refuses by that."""
         assert draft.flow.check is not None
         tenant = draft.options.tenant
+        if not self._config.version(tenant):
+            # Read for the first time: a process that only submits never does it elsewhere.
+            await self._writer.refresh(self._config, tenant)
         config = self._config.of(tenant)
         if await draft.flow.check(payload, config, self._templates(config)):
             await self._writer.refresh(self._config, tenant)

@@ -15,6 +15,7 @@ from gesta.options import actor_errors, subject_errors
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.follow import CHECKPOINT
 from gesta.projector.rebuild import Progress
+from gesta.rendering import TEMPLATE, Templates
 from gesta.request import Request
 from gesta.road import Road
 from gesta.views import Filter, Parked, View
@@ -127,6 +128,15 @@ class Operating:
         if entity is None:
             raise NotFound("config", f"{kind}/{code}")
         return entity
+
+    async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
+        """The template that an attempt would use now."""
+        self._road.config.kind(TEMPLATE)
+        await self._road.config_writer.refresh(self._road.config, tenant)
+        found = Templates(self._road.config.of(tenant), self._road.outside.renderer).find(code, locale)
+        if found is None:
+            raise NotFound("template", code)
+        return found
 
     async def rebuild(self, progress: Progress = _silent) -> int:
         """Fold all views anew from the events, beside whatever works on the store; nothing is sent again. How many events were folded."""

@@ -70,7 +70,7 @@ class Road:
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
         self.recorder = Recorder(stores.commits, self.loader, runtime)
-        self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference)
+        self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
         identity = Identity(identity_secret)
         declared = declared_digests(flows.values(), outside.reference, identity)
         self.config = ConfigCache(flows, self.config_writer, declared)

@@ -26,7 +26,7 @@ REASONS = frozenset(
         "connect_timeout", "private_address", "endpoint_missing", "endpoint_disabled", "endpoint_gone", "secret_missing", "redirect_refused",
         "request_not_found", "bad_answer", "expired", "cancelled", "stopping",
         "unreachable", "unsendable", "plain_http", "too_large", "secret_invalid",
-        "subject_erased", "key_missing", "vault_unavailable",
+        "subject_erased", "key_missing", "vault_unavailable", "template_missing", "template_render_failed", "renderer_unavailable",
     }
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from gesta.apart import with_queue_apart
 from gesta.errors import BadSettings, Fenced, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
-from gesta.rendering import InlineRenderer, Renderer
+from gesta.rendering import ChildRenderer, InlineRenderer, Renderer
 from gesta.runtime import Runtime, SystemRuntime
 from gesta.sealing import IDENTITY, KEY_BYTES, MasterKey
 from gesta.settings import Settings, resolve_reference
@@ -60,7 +60,7 @@ async def wire_really(settings: Settings) -> Outside:
     except BaseException:
         await stores.close()
         raise
-    return Outside(runtime, stores, transport, master, settings=settings, notes=notes)
+    return Outside(runtime, stores, transport, master, settings=settings, notes=notes, renderer=ChildRenderer(runtime))
 
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:

@@ -22,6 +22,7 @@ def test_the_commands_are_exactly_these():
         "doctor", "pause", "resume", "rebuild", "copy", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
+        "template preview",
     ]  # fmt: skip
 
 

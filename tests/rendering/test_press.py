@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gesta.rendering.press import Fault, Press, Sheet
+from gesta.rendering.press import Fault, Names, Press, Sheet
+from tests.rendering.corpus import DEEP
 
 
-def render(data: dict[str, object], **sources: str) -> Sheet | Fault:
+def render(data: dict[str, Any], **sources: str) -> Sheet | Fault:
     press = Press()
     press.learn(1, sources)
     return press.render(1, msgspec.json.encode(data))
 
 
-def parts(data: dict[str, object], **sources: str) -> dict[str, str]:
+def parts(data: dict[str, Any], **sources: str) -> dict[str, str]:
     sheet = render(data, **sources)
     assert isinstance(sheet, Sheet), sheet
     return sheet.parts
 
 
-def fault(data: dict[str, object], **sources: str) -> Fault:
+def fault(data: dict[str, Any], **sources: str) -> Fault:
     answer = render(data, **sources)
     assert isinstance(answer, Fault), answer
     return answer
@@ -30,24 +34,104 @@ def fault(data: dict[str, object], **sources: str) -> Fault:
 
 def test_every_part_is_filled_in_and_only_html_is_escaped() -> None:
     source = "Hello {{ name }}"
-    assert parts({"name": "<A & B>"}, subject=source, text=source, html=source, mjml=source) == {
-        "subject": "Hello <A & B>",
-        "text": "Hello <A & B>",
-        "html": "Hello &lt;A &amp; B&gt;",
-        "mjml": "Hello &lt;A &amp; B&gt;",
-    }
+    assert parts({"name": "<A & 'B'>"}, subject=source, text=source, html=source, mjml=source) == {
+        "subject": "Hello <A & 'B'>",
+        "text": "Hello <A & 'B'>",
+        "html": "Hello &lt;A &amp; &#x27;B&#x27;&gt;",
+        "mjml": "Hello &lt;A &amp; &#x27;B&#x27;&gt;",
+    }  # R1-23
 
 
-@pytest.mark.parametrize("name", ['"}]', "a\nb", "\\", "\x00\x1f", "é\u2028😀"])
-def test_a_value_cannot_leave_its_string_in_blocks(name: str) -> None:
+@given(st.text(), st.integers(-(2**60), 2**60) | st.booleans() | st.none())
+def test_a_value_cannot_leave_its_string_in_blocks(name: str, number: int | None) -> None:
     source = """{% macro bold(x) %}*{{ x }}*{% endmacro %}{% set twice %}{{ name }}{{ name }}{% endset -%}
-    [{"a": "Hi {{ name }}", "b": "{{ bold(name) }}", "c": "{{ twice }}", "d": {{ name|tojson }}, "e": {{ number }}}]"""
-    (block,) = json.loads(parts({"name": name, "number": 7}, blocks=source)["blocks"])
-    assert block == {"a": f"Hi {name}", "b": f"*{name}*", "c": name * 2, "d": name, "e": 7}
+    [{"a": "Hi {{ name }}", "b": "{{ bold(name) }}", "c": "{{ twice }}", "d": {{ name|tojson }}, "e": {{ number }},
+      "f": "{{ [name] }}"}]"""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return
+    (block,) = json.loads(parts({"name": name, "number": number}, blocks=source)["blocks"])
+    assert json.loads(block.pop("f")) == [name]
+    assert block == {"a": f"Hi {name}", "b": f"*{name}*", "c": name * 2, "d": name, "e": number}
 
 
-def test_a_missing_variable_is_named_and_no_data_is_told() -> None:
-    answer = fault({"name": "Ann"}, text="{{ name }}\n{{ user.city }}")
-    assert (answer.part, answer.variable, answer.text) == ("text", "user", "line 2: user is missing")
-    answer = fault({"v": "secret"}, text="{{ v|int }}")
-    assert "secret" not in answer.text
+@pytest.mark.parametrize(
+    "source", ["", "{}", "[1]", '"{{ name }}"', '[{"a": {{ name }}}]', '[{"a": "{{ name|safe }}"}]', "[" * 5_000]
+)
+def test_blocks_that_are_no_array_of_objects_are_refused(source: str) -> None:
+    assert fault({"name": '"}, {"a": "'}, blocks=source or " ").part == "blocks"  # S0-16
+
+
+@pytest.mark.parametrize("name", ["a\nBcc: x@y.z", "a\rb", "a\x00b", "a\x85b", "a\u2028b"])
+def test_a_line_break_does_not_get_into_a_subject(name: str) -> None:
+    answer = fault({"name": name}, subject="Hello {{ name }}")
+    assert answer == Fault("subject", "renders to a text with control characters or line breaks")
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "variable"),
+    [
+        ("{{ name }}", {}, "name"),
+        ("{{ user.city }}", {"user": {}}, "user.city"),
+        ("{{ user.city }}", {}, "user"),
+        ("{% for x in things %}{% endfor %}", {}, "things"),
+        ("{% for x in things %}{{ x.price }}{% endfor %}", {"things": [{}]}, "x.price"),
+        ("{% if name %}{% endif %}", {}, "name"),
+        ("{{ name|upper }}", {}, "name"),
+    ],
+)
+def test_a_missing_variable_is_named(source: str, data: dict[str, Any], variable: str) -> None:
+    answer = fault(data, text=f"one\n{source}")
+    assert answer == Fault("text", f"line 2: {variable} is missing", variable)  # S0-16
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ a|int }}", "{{ b[a] }}", "{{ b|sum }}", "{{ a() }}", "{{ a.x() }}", "{{ a|map('no')|list }}", "{{ d.pop(a) }}"]
+)
+def test_no_fault_tells_of_the_data(source: str) -> None:
+    answer = fault({"a": "Topsecret", "b": ["Topsecret"], "d": {}}, text=source)
+    assert "Topsecret" not in answer.text + answer.variable  # R1-43
+
+
+def test_what_may_be_missing_is_not_missed() -> None:
+    source = "{{ a|default('-') }}{% if b is defined %}{{ b }}{% endif %}"
+    assert parts({}, text=source) == {"text": "-"}
+
+
+def test_a_template_takes_what_it_does_not_set_itself() -> None:
+    press = Press()
+    press.learn(
+        1, {"text": "{% for x in things %}{{ x.price }}{{ loop.index }}{% endfor %}{{ range(2) }}", "html": "{{ user.name }}"}
+    )
+    assert press.variables(1) == Names(["things", "user.name"])
+
+
+def test_the_sources_of_another_template_are_not_within_reach() -> None:
+    press = Press()
+    press.learn(1, {"text": "theirs"})
+    press.learn(2, {"text": "{% include '1.text' %}"})
+    assert isinstance(press.render(1, b"{}"), Sheet)
+    assert press.render(2, b"{}") == Fault("text", "line 1: include is not allowed, a template stands alone")
+
+
+def test_a_template_that_was_forgotten_may_come_back_under_another_number() -> None:
+    press = Press()
+    press.learn(1, {"text": "a"})
+    assert press.render(1, b"{}") == Sheet({"text": "a"})
+    press.forget(1)
+    press.learn(2, {"text": "a"})
+    assert press.render(2, b"{}") == Sheet({"text": "a"})
+    press.learn(3, {"text": "never compiled"})
+    press.forget(3)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"a": "\xff"}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
+    press = Press()
+    press.learn(1, {"text": "x"})
+    assert press.render(1, data) == Fault("data", "not a JSON object, or too deep")
+
+
+def test_deep_data_is_written_or_refused() -> None:
+    assert parts({"a": DEEP}, text="{{ a }}")["text"].count("[") == 301

@@ -46,13 +46,13 @@ Ttl = Annotated[
 ]
 
 
-def json_document(source: str) -> object:
+def json_document(source: str, what: str = "payload") -> object:
     """The JSON that is given itself, as @FILE, or as - for stdin."""
-    where, text = "payload", source.encode(errors="surrogateescape")
+    where, text = what, source.encode(errors="surrogateescape")
     if source == "-":
-        where, text = "payload from stdin", sys.stdin.buffer.read(SOURCE_BYTES_MAX + 1)
+        where, text = f"{what} from stdin", sys.stdin.buffer.read(SOURCE_BYTES_MAX + 1)
     elif source.startswith("@"):
-        where, text = f"payload from {source[1:]}", _file(source[1:], "payload")
+        where, text = f"{what} from {source[1:]}", _file(source[1:], what)
     if len(text) > SOURCE_BYTES_MAX:
         raise BadInput(f"{where}: more than {SOURCE_BYTES_MAX} bytes; store it elsewhere and send a reference")
     try:

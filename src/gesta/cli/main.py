@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 import typer.main
 
-from gesta.cli import config, copy, decisions, dlq, doctor, pauses, requests, serve, show, tail, trials, upkeep
+from gesta.cli import config, copy, decisions, dlq, doctor, pauses, requests, serve, show, tail, template, trials, upkeep
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
@@ -67,6 +67,7 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
             "apply": config.apply_file,
         },
     ),
+    "template": ("Templates of messages, stored as config of kind template.", {"preview": template.preview}),
 }
 
 

@@ -19,6 +19,7 @@ from gesta.job_queue import Job, Standing
 from gesta.outbox import Prepared
 from gesta.pausing import Pausing
 from gesta.projector.follow import CHECKPOINT, DISPATCHED, Projector
+from gesta.rendering.renderer import InlineRenderer
 from gesta.runtime import Ids, OnClock, Runtime, sleep
 from gesta.sealing import MasterKey, Safe
 from gesta.subscriptions import checkpoint_of
@@ -184,7 +185,9 @@ class Copy:
 
     def _pausing(self) -> Pausing:
         stores, clock = self._source.stores, self._source_clock
-        writer = ConfigWriter(stores.events, Safe(stores.vault, self._master, clock), clock, Ids(clock), str)
+        safe = Safe(stores.vault, self._master, clock)
+        # It only pauses: no template is put.
+        writer = ConfigWriter(stores.events, safe, clock, Ids(clock), str, InlineRenderer())
         return Pausing(ConfigCache({}, writer, {}), writer, stores.queue)
 
     async def _copy_rest(self) -> Report:

@@ -21,6 +21,7 @@ from gesta.errors import BadFlow
 if TYPE_CHECKING:
     from gesta.attempt import Attempt
     from gesta.config import TenantConfig
+    from gesta.rendering import Renderer
 
 T = TypeVar("T")
 
@@ -40,6 +41,10 @@ Personal = Annotated[T, PersonalMark()]
 
 class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a tenant stores by code for a flow. Secret fields go to the vault, never into an event."""
+
+    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+        """Field → fault, of what the types cannot say. Asked when it is put."""
+        return {}
 
 
 class SecretMark:

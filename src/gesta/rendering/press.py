@@ -26,9 +26,11 @@ _NAME = re.compile(r"`([A-Za-z_][\w.]*)` is undefined")
 #: They make much out of little, or show what is not theirs.
 _REMOVED_FILTERS = ("format", "indent", "pprint")
 _REMOVED_GLOBALS = ("debug", "namespace")
+#: Errors whose words are about the source alone, whatever the data was.
+_ABOUT_SOURCE = frozenset({"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"})
 
 
-class Fault(msgspec.Struct, frozen=True, tag=True):
+class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Why a template cannot be filled in. Nothing of the data is in it."""
 
     part: str
@@ -37,10 +39,16 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
     variable: str = ""
 
 
-class Sheet(msgspec.Struct, frozen=True, tag=True):
+class Sheet(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A template filled in, part by part."""
 
     parts: dict[str, str]
+
+
+class Names(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What a template takes from its data."""
+
+    names: list[str]
 
 
 class Press:
@@ -66,7 +74,7 @@ class Press:
             return fault
         try:
             variables = msgspec.json.decode(data, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return Fault("data", "not a JSON object, or too deep")
         parts: dict[str, str] = {}
         for part in self._sources[number]:
@@ -77,15 +85,17 @@ class Press:
             if (objection := _objection(part, result)) is not None:
                 return Fault(part, objection)
             parts[part] = result
+        if sum(map(len, parts.values())) > RESULT_LENGTH_MAX:
+            return Fault("template", f"renders to more than {RESULT_LENGTH_MAX} characters")
         return Sheet(parts)
 
     def check(self, number: int) -> Fault | None:
         """What is wrong with the sources themselves, None: they are sound."""
         if number in self._compiled:
             return None
+        if sum(map(len, self._sources[number].values())) > SOURCE_LENGTH_MAX:
+            return Fault("template", f"longer than {SOURCE_LENGTH_MAX} characters")
         for part, source in self._sources[number].items():
-            if len(source) > SOURCE_LENGTH_MAX:
-                return Fault(part, f"longer than {SOURCE_LENGTH_MAX} characters")
             if (other := _OTHER_TEMPLATES.search(source)) is not None:
                 line = source.count("\n", 0, other.start()) + 1
                 return Fault(part, f"line {line}: {other[1]} is not allowed, a template stands alone")
@@ -95,8 +105,10 @@ class Press:
         self._compiled.add(number)
         return None
 
-    def variables(self, number: int) -> list[str] | Fault:
+    def variables(self, number: int) -> Names | Fault:
         """Names that the template uses and does not set itself, nested ones with dots."""
+        if (fault := self.check(number)) is not None:
+            return fault
         found: set[str] = set()
         for part, source in self._sources[number].items():
             environment = self._environments[part]
@@ -104,7 +116,7 @@ class Press:
             if isinstance(names, Fault):
                 return names
             found |= names - environment.globals.keys()
-        return sorted(found)
+        return Names(sorted(found))
 
 
 def _environment(escape: str | None) -> Environment:
@@ -133,9 +145,8 @@ def _blocks_environment() -> Environment:
             return value
         if isinstance(value, str):
             return safe(msgspec.json.encode(value)[1:-1].decode())
-        if isinstance(value, list | tuple | dict):
-            return safe(msgspec.json.encode(msgspec.json.encode(value).decode())[1:-1].decode())
-        return value
+        written = msgspec.json.encode(value)
+        return safe((msgspec.json.encode(written.decode())[1:-1] if isinstance(value, list | dict) else written).decode())
 
     environment = _environment("html")
     environment.finalizer = escaped
@@ -152,6 +163,9 @@ def _attempt(part: str, act: Any, *, is_source: bool = False) -> Any:
         return act()
     except TemplateError as error:
         return _told(part, error, is_source=is_source)
+    except MemoryError:
+        # Perhaps others have taken it: a fresh process will tell.
+        raise
     except Exception as error:  # noqa: BLE001 -- whatever a template does to the values it was given is the template's fault
         return Fault(part, f"cannot be rendered ({type(error).__name__})")
 
@@ -161,20 +175,18 @@ def _told(part: str, error: TemplateError, *, is_source: bool) -> Fault:
     detail = error.detail or ""
     if error.kind == "UndefinedError" and (missing := _NAME.fullmatch(detail)) is not None:
         return Fault(part, f"{line}{missing[1]} is missing", missing[1])
-    if is_source:
+    if is_source or error.kind in _ABOUT_SOURCE:
         return Fault(part, line + (detail or error.kind))
     return Fault(part, f"{line}cannot be rendered ({error.kind})")
 
 
 def _objection(part: str, result: str) -> str | None:
     """What is wrong with a part that was rendered."""
-    if len(result) > RESULT_LENGTH_MAX:
-        return f"renders to more than {RESULT_LENGTH_MAX} characters"
     if part == "subject" and _CONTROL.search(result):
         return "renders to a text with control characters or line breaks"
     if part == "blocks":
         try:
             msgspec.json.decode(result, type=list[dict[str, Any]])
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return "does not render to a JSON array of objects"
     return None

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gesta.rendering.press import Fault, Press, Sheet
-from gesta.rendering.template import Template, sources
+from gesta.rendering.press import Fault, Names, Press, Sheet
+from gesta.rendering.template import Template, sources, weight
 
-#: Templates that are kept compiled.
+#: Templates that are kept compiled, and characters of their sources.
 KEPT = 500
+KEPT_LENGTH = 4_000_000
 
 
 class Renderer(Protocol):
     async def render(self, template: Template, data: bytes) -> Sheet | Fault:
         """Fill in a template with a JSON object. Raises RendererDown when that could not be tried."""
 
-    async def variables(self, template: Template) -> list[str] | Fault:
+    async def variables(self, template: Template) -> Names | Fault:
         """Names that the template takes from its data."""
 
     async def close(self) -> None: ...
@@ -26,18 +27,24 @@ class Shelf:
 
     def __init__(self) -> None:
         self._numbers: dict[Template, int] = {}
-        self._last = 0
+        self._last = self._length = 0
 
-    def place(self, template: Template) -> tuple[int, bool, int | None]:
-        """Its number, whether it is new, and which one had to go for it."""
+    def place(self, template: Template) -> tuple[int, bool, list[int]]:
+        """Its number, whether it is new, and which ones have to go for it."""
         number = self._numbers.pop(template, None)
-        is_new, gone = number is None, None
-        if number is None:
-            number = self._last = self._last + 1
-            if len(self._numbers) >= KEPT:
-                gone = self._numbers.pop(next(iter(self._numbers)))
-        self._numbers[template] = number
-        return number, is_new, gone
+        if number is not None:
+            # Back to the end: the one that was not asked for longest goes first.
+            self._numbers[template] = number
+            return number, False, []
+        self._last += 1
+        self._length += weight(template)
+        gone = []
+        while self._numbers and (len(self._numbers) >= KEPT or self._length > KEPT_LENGTH):
+            oldest = next(iter(self._numbers))
+            self._length -= weight(oldest)
+            gone.append(self._numbers.pop(oldest))
+        self._numbers[template] = self._last
+        return self._last, True, gone
 
 
 class InlineRenderer:
@@ -51,7 +58,7 @@ class InlineRenderer:
         press, number = self._placed(template)
         return press.render(number, data)
 
-    async def variables(self, template: Template) -> list[str] | Fault:
+    async def variables(self, template: Template) -> Names | Fault:
         press, number = self._placed(template)
         return press.variables(number)
 
@@ -63,6 +70,6 @@ class InlineRenderer:
         number, is_new, gone = self._shelf.place(template)
         if is_new:
             press.learn(number, sources(template))
-        if gone is not None:
-            press.forget(gone)
+        for one in gone:
+            press.forget(one)
         return press, number

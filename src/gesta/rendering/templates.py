@@ -1,4 +1,4 @@
-"""`attempt.templates`: a tenant's templates, filled in at execution."""
+"""`attempt.templates`: a tenant's templates, filled in at execution, and asked at submit whether the data has what they need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from gesta.config import Entity, TenantConfig
-from gesta.domain.outcome import Rejected
+from gesta.domain.outcome import Rejected, Retry
+from gesta.errors import BadConfig, RendererDown
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering.press import Fault
 from gesta.rendering.renderer import Renderer
@@ -32,23 +33,87 @@ class Templates:
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
         """The template of the nearest locale. Raises BadConfig when what is stored no longer fits its type."""
-        return next((found for name in codes(code, locale) if (found := self._config.get(TEMPLATE, name)) is not None), None)
+        for name in codes(code, locale):
+            if (found := self._config.get(TEMPLATE, name)) is not None:
+                return found
+        return None
 
     async def render(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> Rendered:
         """Fill in a template. Ends the attempt when there is none, or a variable is missing: then nothing is sent."""
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", f"the tenant has no template {code}"))
-        assert isinstance(entity.body, Template)
         try:
-            written = msgspec.json.encode(data)
-        except (TypeError, ValueError, RecursionError):
-            raise _failed(entity, "the data cannot be written as JSON") from None
-        answer = await self._renderer.render(entity.body, written)
+            answer = await fill(self._renderer, _body(entity), data)
+        except RendererDown as error:
+            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, Fault):
-            raise _failed(entity, f"{answer.part}: {answer.text}")
-        return Rendered(answer.parts, entity.version)
+            raise AttemptEnded(Rejected("template_render_failed", f"template {entity.code}, {answer.part}: {answer.text}"))
+        return Rendered(answer, entity.version)
+
+    async def missing(
+        self, code: str, data: Mapping[str, Any], locale: str | None = None, *, field: str = "data"
+    ) -> dict[str, str]:
+        """For a flow's `check`: `data.name` → fault, for every variable that the template needs and the data lacks.
+
+        Nothing where that cannot be told: no template yet, or one that cannot be read. The attempt will tell.
+        """
+        try:
+            entity = self.find(code, locale)
+            if entity is None:
+                return {}
+            names = await self._renderer.variables(_body(entity))
+            if isinstance(names, Fault):
+                return {}
+            lacking = [name for name in names.names if not _has(data, name)]
+            needed = await self._needed(entity, data, lacking) if lacking else []
+        except (BadConfig, RendererDown):
+            return {}
+        return {f"{field}.{name}": f"the template {entity.code} needs it" for name in needed}
+
+    async def _needed(self, entity: Entity, data: Mapping[str, Any], lacking: list[str]) -> list[str]:
+        """Which of these the template cannot do without. Only a trial tells: `x|default('')` and `if x is defined` can."""
+        needed: list[str] = []
+        trial = msgspec.to_builtins(data)
+        while True:
+            answer = await fill(self._renderer, _body(entity), trial)
+            variable = answer.variable if isinstance(answer, Fault) else ""
+            found = [name for name in lacking if name == variable or name.startswith(f"{variable}.")] if variable else []
+            if not set(found) - set(needed):
+                return needed
+            needed += found
+            for name in found:
+                _put(trial, name)
 
 
-def _failed(entity: Entity, text: str) -> AttemptEnded:
-    return AttemptEnded(Rejected("template_render_failed", f"template {entity.code}, {text}"))
+async def fill(renderer: Renderer, template: Template, data: Mapping[str, Any]) -> dict[str, str] | Fault:
+    """Part → text. Raises RendererDown when that could not be tried."""
+    try:
+        written = msgspec.json.encode(data)
+    except (TypeError, ValueError, RecursionError):
+        return Fault("data", "cannot be written as JSON")
+    answer = await renderer.render(template, written)
+    return answer if isinstance(answer, Fault) else answer.parts
+
+
+def _body(entity: Entity) -> Template:
+    assert isinstance(entity.body, Template)
+    return entity.body
+
+
+def _has(data: object, name: str) -> bool:
+    for part in name.split("."):
+        if not isinstance(data, Mapping) or part not in data:
+            return False
+        data = data[part]
+    return True
+
+
+def _put(data: dict[str, Any], name: str) -> None:
+    """Give the data an empty text under that name, so that the next thing that is missing shows."""
+    *path, last = name.split(".")
+    for part in path:
+        if not isinstance(data.get(part), dict):
+            data[part] = {}
+        data = data[part]
+    data[last] = ""

@@ -1,0 +1,105 @@
+"""Templates, looked at before anything is sent: stored ones, and files that are still being written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gesta.cli.arguments import json_document, referred
+from gesta.cli.invocation import Invocation
+from gesta.cli.output import Json, print_json, say, tell
+
+if TYPE_CHECKING:
+    from gesta.rendering import Template
+
+#: Ending of a file's name → the part that is in it.
+_PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
+
+
+async def preview(
+    call: Invocation,
+    code: Annotated[str | None, typer.Argument(help="The stored template. Left out where --source names files.")] = None,
+    locale: Annotated[str | None, typer.Option("--locale", help="For this locale, or the nearest one that is there.")] = None,
+    data: Annotated[str, typer.Option("--data", metavar="JSON", help="What to fill in: JSON, @FILE or - for stdin.")] = "{}",
+    part: Annotated[str | None, typer.Option("--part", help="Only subject, text, html, mjml or blocks.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="FILE",
+            help="A file that is not stored yet; its part goes by .txt, .html, .mjml or .json, or write PART=FILE.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a template makes of some data. Nothing is sent and nothing is stored."""
+    from gesta.errors import BadInput
+
+    if (code is None) == (source is None):
+        raise BadInput("name a stored template, or files with --source: one of them")
+    fields = json_document(data, "data")
+    if not isinstance(fields, dict):
+        raise BadInput("data: must be a JSON object")
+    about: dict[str, Any] = {}
+    if code is None:
+        template = _of_files(source or [])
+    else:
+        async with call.opened() as engine:
+            entity = await engine.operating.template(code, locale, tenant=call.tenant_name)
+        template, about = _body(entity), {"code": entity.code, "version": entity.version}
+    parts = await _filled(template, fields)
+    if part is not None:
+        if part not in parts:
+            raise BadInput(f"part: this template has {', '.join(parts)}")
+        parts = {part: parts[part]}
+    if as_json:
+        print_json({**about, "parts": parts})
+        return
+    for name, text in parts.items():
+        if part is None:
+            tell(f"── {name}", "dim")
+        say(text)
+
+
+async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
+    from gesta.errors import BadInput
+    from gesta.rendering import ChildRenderer
+    from gesta.rendering.press import Fault
+    from gesta.rendering.templates import fill
+    from gesta.runtime import SystemRuntime
+
+    renderer = ChildRenderer(SystemRuntime())
+    try:
+        answer = await fill(renderer, template, fields)
+    finally:
+        await renderer.close()
+    if isinstance(answer, Fault):
+        raise BadInput(f"{answer.part}: {answer.text}. An attempt would end as template_render_failed")
+    return answer
+
+
+def _of_files(written: list[str]) -> Template:
+    from gesta.errors import BadInput
+    from gesta.rendering import Template
+    from gesta.rendering.template import PARTS
+
+    sources: dict[str, str] = {}
+    for text in written:
+        named, sign, path = text.partition("=")
+        if not sign or named not in PARTS:
+            named, path = _PARTS.get(Path(text).suffix, ""), text
+        if not named:
+            raise BadInput(f"source: which part is {text}? Write PART={text}, with one of {', '.join(PARTS)}")
+        if named in sources:
+            raise BadInput(f"source: {named} is given twice")
+        sources[named] = referred("source", f"@{path}")
+    return Template(**sources)
+
+
+def _body(entity: Any) -> Template:
+    from gesta.rendering import Template
+
+    assert isinstance(entity.body, Template)
+    return entity.body

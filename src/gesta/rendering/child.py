@@ -1,0 +1,99 @@
+"""The child process: `python -m gesta.rendering.child`, with a socket as its stdin. It ends with its parent, however that ends.
+
+A template is somebody else's program. What it may take of memory, time and disk is bounded by the system, because no template engine bounds it
+by itself: one filter can make a gigabyte out of a line. A child that oversteps is killed, and its parent starts another.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+
+from gesta.rendering.frames import HEAD_BYTES, Answer, Batch, Order, frame, read_batch
+from gesta.rendering.press import Press
+
+SOCKET = 0
+#: It needs 21 MB for itself.
+MEMORY_BYTES = 256 * 1024 * 1024
+#: CPU time for one batch; an ordinary one takes a few milliseconds. A timer, because RLIMIT_CPU counts whole seconds of the process's life.
+CPU_SECONDS = 0.5
+#: Answers are sent on when so much has gathered, so that those of a large batch are never in memory together.
+GATHERED_MAX = 256 * 1024
+
+
+def main() -> None:
+    # Whoever stops the parent, by Ctrl-C or by signals to the group, lets it finish what it has begun; then this socket closes.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    press = Press()
+    _bound()
+    # The first frame says that it is there. Whatever ends this process later is the doing of a template.
+    _write(frame([]))
+    while (body := _read_frame()) is not None:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        _work(press, read_batch(body))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _bound() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _work(press: Press, batch: Batch) -> None:
+    for number, sources in batch.learn.items():
+        press.learn(number, {part: source.decode() for part, source in sources.items()})
+    answers: list[Answer] = []
+    gathered = 0
+    for order in batch.orders:
+        answer = _answer(press, order)
+        answers.append(answer)
+        gathered += sum(map(len, getattr(answer, "parts", {}).values()))
+        if gathered > GATHERED_MAX:
+            _write(frame(answers))
+            answers, gathered = [], 0
+    if answers:
+        _write(frame(answers))
+    # Last, because one that has to make room may have an order in this very batch.
+    for number in batch.forget:
+        press.forget(number)
+
+
+def _answer(press: Press, order: Order) -> Answer:
+    return press.render(order.number, order.data) if order.task == "render" else press.variables(order.number)
+
+
+def _read_frame() -> bytes | None:
+    head = _read(HEAD_BYTES)
+    return None if head is None else _read(int.from_bytes(head, "big"))
+
+
+def _read(count: int) -> bytes | None:
+    """So many bytes; None when the parent is gone."""
+    parts = []
+    while count:
+        part = os.read(SOCKET, min(count, 1024 * 1024))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _write(content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(SOCKET, rest) :]
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ConnectionError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 -- out of memory, most likely; nobody would read a traceback
+        os._exit(1)
+    sys.exit(0)

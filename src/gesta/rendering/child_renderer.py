@@ -1,0 +1,185 @@
+"""Fills templates in by a child process. Whatever waits while it is at work goes to it in one batch.
+
+When a batch kills the child, its members are asked again one by one, each of a fresh child: only the one that kills that, too, is to blame.
+A template that has done so is always asked alone, so that those of other tenants need not be asked twice again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from gesta.errors import RendererDown
+from gesta.rendering.child_process import Child, ChildEnded
+from gesta.rendering.frames import Answer, Batch, Order, Task
+from gesta.rendering.press import Fault, Names, Sheet
+from gesta.rendering.renderer import KEPT
+from gesta.rendering.template import Template, sources, weight
+from gesta.runtime import Runtime, spawn, turn
+
+T = TypeVar("T")
+
+BATCH_MAX = 64
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+#: An order that has waited so long is given back, well before the attempt that made it would be cut off.
+WAIT_SECONDS = 10.0
+
+
+class Waiting:
+    """An order and whoever waits for its answer."""
+
+    __slots__ = ("answer", "data", "since", "task", "template")
+
+    def __init__(self, template: Template, task: Task, data: bytes, since: float) -> None:
+        self.template, self.task, self.data, self.since = template, task, data, since
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def settle(self, answer: Answer | RendererDown) -> None:
+        if self.answer.done():
+            # Whoever waited has been cut off.
+            return
+        if isinstance(answer, RendererDown):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
+
+
+class Desk:
+    """One child and the orders that wait for it. `lost` is told of orders in whose middle the child ended."""
+
+    def __init__(self, runtime: Runtime, batch_max: int, lost: Callable[[list[Waiting], ChildEnded, bool], None]) -> None:
+        self._runtime, self._batch_max, self._lost = runtime, batch_max, lost
+        self._line: deque[Waiting] = deque()
+        self._child: Child | None = None
+        self._worker: asyncio.Task[None] | None = None
+
+    def put(self, *orders: Waiting) -> None:
+        self._line.extend(orders)
+        if self._worker is None or self._worker.done():
+            self._worker = spawn(self._work(), "gesta-renderer")
+
+    def put_first(self, orders: list[Waiting]) -> None:
+        self._line.extendleft(reversed(orders))
+        self.put()
+
+    async def close(self) -> None:
+        for order in self._line:
+            order.settle(RendererDown("this process is stopping"))
+        self._line.clear()
+        while self._worker is not None and not self._worker.done():
+            self._worker.cancel()
+            await turn()
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+            # The socket is closed at the loop's next turn.
+            await turn()
+
+    async def _work(self) -> None:
+        while self._line:
+            if batch := self._next_batch():
+                await self._serve(batch)
+
+    def _next_batch(self) -> list[Waiting]:
+        batch: list[Waiting] = []
+        size, too_old = 0, self._runtime.monotonic() - WAIT_SECONDS
+        while self._line and len(batch) < self._batch_max and size < BATCH_BYTES_MAX:
+            order = self._line.popleft()
+            if order.since < too_old:
+                order.settle(RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting"))
+            elif not order.answer.done():
+                batch.append(order)
+                size += len(order.data) + weight(order.template)
+        return batch
+
+    async def _serve(self, batch: list[Waiting]) -> None:
+        is_fresh = False
+        done = 0
+        try:
+            child = self._child = self._child or await Child.start(self._runtime)
+            is_fresh = child.is_fresh
+            child.ask(_packed(batch, child))
+            while done < len(batch):
+                answers = await child.answers()
+                for order, answer in zip(batch[done:], answers, strict=False):
+                    order.settle(answer)
+                done += len(answers)
+        except RendererDown as error:
+            for order in batch:
+                order.settle(error)
+        except ChildEnded as ended:
+            self._child = None
+            self._lost(batch[done:], ended, is_fresh)
+        except BaseException:
+            # Most likely this process is stopping. Nobody may be left waiting, whatever it is.
+            for order in batch:
+                order.settle(RendererDown("this process is stopping"))
+            raise
+
+
+def _packed(batch: list[Waiting], child: Child) -> Batch:
+    learn: dict[int, dict[str, bytes]] = {}
+    forget: list[int] = []
+    orders = []
+    for order in batch:
+        number, is_new, gone = child.shelf.place(order.template)
+        if is_new:
+            learn[number] = {part: source.encode(errors="replace") for part, source in sources(order.template).items()}
+        forget += gone
+        orders.append(Order(number, order.task, order.data))
+    return Batch(learn, forget, orders)
+
+
+class ChildRenderer:
+    """The renderer of a real process. The child starts with the first order."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._together = Desk(runtime, BATCH_MAX, self._judge)
+        self._alone = Desk(runtime, 1, self._judge)
+        #: Templates that have killed a child, the last KEPT of them.
+        self._convicted: dict[Template, None] = {}
+        self._variables: dict[Template, Names] = {}
+
+    async def render(self, template: Template, data: bytes) -> Sheet | Fault:
+        answer = await self._ask(template, "render", data)
+        assert not isinstance(answer, Names)
+        return answer
+
+    async def variables(self, template: Template) -> Names | Fault:
+        if (known := self._variables.get(template)) is not None:
+            return known
+        answer = await self._ask(template, "variables", b"")
+        assert not isinstance(answer, Sheet)
+        if isinstance(answer, Names):
+            _remember(self._variables, template, answer)
+        return answer
+
+    async def close(self) -> None:
+        await self._together.close()
+        await self._alone.close()
+
+    async def _ask(self, template: Template, task: Task, data: bytes) -> Answer:
+        order = Waiting(template, task, data, self._runtime.monotonic())
+        (self._alone if template in self._convicted else self._together).put(order)
+        return await order.answer
+
+    def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback
+        if len(orders) > 1 or not is_fresh:
+            # One of them, or something before them: each by itself will show.
+            self._alone.put_first(orders)
+            return
+        (order,) = orders
+        if ended.by_itself:
+            _remember(self._convicted, order.template, None)
+            order.settle(Fault("template", ended.told))
+        else:
+            order.settle(RendererDown("its process was killed"))
+
+
+def _remember(kept: dict[Template, T], template: Template, what: T) -> None:
+    kept[template] = what
+    if len(kept) > KEPT:
+        del kept[next(iter(kept))]
