@@ -17,7 +17,7 @@ from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.identity import Identity
 from gesta.intake import Intake
-from gesta.limits import Buckets
+from gesta.limits import Tokens
 from gesta.outbound_http import Http
 from gesta.pace import Pace
 from gesta.pausing import Pausing
@@ -87,28 +87,19 @@ class Road:
             self.config_writer, templates, runtime, ids,
         )  # fmt: skip
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
-        buckets = Buckets(runtime)
+        tokens = Tokens(stores.buckets, runtime)
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
-        attempts = Attempts(flows, self.recorder, http, templates, buckets, giving_back, deadlines, runtime, telemetry)
+        attempts = Attempts(flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry)
         self.pool = Pool(
-            work.taken_of(flows),
-            stores.queue,
-            stores.views,
-            self.loader,
-            self.config,
-            self.subjects,
-            self.pausing,
-            attempts,
-            deadlines,
-            runtime,
-            ids,
-            telemetry,
-        )
+            work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
+            deadlines, runtime, ids, telemetry,
+        )  # fmt: skip
         retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)
         self.retention_days = retention_days
         self.sweep = Sweep(
-            flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, retention, runtime, telemetry, owner
-        )
+            flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, runtime, telemetry,
+            owner,
+        )  # fmt: skip
         self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+from gesta.buckets import Buckets
 from gesta.current import Loader
 from gesta.domain.commands import Expire
 from gesta.domain.ids import job_id
@@ -36,13 +37,17 @@ LOST_AGE_MS = 60_000
 HELD_PERIOD_SECONDS = 10.0
 
 
+#: Token buckets that are forgotten each time, at most.
+BUCKETS = 1_000
+
+
 class Sweep:
     def __init__(
         self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, pausing: Pausing,
-        retention: Retention, runtime: Runtime, telemetry: Telemetry, owner: str,
+        buckets: Buckets, retention: Retention, runtime: Runtime, telemetry: Telemetry, owner: str,
     ) -> None:  # fmt: skip
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
-        self._recorder, self._pausing, self._retention = recorder, pausing, retention
+        self._recorder, self._pausing, self._buckets, self._retention = recorder, pausing, buckets, retention
         self._runtime, self._telemetry = runtime, telemetry
         self.role = Role(ROLE, owner, views, runtime)
         self._held_checked_at = self._lost_checked_at = float("-inf")
@@ -74,6 +79,7 @@ class Sweep:
         if now - self._lost_checked_at >= LOST_PERIOD_SECONDS:
             self._lost_checked_at = now
             await self._restore_lost_jobs()
+            await self._buckets.forget(BUCKETS)
             self._telemetry.looked_at(await self._queue.backlog(), self._runtime.now_ms(), await self._pausing.paused(None))
 
     async def _deal_with(self, due: list[View]) -> None:

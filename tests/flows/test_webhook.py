@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
+from gesta.adapters.memory.buckets import MemoryBuckets
 from gesta.attempt import Attempt
 from gesta.config import TenantConfig
 from gesta.domain.commands import Record
@@ -25,7 +26,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadFlow
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
-from gesta.limits import Buckets, Limits
+from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.rendering import InlineRenderer, Templates
 from gesta.runtime import Ids, ManualRuntime
@@ -79,7 +80,10 @@ class Road:
         key = idempotency_key("shop.eu", self.request_id, "send", self.intent)
         http, config = Http(self.transport, self.runtime), cast("TenantConfig", self.config)
         now_ms = self.runtime.now_ms()
-        limits, templates = Limits(Buckets(self.runtime), "shop.eu"), Templates(config, InlineRenderer())
+        limits, templates = (
+            Limits(Tokens(MemoryBuckets(self.runtime), self.runtime), "shop.eu"),
+            Templates(config, InlineRenderer()),
+        )
         attempt = Attempt(
             "shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config, limits, templates
         )

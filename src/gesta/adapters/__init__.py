@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
 
+from gesta.buckets import Buckets
 from gesta.commits import Commits
 from gesta.errors import BadSettings
 from gesta.event_store import EventStore
@@ -61,6 +62,7 @@ class Stores:
     vault: Vault
     commits: Commits
     fences: Fences
+    buckets: Buckets
     close: Closing
     #: The time as the store has it. Leases, due times and expiry go by this one, never by a process's own clock.
     now_ms: Callable[[], int]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
+from gesta.buckets import Buckets
 from gesta.commits import Commits
 from gesta.event_store import EventStore
 from gesta.fences import Fences
@@ -17,7 +18,7 @@ from gesta.vault import Vault
 from gesta.views import Views
 
 #: The ports, by the attribute of the harness that holds each; `durable`: what was acknowledged is there again after close and open.
-Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "durable"]
+Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "durable"]
 
 
 class Harness(Protocol):
@@ -74,6 +75,12 @@ class FencesHarness(CommitsHarness, VaultHarness, Protocol):
     """Of a store that can be fenced."""
 
     fences: Fences
+
+
+class BucketsHarness(Harness, Protocol):
+    """Of a store that keeps token buckets."""
+
+    buckets: Buckets
 
 
 async def reopen(harness: Harness) -> None:

@@ -22,7 +22,7 @@ from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow
 from gesta.job_queue import Ack, Release, Settlement, Taken
-from gesta.limits import Buckets, Limits
+from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.recorder import Applied, Recorder, Settle, no_job
 from gesta.rendering import Templates
@@ -54,14 +54,14 @@ class Attempts:
         recorder: Recorder,
         http: Callable[[], Http],
         templates: Callable[[TenantConfig], Templates],
-        buckets: Buckets,
+        tokens: Tokens,
         giving_back: GivingBack,
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
-        self._buckets, self._giving_back = buckets, giving_back
+        self._tokens, self._giving_back = tokens, giving_back
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
@@ -120,7 +120,7 @@ class Attempts:
             running.view, running.asking, running.used = view, asking, config.used
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
-                Limits(self._buckets, state.tenant), self._templates(config),
+                Limits(self._tokens, state.tenant), self._templates(config),
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gesta.adapters.memory.buckets import MemoryBuckets
 from gesta.adapters.memory.commits import MemoryCommits
 from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.adapters.memory.fences import MemoryFences
@@ -42,6 +43,8 @@ class Fault:
             fences = database.fences = self.kind()
             database.events, database.queue = MemoryEventStore(runtime, fences), MemoryJobQueue(runtime, fences)
             database.views, database.vault = MemoryViews(runtime, fences), MemoryVault(fences)
+        elif issubclass(self.kind, MemoryBuckets):
+            database.buckets = self.kind(runtime)
         elif issubclass(self.kind, MemoryVault):
             database.vault = self.kind()
         commits = self.kind if issubclass(self.kind, MemoryCommits) else MemoryCommits

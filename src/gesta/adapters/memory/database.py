@@ -7,6 +7,7 @@ engines that use it: a second engine on the same one is a restart.
 from __future__ import annotations
 
 from gesta.adapters import Stores
+from gesta.adapters.memory.buckets import MemoryBuckets
 from gesta.adapters.memory.commits import MemoryCommits
 from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.adapters.memory.fences import MemoryFences
@@ -26,6 +27,7 @@ class MemoryDatabase:
         self.queue = MemoryJobQueue(runtime, self.fences)
         self.views = MemoryViews(runtime, self.fences)
         self.vault = MemoryVault(self.fences)
+        self.buckets = MemoryBuckets(runtime)
         self.commits = MemoryCommits(self.events, self.queue, self.views)
 
     def stores(self) -> Stores:
@@ -38,6 +40,7 @@ class MemoryDatabase:
             self.vault,
             self.commits,
             self.fences,
+            self.buckets,
             _close,
             self._runtime.now_ms,
             name="memory",

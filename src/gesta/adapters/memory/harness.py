@@ -14,7 +14,7 @@ class Harness:
     """One memory database for one test."""
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "durable"}
     )
 
     def __init__(self, folder: Path) -> None:
@@ -24,8 +24,8 @@ class Harness:
     async def open(self) -> None:
         stores = self.database.stores()
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.fences = stores.fences
+        self.fences, self.buckets = stores.fences, stores.buckets
         self.vault, self.commits = stores.vault, stores.commits
 
     async def close(self) -> None:
-        del self.events, self.queue, self.views, self.vault, self.commits, self.fences
+        del self.events, self.queue, self.views, self.vault, self.commits, self.fences, self.buckets

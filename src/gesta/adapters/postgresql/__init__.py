@@ -10,6 +10,7 @@ from typing import Any
 
 from gesta.adapters import Stores
 from gesta.adapters.postgresql.address import Address, address_of
+from gesta.adapters.postgresql.buckets import PostgresqlBuckets
 from gesta.adapters.postgresql.clock import ServerClock
 from gesta.adapters.postgresql.commits import PostgresqlCommits
 from gesta.adapters.postgresql.connections import Connections
@@ -79,6 +80,7 @@ async def open_at(
         vault=PostgresqlVault(database),
         commits=PostgresqlCommits(database, events, views, queue),
         fences=PostgresqlFences(database, queue),
+        buckets=PostgresqlBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,
         name=address.name,

@@ -1,7 +1,7 @@
 """One schema of one PostgreSQL database: every call is one transaction of its own on a borrowed connection.
 
 Whoever locks rows does it in this order, and inside a table in the order of the key, so that nobody waits in a circle:
-outbox, checkpoints, removals, requests, parked, lines, presents, leases, jobs, pending, claims, head. A take waits for none but its own lease.
+buckets, outbox, checkpoints, removals, requests, parked, lines, presents, leases, jobs, pending, claims, head. A take waits for none but its own lease.
 """
 
 from __future__ import annotations

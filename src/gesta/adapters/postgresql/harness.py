@@ -34,7 +34,7 @@ class Harness:
     """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time that making one does."""
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "durable"}
     )
     #: Harnesses that are closed, by the schema they used.
     _closed: ClassVar[dict[str, Harness]] = {}
@@ -53,7 +53,7 @@ class Harness:
         # The time is the test's, not the server's.
         stores = await open_at(address, self.runtime, self.connections(address), self.runtime.now_ms)
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.fences = stores.fences
+        self.fences, self.buckets = stores.fences, stores.buckets
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
 
     async def close(self) -> None:

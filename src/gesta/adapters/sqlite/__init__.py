@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from gesta.adapters import Stores
+from gesta.adapters.sqlite.buckets import SqliteBuckets
 from gesta.adapters.sqlite.commits import SqliteCommits
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.event_store import SqliteEventStore
@@ -34,6 +35,7 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
         vault=SqliteVault(database),
         commits=SqliteCommits(database, events, views, queue),
         fences=SqliteFences(database, queue),
+        buckets=SqliteBuckets(database, runtime),
         close=database.close,
         # One file is on one machine: its clock is the store's.
         now_ms=runtime.now_ms,

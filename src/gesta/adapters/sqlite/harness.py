@@ -14,7 +14,7 @@ class Harness:
     """One file for one test."""
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "durable"}
+        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "durable"}
     )
 
     def __init__(self, folder: Path) -> None:
@@ -24,7 +24,7 @@ class Harness:
     async def open(self) -> None:
         stores = await open_stores(self._url, self.runtime)
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
-        self.fences = stores.fences
+        self.fences, self.buckets = stores.fences, stores.buckets
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
 
     async def close(self) -> None:

@@ -15,6 +15,7 @@ delete from {schema}.presents;
 delete from {schema}.lines;
 delete from {schema}.vault;
 delete from {schema}.fences;
+delete from {schema}.buckets;
 update {schema}.head set position = 0;
 update {schema}.removals set count = 0;
 commit;

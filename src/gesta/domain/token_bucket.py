@@ -1,0 +1,32 @@
+"""A token bucket as one number: when it would be full again. Tokens have times, and those of the near future can be reserved."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Bucket(msgspec.Struct, frozen=True, gc=False):
+    """Times are epoch milliseconds, with fractions: a thousand tokens a second are one a millisecond."""
+
+    full_at: float = 0.0
+    #: No token before this, however full it is.
+    closed_until: float = 0.0
+
+
+class Rate(msgspec.Struct, frozen=True, gc=False):
+    """A token each `gap_ms`, and `burst` of them at once after a rest."""
+
+    gap_ms: float
+    burst: int
+
+
+def reserve(bucket: Bucket, rate: Rate, tokens: int, now: float, ahead_ms: float) -> tuple[list[float], float, Bucket]:
+    """The times of up to so many tokens, none later than `ahead_ms` from now; the time of the one after them; and what is left."""
+    opens, full_at = max(now, bucket.closed_until), bucket.full_at
+    times: list[float] = []
+    while True:
+        at = max(opens, full_at - (rate.burst - 1) * rate.gap_ms)
+        if len(times) == tokens or at > now + ahead_ms:
+            return times, at, Bucket(full_at, bucket.closed_until)
+        times.append(at)
+        full_at = max(full_at, at) + rate.gap_ms

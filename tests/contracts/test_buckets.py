@@ -1,0 +1,4 @@
+from gesta.contracts.buckets import BucketsContract
+
+
+class TestBuckets(BucketsContract): ...
