@@ -64,7 +64,9 @@ async def test_the_child_starts_with_the_first_template_and_ends_with_the_render
     assert pid not in children()
 
 
-async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many orders each batch had."""
     sizes: list[int] = []
     ask = child_process.Child.ask
 
@@ -73,8 +75,21 @@ async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, m
         ask(child, batch)
 
     monkeypatch.setattr(child_process.Child, "ask", noted)
+    return sizes
+
+
+async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, sizes: list[int]) -> None:
     assert all(await asyncio.gather(*(greeted(renderer, str(number)) for number in range(100))))
     assert sizes == [64, 36]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_rendered(renderer: ChildRenderer, sizes: list[int]) -> None:
+    waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(3)]
+    waiting[1].cancel()
+    await turn()
+    waiting[2].cancel()
+    assert await waiting[0]
+    assert sizes == [1]
 
 
 async def test_a_child_knows_nothing_of_the_environment(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +100,9 @@ async def test_a_child_knows_nothing_of_the_environment(renderer: ChildRenderer,
 
 
 @pytest.mark.slow
-async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered(renderer: ChildRenderer) -> None:
+async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered() -> None:
+    # On a clock that stands still: however slow the machine, nothing is given up for waiting.
+    renderer = ChildRenderer(ManualRuntime())
     assert await greeted(renderer)
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -102,6 +119,7 @@ async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered(ren
         assert await is_refused(name), name
         assert await greeted(renderer)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes < 20_000
+    await renderer.close()
 
 
 @pytest.mark.slow
