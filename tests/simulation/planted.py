@@ -304,7 +304,7 @@ def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
 
 
 @plants(
-    guard, "_began", "one effect for each intent",
+    guard, "_began", "one effect for each intent", "what happened is sent, or in doubt",
     rates=Rates(crash_at_provider=0.2), payloads=("Asked", "Left"), skews_ms=(-300_000, 250_000), decisions=8, submits=7,
 )  # fmt: skip
 def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:

@@ -15,6 +15,7 @@ from gesta import Attempt, Flow, Payload, Personal
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.unspent import CredentialRefused, Postponed
 from gesta.worker.lease import Lease
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process
@@ -29,7 +30,23 @@ KEY_MARGIN_SECONDS = 60.0
 
 RETRY = RetryPolicy(attempts=4, base_seconds=1.0, cap_seconds=6.0)
 #: Weights: most of what goes wrong is an answer that is missing.
-FATES = ("throttled", "rejected", "lost", "lost", "not_reached", "error_500", "slow", "hangs", "deaf", "raises", "raises")
+FATES = (
+    "throttled",
+    "rejected",
+    "lost",
+    "lost",
+    "not_reached",
+    "error_500",
+    "slow",
+    "hangs",
+    "deaf",
+    "raises",
+    "raises",
+    "postponed",
+    "refused",
+)
+#: What every flow uses, in every tenant.
+CREDENTIAL = "sim.account/main"
 
 
 class Deduping(Payload, frozen=True):
@@ -121,7 +138,10 @@ class Provider:
         protects = KEY_PROTECTS_SECONDS if kind is Forgetting else None
         rules = Rules(RETRY, cast("Any", policy), protects)
         reconcile = self._ask if policy == "ask" else None
-        return Flow(name, kind, self._execute, rules, reconcile, timeout_seconds=8.0, concurrency=3, journal=kind is Journalled)
+        return Flow(
+            name, kind, self._execute, rules, reconcile, timeout_seconds=8.0, concurrency=3, journal=kind is Journalled,
+            credential=lambda _: CREDENTIAL,
+        )  # fmt: skip
 
     async def _execute(self, payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
@@ -135,7 +155,9 @@ class Provider:
             if attempt.flow not in ("sim.asked", "sim.journalled"):
                 # Something is looked up first. Whoever asks the provider instead of trusting a key must not dawdle here.
                 await self._on_the_way(process)
-            outcome = await self._exchange(call, self._fate())
+            fate = self._fate()
+            self._maybe_spare(fate)
+            outcome = await self._exchange(call, fate)
             call.is_answered = isinstance(outcome, Done)
             return outcome
         finally:
@@ -144,6 +166,8 @@ class Provider:
     async def _ask(self, _payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
         await self._on_the_way(process)
+        if world.chance(world.rates.provider / 4):
+            self._maybe_spare(world.random.choice(["postponed", "refused"]))
         if world.chance(world.rates.provider / 2):
             world.hit("question_lost")
             return Unknown("cannot_tell")
@@ -152,6 +176,17 @@ class Provider:
         await self._on_the_way(process)
         world.hit("asked_executed" if executed else "asked_no_trace")
         return Done(attempt.key) if executed else Retry("no_trace")
+
+    def _maybe_spare(self, fate: str) -> None:
+        """Some calls are none after all, and spend no attempt: nothing has left."""
+        world = self._world
+        if fate in ("postponed", "refused"):
+            world.hit(f"provider_{fate}")
+        if fate == "postponed":
+            raise Postponed(world.random.random() * 5)
+        if fate == "refused":
+            world.later(world.random.random() * 4, world.users.mend)
+            raise CredentialRefused(CREDENTIAL, "revoked")
 
     def _fate(self) -> str:
         world = self._world

@@ -24,7 +24,7 @@ SOMETIMES = frozenset(
     freeze_in_call clean_stop store_error answer_lost store_slow queue_lost rebuild_begun rebuild_done deduped conflict
     erased told_again handler_raises
     provider_done provider_throttled provider_rejected provider_lost provider_not_reached provider_error_500 provider_slow provider_hangs
-    provider_deaf provider_raises asked_executed asked_no_trace
+    provider_deaf provider_raises provider_postponed provider_refused credential_mended asked_executed asked_no_trace
     submit_created submit_duplicate user_cancel user_retry user_redrive user_Refused user_StoreError
     event_AttemptStarted event_AttemptFailed event_Cancelled event_Expired event_Failed event_OutcomeUnknown event_OutcomeUnknown_lease_lost
     event_OutcomeUnknown_timeout event_OutcomeResolved_executed_by_provider event_OutcomeResolved_not_executed_by_provider

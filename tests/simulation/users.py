@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,7 +15,7 @@ from gesta.errors import Busy, Conflict, GestaError, NotFound, Refused, StoreErr
 from gesta.request import Request
 from gesta.subjects import Ref
 from tests.simulation.process import Process
-from tests.simulation.provider import PAYLOADS, Sealed
+from tests.simulation.provider import CREDENTIAL, PAYLOADS, Sealed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -66,6 +67,16 @@ class Users:
             if state.status != "sent" and self._world.random.random() < 0.6:
                 decide = self._world.random.choice([self._resolve, self._redrive, self._redrive, self._cancel])
                 self._begin(partial(self._decide, state.flow, state.tenant, state.id, decide))
+
+    def mend(self) -> None:
+        """Somebody has put right what the provider refused."""
+        self._begin(self._mend)
+
+    async def _mend(self, process: Process) -> None:
+        for tenant in TENANTS:
+            with suppress(NotFound):
+                await process.engine.operating.resume(tenant=tenant, credential=CREDENTIAL)
+                self._world.hit("credential_mended")
 
     def _begin(self, act: Any) -> None:
         up = [process for process in self._world.processes if process.is_up]

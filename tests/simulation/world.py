@@ -36,6 +36,8 @@ REST_LASTS_SECONDS = 0.1
 #: Time in which nothing can happen is skipped, but for this.
 JUMP_MARGIN_SECONDS = 0.5
 _holds_times = cache(holds_times)
+#: Whoever looks after refused credentials may have met a dead process, or come before the last refusal.
+MENDED_AFTER_SECONDS = (1.0, 10.0, 60.0)
 #: The sweep looks for lost jobs this often.
 LOST_SECONDS = 61.0
 
@@ -224,6 +226,8 @@ class World:
         self.is_healed, self.rates = True, CALM
         for process in self.processes:
             self._resume(process)
+        for seconds in MENDED_AFTER_SECONDS:
+            self.later(seconds, self.users.mend)
 
     # What is known.
 

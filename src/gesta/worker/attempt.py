@@ -15,7 +15,7 @@ import msgspec
 
 from gesta.attempt import Attempt
 from gesta.config import TenantConfig
-from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Start
+from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Refused, Start
 from gesta.domain.ids import idempotency_key
 from gesta.domain.operation import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
@@ -84,11 +84,19 @@ class Attempts:
             case "expire":
                 await self._apply(taken, view, Expire(self._runtime.now_ms()), flow, _settle(taken))
             case "cancel":
-                await self._apply(taken, view, Cancel(), flow, _settle(taken))
+                await self._cancel(taken, view, flow)
             case "wait":
                 await self._recorder.settle(_not_yet(taken, view.state, self._runtime.now_ms()), insist=True)
             case "ignore" | "lose":
                 await self._recorder.settle(_settled(taken, view.state, view.state), insist=True)
+
+    async def _cancel(self, taken: Taken, view: View, flow: Flow) -> None:
+        try:
+            await self._apply(taken, view, Cancel(), flow, _settle(taken))
+        except Refused:
+            # We stood still, our lease ended, and whoever took it over has brought it further.
+            state = (await self._recorder.fresh(view, insist=True)).state
+            await self._recorder.settle(_settled(taken, state, state), insist=True)
 
     async def _give_back(self, taken: Taken) -> None:
         """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""

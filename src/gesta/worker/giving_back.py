@@ -5,11 +5,13 @@ Receives what the executor raised (unspent.py) from attempt.py; settles the job 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from gesta.config import TenantConfig
-from gesta.domain.commands import Cancel, Postpone, Rules
+from gesta.domain.commands import Cancel, Postpone, Refused, Rules
 from gesta.domain.operation import QUEUE_HORIZON_MS
 from gesta.domain.outcome import Retry
-from gesta.errors import BadScope, StoreError
+from gesta.errors import BadScope, Busy, StoreError
 from gesta.flows.flow import Flow
 from gesta.job_queue import Hold, Release, Settlement, Taken
 from gesta.pauses import REASON_LENGTH_MAX, Scope, checked
@@ -49,7 +51,7 @@ class GivingBack:
         await self._settle(taken, view, flow.rules, Hold(taken.job.id, taken.token, str(scope)))
         try:
             await self._look_again(view, flow, scope)
-        except StoreError as error:
+        except (StoreError, Busy) as error:
             # The sweep lets go of what is held and not paused; who called it back is heard when it goes on.
             self._telemetry.store_failed("worker", error)
 
@@ -58,7 +60,9 @@ class GivingBack:
         await self._pausing.let_go([(view.state.tenant, str(scope))])
         fresh = await self._recorder.fresh(view)
         if fresh.state.cancel_requested and fresh.state.wants == "execute" and not fresh.state.in_doubt:
-            await self._recorder.apply(fresh, Cancel(), flow.rules, drop_job, causation_id=view.state.id)
+            with suppress(Refused):
+                # Whoever was faster has ended it, or put it in doubt.
+                await self._recorder.apply(fresh, Cancel(), flow.rules, drop_job, causation_id=view.state.id)
 
     async def _pause(self, tenant: str, credential: str, version: int, told: str) -> tuple[Scope | None, bool]:
         """However long the store is out of reach: while the lease is renewed, nobody else would take the job."""
