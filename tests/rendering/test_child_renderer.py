@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gesta.errors import RendererDown
-from gesta.rendering import ChildRenderer, Template, child_process
+from gesta.rendering import ChildRenderer, InlineRenderer, Template, child_process
 from gesta.rendering.frames import Batch
 from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import KEPT, Shelf
@@ -275,9 +275,10 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
 async def test_where_the_template_engine_is_not_installed_the_line_that_installs_it_is_told(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_process, "find_spec", lambda _: None)
-    with pytest.raises(RendererDown, match=r"pip install 'gesta\[slack\]'"):
-        await greeted(renderer)
+    monkeypatch.setattr("gesta.rendering.renderer.find_spec", lambda _: None)
+    for one in (renderer, InlineRenderer()):
+        with pytest.raises(RendererDown, match=r"pip install 'gesta\[slack\]'"):
+            await one.render(GOOD, b"{}")
 
 
 async def test_a_child_that_cannot_start_is_told(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:

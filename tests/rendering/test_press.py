@@ -56,6 +56,27 @@ def test_a_value_cannot_leave_its_string_in_blocks(name: str, number: int | None
     assert block == {"a": f"Hi {name}", "b": f"*{name}*", "c": name * 2, "d": name, "e": number}
 
 
+EXPRESSIONS = """name|e · name|escape · d.x|e · [name]|map('e')|join · name|replace('x', 1|tojson) · (1|tojson)|replace('1', name) · (1|tojson) ~ name
+    name ~ (1|tojson) · [name, name]|join(1|tojson) · (1|tojson) + name · name|upper · name|urlencode · name|striptags · name|string · name[:3] · d · [d]
+    name|int(default=name) · name|truncate(length=3) · name * 2 · name|title|trim · name|default('x') · name|lines|join('-')"""
+
+
+@pytest.mark.parametrize("name", ["\\", '"', '", "evil": "', "\n", '\\"', "x\\", "Ann", "&<>'", "\\u0022"])
+def test_no_filter_makes_a_way_out_of_a_string_in_blocks(name: str) -> None:
+    expressions = [one.strip() for line in EXPRESSIONS.splitlines() for one in line.split("·")]
+    wrapped = [f"{{{{ {one} }}}}" for one in expressions]
+    wrapped += ["{% filter e %}{{ name }}{% endfilter %}", "{% autoescape 'json' %}{{ name }}{% endautoescape %}"]
+    wrapped += ["{% autoescape false %}{{ name }}{% set z %}{{ name }}{% endset %}{% endautoescape %}{{ z }}"]
+    for one in wrapped:
+        (block,) = json.loads(parts({"name": name, "d": {"x": name}}, blocks=f'[{{"a": "{one}", "b": "{one}"}}]')["blocks"])
+        assert block.keys() == {"a", "b"}, one
+
+
+def test_data_mentions_nobody_where_a_template_escapes_it_for_slack() -> None:
+    (block,) = json.loads(parts({"name": "<!channel> & \\ 'x'"}, blocks='[{"a": "{{ name|e }}"}]')["blocks"])
+    assert block == {"a": "&lt;!channel&gt; &amp; \\ 'x'"}
+
+
 @pytest.mark.parametrize(
     "source", ["", "{}", "[1]", '"{{ name }}"', '[{"a": {{ name }}}]', '[{"a": "{{ name|safe }}"}]', "[" * 5_000]
 )

@@ -8,14 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from gesta.errors import RendererDown
 from gesta.rendering.frames import FRAME_BYTES_MAX, HEAD_BYTES, Answer, Batch, frame, read_answers
-from gesta.rendering.renderer import Shelf
+from gesta.rendering.renderer import Shelf, refuse_missing_engine
 from gesta.runtime import Runtime
 
 #: A child that has not answered after this is killed. Its CPU time is bounded by itself; this is for a machine that does not let it run.
@@ -49,8 +48,7 @@ class Child:
     @classmethod
     async def start(cls, runtime: Runtime) -> Child:
         """Raises RendererDown when no process can be had, or it does not come to life."""
-        if find_spec("minijinja") is None:
-            raise RendererDown("minijinja is not installed; install a channel with templates, e.g. pip install 'gesta[slack]'")
+        refuse_missing_engine()
         try:
             ours, theirs = socket.socketpair()
             with theirs:

@@ -148,10 +148,21 @@ def _blocks_environment() -> Environment:
         written = msgspec.json.encode(value)
         return safe((msgspec.json.encode(written.decode())[1:-1] if isinstance(value, list | dict) else written).decode())
 
+    def for_slack(value: object) -> object:
+        """What Slack's mrkdwn wants: data must not mention a channel or hide a link."""
+        return value if isinstance(value, mark) else str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    def replace(value: object, old: object, new: object) -> str:
+        return str(value).replace(str(old), str(new))
+
     environment = _environment("html")
     environment.finalizer = escaped
-    # `tojson` is the way to a value without quotes around it; `safe` would let data end its string.
+    # `tojson` is the way to a value without quotes around it; `safe` would let data end its string. So would these three, which escape HTML and
+    # call the result safe: a backslash is nothing to HTML.
     environment.remove_filter("safe")
+    environment.add_filter("e", for_slack)
+    environment.add_filter("escape", for_slack)
+    environment.add_filter("replace", replace)
     return environment
 
 

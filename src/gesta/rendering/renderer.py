@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Protocol
 
+from gesta.errors import RendererDown
 from gesta.rendering.press import Fault, Names, Press, Sheet
 from gesta.rendering.template import Template, sources, weight
 
@@ -20,6 +22,12 @@ class Renderer(Protocol):
         """Names that the template takes from its data."""
 
     async def close(self) -> None: ...
+
+
+def refuse_missing_engine() -> None:
+    """Raise RendererDown with the line that installs the template engine: it comes with the channels that use it."""
+    if find_spec("minijinja") is None:
+        raise RendererDown("minijinja is not installed; install a channel with templates, e.g. pip install 'gesta[slack]'")
 
 
 class Shelf:
@@ -66,7 +74,10 @@ class InlineRenderer:
         self._press, self._shelf = None, Shelf()
 
     def _placed(self, template: Template) -> tuple[Press, int]:
-        press = self._press = self._press or Press()
+        if self._press is None:
+            refuse_missing_engine()
+            self._press = Press()
+        press = self._press
         number, is_new, gone = self._shelf.place(template)
         if is_new:
             press.learn(number, sources(template))
