@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome
+from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
 from gesta.job_queue import Backlog, Taken
 from gesta.metrics import Metrics
@@ -186,6 +187,9 @@ class Telemetry:
 
     def store_failed(self, station: str, error: Exception) -> None:
         self.log.error("store failed, trying again", station=station, error=str(error))
+
+    def channel_left_out(self, missing: MissingExtra) -> None:
+        self.log.info("channel left out", namespace=missing.name, error=str(missing))
 
     def crashed(self, station: str, error: BaseException) -> None:
         self.log.critical("station crashed, starting it again", station=station, error=f"{type(error).__name__}: {error}")
