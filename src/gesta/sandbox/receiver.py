@@ -121,7 +121,7 @@ class Receiver(ABC):
     @abstractmethod
     def success(self, effect: Effect) -> Reply: ...
 
-    def answer(self, call: Call) -> Reply | None:  # noqa: ARG002 -- faces that can be asked something look at it
+    def answer(self, call: Call) -> Reply | None:
         """What is said to a call that only asks; None: it has an effect."""
         return None
 

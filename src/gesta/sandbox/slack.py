@@ -35,7 +35,7 @@ class SlackSandbox(Receiver):
         parts = urlsplit(request.url)
         return parts.hostname == "slack.com" or _method(request) in _METHODS
 
-    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:  # noqa: ARG002 -- others look at the time of a signature
+    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
         headers = {name.lower(): value for name, value in request.headers.items()}
         method, token = _method(request), headers.get("authorization", "").removeprefix("Bearer ")
         try:
@@ -59,7 +59,9 @@ class SlackSandbox(Receiver):
     def answer(self, call: Call) -> Reply | None:
         match call.type:
             case "auth.test":
-                return _ok(url="https://sandbox.slack.com/", team="sandbox", user="gesta", team_id="T0SANDBOX", user_id="U0SANDBOX")
+                return _ok(
+                    url="https://sandbox.slack.com/", team="sandbox", user="gesta", team_id="T0SANDBOX", user_id="U0SANDBOX"
+                )
             case "conversations.open":
                 return _ok(channel={"id": _conversation(str(call.data["users"]))})
             case "conversations.history":
@@ -68,7 +70,10 @@ class SlackSandbox(Receiver):
                 return _page(list(reversed(found)), call.data)
             case "conversations.replies":
                 started = call.data.get("ts")
-                return _page([message for message in self._messages(call) if started in (message["ts"], message.get("thread_ts"))], call.data)
+                return _page(
+                    [message for message in self._messages(call) if started in (message["ts"], message.get("thread_ts"))],
+                    call.data,
+                )
             case _:
                 return None
 
@@ -81,7 +86,12 @@ class SlackSandbox(Receiver):
     def _messages(self, call: Call) -> list[dict[str, Any]]:
         """What was said in a conversation, oldest first."""
         place, oldest, latest = call.data["channel"], float(call.data.get("oldest", 0)), float(call.data.get("latest", "inf"))
-        kept = ("text", "blocks", "thread_ts", *(("metadata",) if call.data.get("include_all_metadata") in ("1", "true", True) else ()))
+        kept = (
+            "text",
+            "blocks",
+            "thread_ts",
+            *(("metadata",) if call.data.get("include_all_metadata") in ("1", "true", True) else ()),
+        )
         return [
             {"type": "message", "ts": effect.id} | {name: effect.data[name] for name in kept if name in effect.data}
             for effect in self.effects

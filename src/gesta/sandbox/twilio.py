@@ -31,7 +31,7 @@ class TwilioSandbox(Receiver):
     def serves(self, request: HttpRequest) -> bool:
         return _PATH.search(urlsplit(request.url).path) is not None
 
-    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:  # noqa: ARG002 -- others look at the time of a signature
+    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
         headers = {name.lower(): value for name, value in request.headers.items()}
         parts = urlsplit(request.url)
         account, secret = _credentials(headers.get("authorization", ""))

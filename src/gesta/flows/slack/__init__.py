@@ -35,12 +35,12 @@ from gesta.flows.flow import Flow
 from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
 from gesta.flows.slack.asking import ask, mark_of, metadata_of
 from gesta.flows.slack.client import Refused, SlackApi, require_library
+from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
 from gesta.flows.slack.destination import Destination, destination_of
 from gesta.flows.slack.message import (
     APP,
     BLOCKS_MAX,
     CHANNEL,
-    DEFAULT,
     NAME,
     TEXT_LENGTH_MAX,
     WORKSPACE,
@@ -51,13 +51,12 @@ from gesta.flows.slack.message import (
     faults_of,
     tags_of,
 )
-from gesta.flows.slack.snapshot import snapshot
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.unspent import CredentialRefused, Postponed
 
-__all__ = ["App", "Channel", "Message", "Workspace", "flow", "snapshot"]
+__all__ = ["App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
 
 #: A message that Slack got just before the connection broke is visible by then.
 ASK_AFTER_SECONDS: Final = 30.0

@@ -6,12 +6,13 @@ somebody has to look at it and put it here.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+import re
+from typing import Any, Final, Literal
 
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
-from gesta.outbound_http import HttpResponse, error_code, status_reason
+from gesta.outbound_http import HttpResponse, status_reason
 
 #: throttled: the key is closed, nothing was posted. again, later: surely not posted. unknown: may have been posted.
 #: final: no, and no again. credential: no to everything under this token.
@@ -37,6 +38,7 @@ _WORDS: Final[dict[Meaning, str]] = {
 #: Slack's word for an error → what it means.
 MEANINGS: Final[dict[str, Meaning]] = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
 
+_WORD: Final = re.compile(r"[a-z][a-z_]{2,63}")
 #: The reason of an error that is not in the table.
 OTHER: Final = "slack_other"
 #: A workspace that is being moved, locked or over its quota is not asked again for this long.
@@ -46,8 +48,9 @@ THROTTLED_SECONDS: Final = 30.0
 
 
 def word_of(response: HttpResponse) -> str:
-    """Slack's word for the error; empty when there is none, or when it does not look like one."""
-    return error_code(response)
+    """Slack's word for the error; empty when there is none. Never a sentence: it could quote what was sent."""
+    word = _read(response).get("error")
+    return word if isinstance(word, str) and _WORD.fullmatch(word) else ""
 
 
 def meaning_of(response: HttpResponse) -> Meaning | None:
@@ -83,7 +86,7 @@ def _by_status(response: HttpResponse, word: str, detail: str, retry_after: floa
         # A gateway that says when to come back has not passed it on; any other may have.
         refused = status == 503 and retry_after is not None
         return Retry(status_reason(status), detail, retry_after or 0.0) if refused else Unknown(status_reason(status), detail)
-    if 200 <= status < 300 and not _says_no(response):
+    if 200 <= status < 300 and _read(response).get("ok") is not False:
         # Neither yes nor no.
         return Unknown("bad_answer", f"answered {status}, but not as Slack does")
     if 300 <= status < 400:
@@ -91,9 +94,8 @@ def _by_status(response: HttpResponse, word: str, detail: str, retry_after: floa
     return Rejected(OTHER if word or status < 300 else status_reason(status), detail)
 
 
-def _says_no(response: HttpResponse) -> bool:
+def _read(response: HttpResponse) -> dict[str, Any]:
     try:
-        answer = msgspec.json.decode(response.body)
+        return msgspec.json.decode(response.body, type=dict[str, Any])
     except msgspec.DecodeError:
-        return False
-    return isinstance(answer, dict) and answer.get("ok") is False
+        return {}

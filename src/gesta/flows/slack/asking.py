@@ -43,12 +43,13 @@ async def ask(message: Message, attempt: Attempt, destination: Destination, api:
         method, arguments = "conversations.replies", {"channel": channel, "ts": message.thread_ts}
     oldest = f"{max(0, attempt.first_ms - SKEW_MS) / 1000:.6f}"
     cursor, mark = "", mark_of(attempt)
+    # Once for all pages: put off in the middle, it would begin again at the first, and again.
+    await attempt.limits.take(destination.history_limit)
     for _ in range(PAGES_MAX):
-        await attempt.limits.take(destination.history_limit)
         more = {"cursor": cursor} if cursor else {}
         answer = await api.get(method, arguments | {"oldest": oldest, "limit": PAGE, "include_all_metadata": True} | more)
         if (ts := _marked(answer.get("messages"), mark)) is not None:
-            return Done(ts, channel, "found in the conversation")
+            return Done(ts, channel, f"found in {channel}")
         cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
         if not cursor:
             return _not_found(answer)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
 #: Silent. The client's own would format every message it sends, text and all, and write it wherever the root logger does.
-_SILENT: Final = logging.Logger("slack_sdk", logging.CRITICAL)
+_SILENT: Final = logging.Logger("slack_sdk", logging.CRITICAL)  # noqa: LOG001 -- outside of everybody's tree
 
 
 def require_library() -> None:
@@ -99,7 +99,7 @@ class _Session:
         url: str,
         *,
         headers: Mapping[str, str],
-        json: Any = None,  # noqa: A002 -- aiohttp's names
+        json: Any = None,
         params: Mapping[str, Any] | None = None,
         **_: object,
     ) -> _Exchange:
@@ -107,9 +107,7 @@ class _Session:
         return _Exchange(self, method, url + query, headers, None if json is None else msgspec.json.encode(json))
 
     async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
-        self.answered = await self._http.exchange(
-            method, url, headers=headers, body=body, timeout_seconds=self._timeout_seconds
-        )
+        self.answered = await self._http.exchange(method, url, headers=headers, body=body, timeout_seconds=self._timeout_seconds)
         return self.answered
 
 

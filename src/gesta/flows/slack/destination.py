@@ -12,8 +12,8 @@ from gesta.outbound_http import AttemptEnded
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10
-#: How Slack wants to be asked what was said: fifty times a minute.
-_HISTORY_PER_SECOND = 0.8
+#: Slack lets a conversation be read fifty times a minute. A question reads it once, where not very much has been said since.
+_QUESTIONS_PER_SECOND = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ async def destination_of(message: Message, attempt: Attempt, declared: str | Non
         app,
         Limit(f"{name}/{channel_id}", per_second),
         Limit(name, workspace.per_second, _BURST),
-        Limit(f"{name}/history", _HISTORY_PER_SECOND, _BURST),
+        Limit(f"{name}/history", _QUESTIONS_PER_SECOND, _BURST),
     )
 
 
@@ -69,9 +69,13 @@ def _channel(message: Message, attempt: Attempt) -> Channel | None:
         raise AttemptEnded(Rejected("channel_config_missing", f"the tenant has no {CHANNEL} of this code"))
     assert isinstance(stored.body, Channel)
     if stored.body.disabled:
-        raise AttemptEnded(Rejected("channel_config_missing", f"the {CHANNEL} is disabled: {stored.body.disabled_reason or 'no reason given'}"))
+        raise AttemptEnded(
+            Rejected("channel_config_missing", f"the {CHANNEL} is disabled: {stored.body.disabled_reason or 'no reason given'}")
+        )
     if stored.body.workspace != message.workspace:
-        raise AttemptEnded(Rejected("channel_config_missing", f"the {CHANNEL} belongs to another workspace than the message names"))
+        raise AttemptEnded(
+            Rejected("channel_config_missing", f"the {CHANNEL} belongs to another workspace than the message names")
+        )
     return stored.body
 
 
@@ -83,7 +87,9 @@ def _channel_id(message: Message, channel: Channel | None, workspace: Workspace)
             raise AttemptEnded(Rejected("invalid_recipient", PLACE_RULE))
         return message.recipient
     if workspace.default_channel_id is None:
-        raise AttemptEnded(Rejected("channel_missing", "the message names no channel and the workspace has no default_channel_id"))
+        raise AttemptEnded(
+            Rejected("channel_missing", "the message names no channel and the workspace has no default_channel_id")
+        )
     return workspace.default_channel_id
 
 

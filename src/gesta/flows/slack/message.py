@@ -56,7 +56,7 @@ class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
     text: Text | None = None
     blocks: Blocks | None = None
     template: Code | None = None
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
     locale: Annotated[str, msgspec.Meta(min_length=1, max_length=35)] | None = None
     #: The message that this one answers.
     thread_ts: Ts | None = None
