@@ -164,12 +164,11 @@ class Telemetry:
     def postponed(self, flow: str) -> None:
         self.metrics.of(flow).postponed += 1
 
-    def credential_refused(self, flow: str, tenant: str, request_id: str, credential: str, reason: str) -> None:
+    def credential_refused(self, line: Line, flow: str, credential: str, reason: str) -> None:
         self.metrics.of(flow).refused += 1
         self.log.warning(
-            "credential refused, what uses it is held until it changes", namespace=flow, tenant=tenant, requestId=request_id,
-            credential=credential, reason=reason,
-        )  # fmt: skip
+            "credential refused, what uses it is held until it changes", **line.tags(), credential=credential, reason=reason
+        )
 
     def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()) -> None:
         """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""

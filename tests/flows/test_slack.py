@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gesta import Engine
+from gesta import Done, Engine
 from gesta.errors import InvalidRequest
 from gesta.flows import slack
 from gesta.flows.slack.message import Channel, Workspace
@@ -24,7 +24,7 @@ async def test_the_smallest_program_posts_its_message(gesta):
         outcome = await request.outcome(timeout=10)
     [effect] = gesta.sandbox.slack.effects
     assert (request.verdict, effect.text) == ("created", "hello")
-    assert (outcome.id, outcome.target) == (effect.id, PLACE)  # D-1: ts is the id within the channel
+    assert outcome == Done(effect.id, PLACE)  # D-1: ts is the id within the channel
 
 
 async def test_what_slack_is_given(gesta):
@@ -121,7 +121,7 @@ async def test_what_no_message_can_be_is_refused_before_anything_is_stored(gesta
 async def test_a_thread_is_kept_with_the_request(gesta):
     async with opened(gesta) as engine:
         request = await engine.submit(slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100"))
-        assert (await request.payload()).thread_ts == "1731000000.000100"  # S0-14
+        assert await request.payload() == slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100")  # S0-14
 
 
 async def test_a_named_channel_goes_before_all_others(gesta):

@@ -39,7 +39,7 @@ def answer(error: str, status: int = 200) -> HttpResponse:
 
 
 def test_every_error_of_the_provider_notes_has_its_meaning():
-    # D-2, D-3, D-4, D-5
+    # D-2, D-4, D-5
     assert (
         dict.fromkeys(THROTTLED, "throttled") | dict.fromkeys(AGAIN, "again") | dict.fromkeys(LATER, "later")
         | dict.fromkeys(UNKNOWN, "unknown") | dict.fromkeys(FINAL, "final") | dict.fromkeys(CREDENTIAL, "credential")
