@@ -173,6 +173,14 @@ async def test_a_template_is_filled_in_and_its_version_recorded(gesta):
     assert (second["text"], "blocks" in second) == ("Ola Ana", False)
 
 
+async def test_data_that_the_template_needs_is_asked_for_at_submit(gesta):
+    async with opened(gesta) as engine:
+        await put(engine, "template", "welcome", text="Hello {{ name }}")
+        with pytest.raises(InvalidRequest) as caught:
+            await engine.submit(slack.Message(channel=PLACE, template="welcome", data={"nom": "Ann"}))
+        assert caught.value.fields == {"data.name": "the template welcome needs it"}  # S0-16
+
+
 @pytest.mark.parametrize(
     ("template", "reason"),
     [("nothing", "template_missing"), ("mail", "no_text"), ("long", "msg_too_long"), ("odd", "template_render_failed")],
@@ -181,7 +189,7 @@ async def test_what_a_template_cannot_say_is_not_posted(gesta, template, reason)
     async with opened(gesta) as engine:
         await put(engine, "template", "mail", subject="Hello")
         await put(engine, "template", "long", text="{% for n in range(5) %}{{ x }}{% endfor %}")
-        await put(engine, "template", "odd", text="{{ x.y.z }}")
+        await put(engine, "template", "odd", text="{{ x + 1 }}")
         state = await end_of(gesta, engine, slack.Message(channel=PLACE, template=template, data={"x": "y" * 9_000}))
     assert (state.status, state.reason) == ("failed", reason)  # S0-16
     assert gesta.sandbox.slack.calls == 0

@@ -103,7 +103,7 @@ async def test_what_no_text_can_be_is_refused_before_anything_is_stored(gesta, f
         with pytest.raises(InvalidRequest) as caught:
             await engine.submit(engine.payload("notification.sms", fields))
         assert list(caught.value.fields) == [faulty]
-        assert fields["to"] not in str(caught.value)
+        assert ANN not in str(caught.value)
         assert await engine.find() == []
 
 
@@ -161,7 +161,9 @@ def test_answers_without_a_known_code_end_by_their_status(response, outcome):
     assert outcome_of(response, None) == outcome
 
 
-@pytest.mark.parametrize("fault", [{"status": 429, "retry_after": 40}, {"error": "20429", "retry_after": 40}, {"error": "70005", "retry_after": 40}])
+@pytest.mark.parametrize(
+    "fault", [{"status": 429, "retry_after": 40}, {"error": "20429", "retry_after": 40}, {"error": "70005", "retry_after": 40}]
+)
 async def test_too_fast_waits_and_spends_no_attempt(gesta, fault):
     async with opened(gesta) as engine:
         gesta.sandbox.twilio.next(**fault)

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
@@ -62,7 +62,8 @@ class TwilioSandbox(Receiver):
             for effect in reversed(self.effects)
             if effect.data["To"] == call.data.get("To", effect.data["To"]) and _moment(effect).date().isoformat() >= since
         ]
-        more = f"/2010-04-01/next?Page={page + 1}" if len(found) > (page + 1) * size else None
+        rest = len(found) > (page + 1) * size
+        more = f"{_path_of(call.names[0])}?{urlencode(call.data | {'Page': page + 1})}" if rest else None
         body = {"messages": found[page * size : (page + 1) * size], "page": page, "next_page_uri": more}
         return Reply(200, msgspec.json.encode(body), _JSON)
 
@@ -90,6 +91,10 @@ def _resource(effect: Effect) -> dict[str, Any]:
 
 def _moment(effect: Effect) -> datetime:
     return datetime.fromtimestamp(effect.data["at_ms"] / 1000, UTC)
+
+
+def _path_of(account: str) -> str:
+    return f"/2010-04-01/Accounts/{account}/Messages.json"
 
 
 def _credentials(header: str) -> tuple[str, str]:

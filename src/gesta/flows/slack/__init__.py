@@ -121,8 +121,11 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
     )
 
 
-async def _check(message: Message, _: TenantConfig, __: Templates) -> Mapping[str, str]:
-    return faults_of(message)
+async def _check(message: Message, _: TenantConfig, templates: Templates) -> Mapping[str, str]:
+    faults = faults_of(message)
+    if faults or message.template is None:
+        return faults
+    return await templates.missing(message.template, message.data, message.locale)
 
 
 async def _content(message: Message, attempt: Attempt) -> dict[str, Any]:

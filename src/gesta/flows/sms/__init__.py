@@ -108,10 +108,12 @@ def flow(
             # No answer to a question ends the doubt.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)
 
-    async def check(message: Message, config: TenantConfig, _: Templates) -> Mapping[str, str]:
-        stored = config.find(ACCOUNT, message.account)
-        account = getattr(stored, "body", declared)
-        return faults_of(message, None if account is None else account.default_region)
+    async def check(message: Message, config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+        account = getattr(config.find(ACCOUNT, message.account), "body", declared)
+        faults = faults_of(message, None if account is None else account.default_region)
+        if faults or message.template is None:
+            return faults
+        return await templates.missing(message.template, message.data, message.locale)
 
     return Flow(
         NAME,
