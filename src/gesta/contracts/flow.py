@@ -195,7 +195,11 @@ class FlowContract:
         stage.channel.arm(stage.sandbox, "permanent")
         state = await stage.ended(await stage.submit())
         assert (state.status, state.attempts, stage.calls, stage.effects) == ("failed", 1, 1, [])
-        assert len(await stage.engine.operating.dead_letters()) == 1
+
+        async def is_listed() -> bool:
+            return [letter.original.request_id for letter in await stage.engine.operating.dead_letters()] == [state.id]
+
+        await stage.until(is_listed, "it is among the dead letters")
 
     async def test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot(self, stage: Stage) -> None:
         stage.channel.arm(stage.sandbox, "throttled")
