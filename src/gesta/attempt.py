@@ -31,3 +31,5 @@ class Attempt(msgspec.Struct, frozen=True):
     limits: Limits
     #: The tenant's templates as they are now.
     templates: Templates
+    #: No attempt of this intent can have begun before this, epoch milliseconds: where a question to the provider begins to look.
+    first_ms: int = 0

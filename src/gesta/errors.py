@@ -5,6 +5,7 @@ GestaError
 │   ├── InvalidRequest     all field errors at once
 │   ├── UnknownFlow
 │   ├── BadFlow            a flow was declared wrongly
+│   │   └── MissingExtra   the library that it needs is not installed
 │   ├── BadSubscription    a handler was declared wrongly
 │   ├── BadSettings        gesta.toml, GESTA_* or an argument
 │   ├── BadConfig          a tenant's config entity
@@ -64,6 +65,14 @@ class UnknownFlow(BadInput):
 class BadFlow(BadInput):
     def __init__(self, name: str, fault: str) -> None:
         super().__init__(f"flow {name!r}: {fault}")
+
+
+class MissingExtra(BadFlow):
+    """A channel is declared whose client library is not installed. `extra` names what installs it."""
+
+    def __init__(self, name: str, library: str, extra: str) -> None:
+        super().__init__(name, f"needs {library}, which is not installed; install it with: pip install 'gesta[{extra}]'")
+        self.name, self.extra = name, extra
 
 
 class BadSubscription(BadInput):

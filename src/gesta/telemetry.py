@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome
+from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
 from gesta.job_queue import Backlog, Taken
 from gesta.metrics import Metrics
@@ -31,9 +32,9 @@ REASONS = frozenset(
 )  # fmt: skip
 
 
-def reason_label(reason: str) -> str:
-    """A reason from the closed set, or `other`; HTTP statuses keep their class."""
-    if reason in REASONS:
+def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
+    """A reason from the closed set or of the flow's own, or `other`; HTTP statuses keep their class."""
+    if reason in REASONS or reason in own:
         return reason
     return f"{reason[:6]}xx" if reason.startswith("http_") and reason[5:6].isdigit() else "other"
 
@@ -75,6 +76,35 @@ def _target(flow: Flow, payload: object) -> str:
         return f"[{type(error).__name__}]"
 
 
+class Line:
+    """What every log line about one attempt carries. Put together only when a line is written."""
+
+    __slots__ = ("_correlation_id", "_flow", "_payload", "_taken")
+
+    def __init__(self, flow: Flow, taken: Taken, payload: object, correlation_id: str) -> None:
+        self._flow, self._taken, self._payload, self._correlation_id = flow, taken, payload, correlation_id
+
+    def tags(self) -> dict[str, str]:
+        job = self._taken.job
+        return {
+            "tenant": job.tenant,
+            "requestId": job.request_id,
+            "jobId": job.id,
+            "namespace": self._flow.name,
+            "correlationId": self._correlation_id,
+            **self._own(),
+        }
+
+    def _own(self) -> Mapping[str, str]:
+        """Those of the flow. Its own function, so it may be wrong; a log line is not worth an attempt."""
+        if self._flow.tags is None or self._payload is None:
+            return {}
+        try:
+            return dict(self._flow.tags(self._payload, self._taken.job.request_id))
+        except Exception as error:  # noqa: BLE001 -- see above
+            return {"tags": f"[{type(error).__name__}]"}
+
+
 class Telemetry:
     """What one engine counts and tells."""
 
@@ -89,15 +119,7 @@ class Telemetry:
         self.metrics.of(taken.job.flow).lag_ms = max(0, now_ms - taken.available_ms)
 
     def attempt_ended(
-        self,
-        flow: Flow,
-        taken: Taken,
-        outcome: Outcome,
-        *,
-        payload: object,
-        attempts: int,
-        latency_ms: float,
-        correlation_id: str,
+        self, line: Line, flow: Flow, outcome: Outcome, *, payload: object, attempts: int, latency_ms: float
     ) -> None:
         """One line per attempt; on success only for those who asked for debug, because a line per success would cost more than the work."""
         counts = self.metrics.of(flow.name)
@@ -108,32 +130,32 @@ class Telemetry:
                 return
             tell, reason = self.log.debug, ""
         else:
-            label = reason_label(outcome.reason)
+            label = reason_label(outcome.reason, flow.reasons)
             counts.failed[label] = counts.failed.get(label, 0) + 1
-            tell, reason = self.log.info, outcome.reason
+            tell, reason = self.log.error if outcome.reason in flow.alarms else self.log.info, outcome.reason
         tell(
-            "attempt", tenant=taken.job.tenant, requestId=taken.job.request_id, jobId=taken.job.id, namespace=flow.name,
-            gateway=getattr(payload, "endpoint", "") if flow.config else "", target=_target(flow, payload),
+            "attempt", **line.tags(), gateway=getattr(payload, "endpoint", "") if flow.config else "", target=_target(flow, payload),
             attempts=attempts, latencyMs=round(latency_ms, 1), outcome=type(outcome).__name__, reason=reason, detail=outcome.detail,
-            correlationId=correlation_id,
         )  # fmt: skip
 
-    def given_up(self, state: State) -> None:
+    def given_up(self, state: State, line: Line | None = None) -> None:
         """A line for every request that nothing more happens to by itself, unless it was sent."""
         if state.status == "sent" or state.wants is not None:
             return
         what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
-        self.log.warning(
-            what, tenant=state.tenant, requestId=state.id, namespace=state.flow, attempts=state.attempts, reason=state.reason,
-            detail=state.detail, correlationId=state.correlation_id,
-        )  # fmt: skip
+        tags = {"tenant": state.tenant, "requestId": state.id, "namespace": state.flow, "correlationId": state.correlation_id}
+        tags |= {} if line is None else line.tags()
+        self.log.warning(what, **tags, attempts=state.attempts, reason=state.reason, detail=state.detail)
 
-    def executor_raised(self, flow: str, request_id: str, detail: str) -> None:
-        self.log.error("executor raised", namespace=flow, requestId=request_id, error=detail)
+    def executor_raised(self, line: Line, detail: str) -> None:
+        self.log.error("executor raised", **line.tags(), error=detail)
 
-    def late_outcome(self, flow: str, request_id: str) -> None:
+    def executor_does_not_end(self, line: Line) -> None:
+        self.log.error("executor does not end", **line.tags())
+
+    def late_outcome(self, line: Line, flow: str) -> None:
         self.metrics.of(flow).late += 1
-        self.log.warning("late outcome ignored", namespace=flow, requestId=request_id)
+        self.log.warning("late outcome ignored", **line.tags())
 
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
@@ -142,12 +164,11 @@ class Telemetry:
     def postponed(self, flow: str) -> None:
         self.metrics.of(flow).postponed += 1
 
-    def credential_refused(self, flow: str, tenant: str, request_id: str, credential: str, reason: str) -> None:
+    def credential_refused(self, line: Line, flow: str, credential: str, reason: str) -> None:
         self.metrics.of(flow).refused += 1
         self.log.warning(
-            "credential refused, what uses it is held until it changes", namespace=flow, tenant=tenant, requestId=request_id,
-            credential=credential, reason=reason,
-        )  # fmt: skip
+            "credential refused, what uses it is held until it changes", **line.tags(), credential=credential, reason=reason
+        )
 
     def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()) -> None:
         """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""
@@ -186,6 +207,9 @@ class Telemetry:
 
     def store_failed(self, station: str, error: Exception) -> None:
         self.log.error("store failed, trying again", station=station, error=str(error))
+
+    def channel_left_out(self, missing: MissingExtra) -> None:
+        self.log.info("channel left out", namespace=missing.name, error=str(missing))
 
     def crashed(self, station: str, error: BaseException) -> None:
         self.log.critical("station crashed, starting it again", station=station, error=f"{type(error).__name__}: {error}")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gesta.cli.exit_codes import FAILED, exit_code
-from gesta.cli.invocation import Call, silence_log
+from gesta.cli.invocation import Call, Invocation, silence_log
 from gesta.cli.output import tell
+
+if TYPE_CHECKING:
+    from gesta.errors import GestaError
 
 #: Takes a Call or an Invocation first, then what the command itself asks for. May be a coroutine function.
 Handler = Callable[..., Any]
@@ -44,7 +47,7 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     except GestaError as error:
         if call.debug:
             raise
-        tell(f"error: {error}", "red")
+        tell(f"error: {error}{_remedy(error, call)}", "red")
         raise typer.Exit(exit_code(error)) from None
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
         # typer knows what to do with these.
@@ -59,3 +62,13 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
             raise
         tell(f"error: {type(error).__name__}: {error}. This is a fault in gesta; please report what `--debug` shows", "red")
         raise typer.Exit(FAILED) from None
+
+
+def _remedy(error: GestaError, call: Call) -> str:
+    """What to install, where the flow that is missing is a channel of gesta's own."""
+    from gesta.cli.flows import left_out
+    from gesta.errors import UnknownFlow
+
+    if not isinstance(error, UnknownFlow) or not isinstance(call, Invocation):
+        return ""
+    return next((f". {missing}" for missing in left_out(call.settings) if missing.name == error.name), "")

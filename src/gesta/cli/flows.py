@@ -16,7 +16,7 @@ import msgspec
 
 from gesta import flows as builtin
 from gesta.engine import Engine
-from gesta.errors import BadSettings, GestaError
+from gesta.errors import BadSettings, GestaError, MissingExtra
 from gesta.flows.flow import Flow
 from gesta.settings import Settings
 from gesta.subscriptions import Subscription
@@ -37,7 +37,16 @@ def flows_of(settings: Settings) -> list[Flow]:
         if name not in factories:
             where = settings.sources["flows"]
             raise BadSettings(f"[flows.{name}] in {where}: there is no such flow; this gesta has: {', '.join(factories)}")
-    return [_made(name, factory, settings) for name, factory in factories.items()]
+    made = [_made(name, factory, settings) for name, factory in factories.items()]
+    return [one for one in made if isinstance(one, Flow)]
+
+
+def left_out(settings: Settings) -> list[MissingExtra]:
+    """The channels that this process does without, because nothing that they need is installed and nobody has set them up."""
+    if settings.app is not None:
+        return []
+    made = [_made(name, factory, settings) for name, factory in _factories().items()]
+    return [one for one in made if isinstance(one, MissingExtra)]
 
 
 def subscriptions_of(settings: Settings) -> list[Subscription]:
@@ -86,13 +95,19 @@ def _factories() -> dict[str, Factory]:
     return factories | {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 
 
-def _made(name: str, factory: Factory, settings: Settings) -> Flow:
+def _made(name: str, factory: Factory, settings: Settings) -> Flow | MissingExtra:
     table = settings.flows.get(name, {})
     faults = _faults(factory, table)
     if faults:
         told = "; ".join(f"{key}: {fault}" for key, fault in faults.items())
         raise BadSettings(f"[flows.{name}] in {settings.sources['flows']}: {told}")
-    return factory(**table)
+    try:
+        return factory(**table)
+    except MissingExtra as missing:
+        if name in settings.flows:
+            # Somebody wants this channel.
+            raise
+        return missing
 
 
 def _faults(factory: Factory, table: Mapping[str, Any]) -> dict[str, str]:

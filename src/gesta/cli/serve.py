@@ -64,6 +64,7 @@ async def sweeper(call: Invocation, health_at: HealthPort = None, health_host: H
 
 async def _work(call: Invocation, work: Work, port: int | None, host: str) -> None:
     """Start, say so, and work until the signal."""
+    from gesta.cli.flows import left_out
     from gesta.scrub import scrub
     from gesta.work import EVERYTHING
 
@@ -78,6 +79,8 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str) -> No
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
             if engine.subscriptions and "projector" in work.parts:
                 tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
+            for missing in left_out(settings):
+                engine.road.telemetry.channel_left_out(missing)
             tell("ready; Ctrl-C stops it")
             await stop.wait()
             running = engine.road.pool.in_flight

@@ -93,6 +93,12 @@ class Flow:
     check: Check | None = None
     #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so that the same id with the same content is a duplicate.
     request_id: Callable[[Any], str | None] | None = None
+    #: (payload, request id) → what every log line about the request carries beside the usual: codes, never content.
+    tags: Callable[[Any, str], Mapping[str, str]] | None = None
+    #: Reasons of its own that may be a label of a metric: a closed set, or a provider could make a series of each word.
+    reasons: frozenset[str] = frozenset()
+    #: Reasons that somebody has to look at: such an attempt is told as an error.
+    alarms: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):

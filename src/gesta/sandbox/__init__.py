@@ -1,6 +1,6 @@
 """The sandbox: doubles of the outside world, with faults on demand, that record each effect so that it can be counted.
 
-`receiver.py` is what all doubles share, `webhook.py` and `http.py` are their faces. `transport.py` puts them behind `attempt.http`
+`receiver.py` is what all doubles share; `webhook.py`, `slack.py`, `twilio.py` and `http.py` are their faces. `transport.py` puts them behind `attempt.http`
 in the same process and on its clock; `server.py` behind a port of this machine (`python -m gesta.sandbox`).
 """
 
@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 from gesta.sandbox.http import HttpSandbox
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
+from gesta.sandbox.slack import SlackSandbox
+from gesta.sandbox.twilio import TwilioSandbox
 from gesta.sandbox.webhook import WebhookSandbox
 
-__all__ = ["Effect", "Fault", "HttpSandbox", "Receiver", "Reply", "Sandbox", "WebhookSandbox"]
+__all__ = ["Effect", "Fault", "HttpSandbox", "Receiver", "Reply", "Sandbox", "SlackSandbox", "TwilioSandbox", "WebhookSandbox"]
 
 
 class Sandbox:
@@ -20,7 +22,9 @@ class Sandbox:
 
     def __init__(self, webhook: WebhookSandbox | None = None, http: HttpSandbox | None = None) -> None:
         self.webhook = webhook or WebhookSandbox()
+        self.slack = SlackSandbox()
+        self.twilio = TwilioSandbox()
         self.http = http or HttpSandbox()
 
     def __iter__(self) -> Iterator[Receiver]:
-        yield from (self.webhook, self.http)
+        yield from (self.webhook, self.slack, self.twilio, self.http)

@@ -29,7 +29,7 @@ from gesta.rendering import Templates
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
 from gesta.subjects import Readable
-from gesta.telemetry import Telemetry
+from gesta.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
@@ -128,7 +128,7 @@ class Attempts:
             running.view, running.asking, running.used = view, asking, config.used
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
-                Limits(self._tokens, state.tenant), self._templates(config),
+                Limits(self._tokens, state.tenant), self._templates(config), state.attempted_from,
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:
@@ -147,22 +147,22 @@ class Attempts:
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
         applied = await self._record(taken, view, flow, outcome, config.used, asking=asking)
-        self._telemetry.attempt_ended(
-            flow, taken, outcome, payload=payload, attempts=number, latency_ms=latency_ms, correlation_id=state.correlation_id
-        )
+        line = Line(flow, taken, payload, state.correlation_id)
+        self._telemetry.attempt_ended(line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms)
         if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
-            self._telemetry.executor_raised(flow.name, state.id, outcome.detail)
+            self._telemetry.executor_raised(line, outcome.detail)
         if applied.events:
-            self._telemetry.given_up(applied.view.state)
+            self._telemetry.given_up(applied.view.state, line)
         else:
-            self._telemetry.late_outcome(flow.name, state.id)
+            self._telemetry.late_outcome(line, flow.name)
 
     async def abandon(self, running: Running) -> None:
         """Record an attempt that was cut off and does not end. Should it end one day, evidence of success still counts."""
         assert running.view is not None
         flow = self._flows[running.taken.job.flow]
         outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
-        self._telemetry.log.error("executor does not end", namespace=flow.name, requestId=running.view.state.id)
+        payload, _ = self._payload(flow, running.view.payload)
+        self._telemetry.executor_does_not_end(Line(flow, running.taken, payload, running.view.state.correlation_id))
         await self._record(running.taken, running.view, flow, outcome, running.used, asking=running.asking)
 
     def _record(

@@ -18,7 +18,7 @@ from gesta.pauses import REASON_LENGTH_MAX, Scope, checked
 from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder, drop_job
 from gesta.runtime import Runtime, sleep
-from gesta.telemetry import Telemetry
+from gesta.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.soundness import discreet, sound
@@ -43,7 +43,8 @@ class GivingBack:
         tenant, told = taken.job.tenant, _told(refused, payload, config)
         scope, is_new = await self._pause(tenant, refused.credential, config.version_of(refused.credential), told)
         if is_new:
-            self._telemetry.credential_refused(flow.name, tenant, taken.job.request_id, refused.credential, told)
+            line = Line(flow, taken, payload, view.state.correlation_id)
+            self._telemetry.credential_refused(line, flow.name, refused.credential, told)
         if scope is None or taken.is_suspect:
             # It has changed meanwhile; or an earlier take was lost, which a hold would remember although its end is on record by now.
             await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, 0))

@@ -69,8 +69,8 @@ class Pool:
         #: A job may be ready, or a flow that was full has a free slot again.
         self._news = Signal(runtime)
         self._ended = Signal(runtime)
-        #: Jobs that this process holds, and under which token.
-        self._holding: dict[str, str] = {}
+        #: Jobs that this process holds, by their ids.
+        self._holding: dict[str, Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[str, int] = {}
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
@@ -132,15 +132,20 @@ class Pool:
             await self._news.wait(wait)
             return
         self.lease.renewed(token, asked_at)
-        fresh = [one for one in taken if self._holding.get(one.job.id) != one.token]
+        fresh = [one for one in taken if not self._has(one)]
         if len(fresh) < len(taken):
             # Our own lease ended unnoticed, say because the machine slept. The attempts that still run settle these jobs.
             self.lease.lose("it had ended before it was renewed")
         self.lease.held += len(fresh)
         for one in fresh:
             self._free[one.job.flow] -= 1
-            self._holding[one.job.id] = one.token
+            self._holding[one.job.id] = one
         self._start(self._begin(fresh))
+
+    def _has(self, taken: Taken) -> bool:
+        """Whether a job is given to us that we hold. A first take is none of these: we have just given it back, and it was ready at once."""
+        held = self._holding.get(taken.job.id)
+        return held is not None and held.token == taken.token and taken.takes > 1
 
     def _start(self, coroutine: Coroutine[Any, Any, None], running: Running | None = None) -> None:
         task = spawn(coroutine, "gesta-attempt")
@@ -253,7 +258,7 @@ class Pool:
 
     def _free_slot(self, taken: Taken) -> None:
         self.lease.held -= 1
-        if self._holding.get(taken.job.id) == taken.token:
+        if self._holding.get(taken.job.id) is taken:
             del self._holding[taken.job.id]
         self._free[taken.job.flow] += 1
         if self._free[taken.job.flow] == 1:

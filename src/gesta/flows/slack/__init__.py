@@ -1,0 +1,178 @@
+"""notification.slack: chat.postMessage by Slack's own client, with workspace, channel, app and template by code.
+
+| Slack                                              | outcome                                                                   |
+|----------------------------------------------------|---------------------------------------------------------------------------|
+| ok                                                 | Done, with `ts` as id and the channel as target                           |
+| too fast (429, `ratelimited`)                      | nothing was posted: the channel's key is closed for all processes, the    |
+|                                                    | request waits as long as Slack says and spends no attempt                 |
+| `service_unavailable`, no connection               | Retry                                                                     |
+| `message_limit_exceeded` and its like              | Retry after a quarter of an hour; the workspace is closed meanwhile       |
+| `internal_error`, 5xx, a lost answer               | Unknown: Slack is asked, by the mark in the message's metadata            |
+| `token_revoked` and its like, 401, 403             | everything of the workspace is held until its token changes               |
+| `channel_not_found` and its like                   | Rejected by that name                                                     |
+| a word that answers.py does not have               | Rejected `slack_other`, and an alarm in the log                           |
+
+Why "too fast" spends no attempt: it speaks of the key, which many requests share, and not of the request. A busy hour would otherwise
+make dead letters of messages that nothing is wrong with. A request with a time to live still expires.
+
+The window for a duplicate: a message that was posted, whose answer got lost, and that a person deleted before Slack was asked; and one
+that Slack posts more than ASK_AFTER_SECONDS after the connection to it broke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from gesta.attempt import Attempt
+from gesta.config import TenantConfig
+from gesta.domain.commands import Rules
+from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.flows.flow import Flow
+from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
+from gesta.flows.slack.asking import ask, mark_of, metadata_of
+from gesta.flows.slack.client import Refused, SlackApi, require_library
+from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
+from gesta.flows.slack.destination import Destination, destination_of
+from gesta.flows.slack.message import (
+    APP,
+    BLOCKS_MAX,
+    CHANNEL,
+    NAME,
+    TEXT_LENGTH_MAX,
+    WORKSPACE,
+    App,
+    Channel,
+    Message,
+    Workspace,
+    faults_of,
+    tags_of,
+)
+from gesta.limits import Limit
+from gesta.outbound_http import AttemptEnded, HttpResponse
+from gesta.rendering import TEMPLATE, Template, Templates
+from gesta.unspent import CredentialRefused, Postponed
+
+__all__ = ["App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
+
+#: A message that Slack got just before the connection broke is visible by then.
+ASK_AFTER_SECONDS: Final = 30.0
+#: The executor's own deadline lies this far behind the call's, so that a slow Slack is told from a stuck worker.
+_MARGIN_SECONDS: Final = 5.0
+#: Reasons of this channel that may be labels of a metric: a closed set.
+_REASONS: Final = frozenset(
+    {
+        *MEANINGS, OTHER, "workspace_missing", "channel_config_missing", "channel_missing", "invalid_recipient", "app_config_missing",
+        "template_missing", "template_render_failed", "history_too_long", "history_incomplete", "not_posted", "cannot_ask",
+    }
+)  # fmt: skip
+#: The token does, but not for reading: no reason to hold what is to be posted.
+_NOT_FOR_READING: Final = frozenset({"missing_scope", "no_permission", "not_allowed_token_type", "access_denied"})
+
+
+def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency: int = 100) -> Flow:
+    """The channel. With `token` the program itself declares the workspace `default`; all others come from the tenant's config.
+
+    `token` is `xoxb-…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own workspace `default` goes first.
+    """
+    require_library()
+
+    async def execute(message: Message, attempt: Attempt) -> Outcome:
+        destination = await destination_of(message, attempt, token)
+        content = await _content(message, attempt)
+        api = SlackApi(attempt.http, destination.token, destination.workspace.api_url, timeout_seconds)
+        await attempt.limits.take(destination.channel_limit, destination.workspace_limit)
+        try:
+            answer = await api.post("chat.postMessage", _arguments(message, content, destination, attempt))
+        except Refused as refused:
+            return await _ending(refused.response, message, attempt, destination.channel_limit, destination.workspace_limit)
+        return Done(str(answer.get("ts", "")), str(answer.get("channel", "")), str(answer.get("warning", "")))
+
+    async def reconcile(message: Message, attempt: Attempt) -> Outcome:
+        destination = await destination_of(message, attempt, token)
+        api = SlackApi(attempt.http, destination.token, destination.workspace.api_url, timeout_seconds)
+        try:
+            return await ask(message, attempt, destination, api)
+        except Refused as refused:
+            if word_of(refused.response) in _NOT_FOR_READING:
+                return Unknown("cannot_ask", "the token may not read the conversation; it needs the history scopes")
+            outcome = await _ending(refused.response, message, attempt, destination.history_limit, destination.workspace_limit)
+            # No answer to a question ends the doubt.
+            return Unknown(outcome.reason, outcome.detail) if not isinstance(outcome, Done) else outcome
+
+    return Flow(
+        NAME,
+        Message,
+        execute,
+        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
+        reconcile,
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
+        target=lambda message: message.channel_code or message.recipient or "",
+        credential=lambda message: f"{WORKSPACE}/{message.workspace}",
+        check=_check,
+        tags=tags_of,
+        reasons=_REASONS,
+        alarms=frozenset({OTHER}),
+    )
+
+
+async def _check(message: Message, _: TenantConfig, templates: Templates) -> Mapping[str, str]:
+    faults = faults_of(message)
+    if faults or message.template is None:
+        return faults
+    return await templates.missing(message.template, message.data, message.locale)
+
+
+async def _content(message: Message, attempt: Attempt) -> dict[str, Any]:
+    """Text and blocks. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
+    if message.template is None:
+        content: dict[str, Any] = {"text": message.text, "blocks": message.blocks}
+    else:
+        parts = (await attempt.templates.render(message.template, message.data, message.locale)).parts
+        blocks = parts.get("blocks")
+        content = {"text": parts.get("text"), "blocks": None if blocks is None else msgspec.json.decode(blocks)}
+    content = {name: value for name, value in content.items() if value}
+    if not content:
+        raise AttemptEnded(Rejected("no_text", "neither text nor blocks"))
+    if len(content.get("text", "")) > TEXT_LENGTH_MAX:
+        raise AttemptEnded(Rejected("msg_too_long", f"more than {TEXT_LENGTH_MAX} characters"))
+    if len(content.get("blocks", ())) > BLOCKS_MAX:
+        raise AttemptEnded(Rejected("msg_blocks_too_long", f"more than {BLOCKS_MAX} blocks"))
+    return content
+
+
+def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
+    look = {name: value for name, value in msgspec.structs.asdict(destination.app).items() if value is not None}
+    thread = {} if message.thread_ts is None else {"thread_ts": message.thread_ts}
+    return {
+        "channel": destination.channel_id,
+        **content,
+        **thread,
+        **look,
+        "metadata": metadata_of(attempt),
+        # Not documented, so nothing relies on it; where Slack heeds it, it prevents a duplicate.
+        "client_msg_id": mark_of(attempt),
+    }
+
+
+async def _ending(response: HttpResponse, message: Message, attempt: Attempt, key: Limit, around: Limit) -> Outcome:
+    """How an attempt ends that Slack said no to. What speaks of the key or the token is everybody's matter, not this request's."""
+    meaning, retry_after = meaning_of(response), attempt.http.retry_after(response)
+    if meaning == "throttled":
+        await _throttled(attempt, key, THROTTLED_SECONDS if retry_after is None else retry_after)
+    if meaning == "credential":
+        reason = word_of(response) or f"http_{response.status}"
+        raise CredentialRefused(f"{WORKSPACE}/{message.workspace}", reason, f"Slack answered {response.status}")
+    if meaning == "later":
+        await attempt.limits.close(around.name, LATER_SECONDS)
+    return outcome_of(response, retry_after)
+
+
+async def _throttled(attempt: Attempt, key: Limit, seconds: float) -> NoReturn:
+    await attempt.limits.close(key.name, seconds)
+    raise Postponed(seconds)

@@ -1,0 +1,78 @@
+"""Asking Slack what became of a message: every message carries a mark in its metadata, and the conversation is searched for it.
+
+"It is not there" counts only when the whole time in which it can have been posted was read to the end; otherwise the doubt stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from gesta.attempt import Attempt
+from gesta.domain.outcome import Done, Outcome, Retry, Unknown
+from gesta.flows.slack.client import SlackApi
+from gesta.flows.slack.destination import Destination
+from gesta.flows.slack.message import Message
+
+EVENT_TYPE: Final = "gesta_request"
+#: Slack's clock and ours may differ by so much.
+SKEW_MS: Final = 300_000
+PAGE: Final = 200
+PAGES_MAX: Final = 10
+
+_NAMESPACE: Final = UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11")
+
+
+def mark_of(attempt: Attempt) -> str:
+    """A name of the intent that tells nothing about it: a UUID of version 5, which Slack also takes for a client_msg_id."""
+    digest = hashlib.sha1(_NAMESPACE.bytes + attempt.key.encode(), usedforsecurity=False).digest()
+    return str(UUID(bytes=digest[:16], version=5))
+
+
+def metadata_of(attempt: Attempt) -> dict[str, Any]:
+    return {"event_type": EVENT_TYPE, "event_payload": {"messageRequestId": attempt.request_id, "mark": mark_of(attempt)}}
+
+
+async def ask(message: Message, attempt: Attempt, destination: Destination, api: SlackApi) -> Outcome:
+    """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said. Raises Refused."""
+    channel = await _conversation(destination.channel_id, api)
+    method, arguments = "conversations.history", {"channel": channel}
+    if message.thread_ts is not None:
+        method, arguments = "conversations.replies", {"channel": channel, "ts": message.thread_ts}
+    oldest = f"{max(0, attempt.first_ms - SKEW_MS) / 1000:.6f}"
+    cursor, mark = "", mark_of(attempt)
+    # Once for all pages: put off in the middle, it would begin again at the first, and again.
+    await attempt.limits.take(destination.history_limit)
+    for _ in range(PAGES_MAX):
+        more = {"cursor": cursor} if cursor else {}
+        answer = await api.get(method, arguments | {"oldest": oldest, "limit": PAGE, "include_all_metadata": True} | more)
+        if (ts := _marked(answer.get("messages"), mark)) is not None:
+            return Done(ts, channel, f"found in {channel}")
+        cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
+        if not cursor:
+            return _not_found(answer)
+    return Unknown("history_too_long", f"not among the latest {PAGES_MAX * PAGE} messages of the conversation")
+
+
+def _not_found(last: Mapping[str, Any]) -> Outcome:
+    if not isinstance(last.get("messages"), list) or last.get("has_more") or last.get("is_limited"):
+        return Unknown("history_incomplete", "Slack did not show the whole conversation")
+    return Retry("not_posted", "the conversation does not have it")
+
+
+async def _conversation(channel_id: str, api: SlackApi) -> str:
+    """A person has no history; the conversation with that person has. Opening it again changes nothing."""
+    if channel_id[0] not in "UW":
+        return channel_id
+    answer = await api.post("conversations.open", {"users": channel_id})
+    return str(answer["channel"]["id"])
+
+
+def _marked(messages: object, mark: str) -> str | None:
+    for message in messages if isinstance(messages, list) else ():
+        payload = (message.get("metadata") or {}).get("event_payload") or {}
+        if payload.get("mark") == mark:
+            return str(message.get("ts", ""))
+    return None

@@ -1,0 +1,117 @@
+"""Where a message goes and under which token: workspace, channel and app by their codes, as they are at this attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gesta.attempt import Attempt
+from gesta.domain.outcome import Rejected, Retry
+from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
+from gesta.limits import Limit
+from gesta.outbound_http import AttemptEnded
+
+#: After a rest a workspace may send so many at once.
+_BURST = 10
+#: Slack lets a conversation be read fifty times a minute. A question reads it once, where not very much has been said since.
+_QUESTIONS_PER_SECOND = 0.5
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Everything that a call needs beside its content."""
+
+    workspace: Workspace
+    token: str
+    channel_id: str
+    app: App
+    #: The key that Slack's "too fast" closes, and the one around it.
+    channel_limit: Limit
+    workspace_limit: Limit
+    history_limit: Limit
+
+
+async def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
+    """By codes, never by what a job carries. Ends the attempt when something that the message names is not there."""
+    workspace = _workspace(message, attempt, declared)
+    channel = _channel(message, attempt)
+    app = _app(message, attempt)
+    channel_id = _channel_id(message, channel, workspace)
+    token = await _token(message, attempt, declared)
+    name = f"slack/{message.workspace}"
+    per_second = workspace.channel_per_second if channel is None or channel.per_second is None else channel.per_second
+    return Destination(
+        workspace,
+        token,
+        channel_id,
+        app,
+        Limit(f"{name}/{channel_id}", per_second),
+        Limit(name, workspace.per_second, _BURST),
+        Limit(f"{name}/history", _QUESTIONS_PER_SECOND, _BURST),
+    )
+
+
+def _workspace(message: Message, attempt: Attempt, declared: str | None) -> Workspace:
+    stored = attempt.config.get(WORKSPACE, message.workspace)
+    if stored is not None:
+        assert isinstance(stored.body, Workspace)
+        return stored.body
+    if declared is None or message.workspace != DEFAULT:
+        raise AttemptEnded(Rejected("workspace_missing", f"the tenant has no {WORKSPACE} of this code"))
+    return Workspace("")
+
+
+def _channel(message: Message, attempt: Attempt) -> Channel | None:
+    """The channel that the message names. One that is not there must fail: elsewhere, strangers would read the message."""
+    if message.channel_code is None:
+        return None
+    stored = attempt.config.get(CHANNEL, message.channel_code)
+    if stored is None:
+        raise AttemptEnded(Rejected("channel_config_missing", f"the tenant has no {CHANNEL} of this code"))
+    assert isinstance(stored.body, Channel)
+    if stored.body.disabled:
+        raise AttemptEnded(
+            Rejected("channel_config_missing", f"the {CHANNEL} is disabled: {stored.body.disabled_reason or 'no reason given'}")
+        )
+    if stored.body.workspace != message.workspace:
+        raise AttemptEnded(
+            Rejected("channel_config_missing", f"the {CHANNEL} belongs to another workspace than the message names")
+        )
+    return stored.body
+
+
+def _channel_id(message: Message, channel: Channel | None, workspace: Workspace) -> str:
+    if channel is not None:
+        return channel.channel_id
+    if message.recipient is not None:
+        if not PLACE.fullmatch(message.recipient):
+            raise AttemptEnded(Rejected("invalid_recipient", PLACE_RULE))
+        return message.recipient
+    if workspace.default_channel_id is None:
+        raise AttemptEnded(
+            Rejected("channel_missing", "the message names no channel and the workspace has no default_channel_id")
+        )
+    return workspace.default_channel_id
+
+
+def _app(message: Message, attempt: Attempt) -> App:
+    if message.app is None:
+        return App()
+    stored = attempt.config.get(APP, message.app)
+    if stored is None:
+        raise AttemptEnded(Rejected("app_config_missing", f"the tenant has no {APP} of this code"))
+    assert isinstance(stored.body, App)
+    return stored.body
+
+
+async def _token(message: Message, attempt: Attempt, declared: str | None) -> str:
+    if attempt.config.get(WORKSPACE, message.workspace) is not None:
+        # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
+        tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
+        if not tokens:
+            raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
+        return tokens[0]
+    assert declared is not None
+    try:
+        return attempt.config.reference(declared)
+    except KeyError:
+        raise AttemptEnded(Retry("secret_missing", f"{declared} is not set")) from None

@@ -1,0 +1,194 @@
+"""notification.sms: a text by Twilio's REST API.
+
+| Twilio                                             | outcome                                                                   |
+|----------------------------------------------------|---------------------------------------------------------------------------|
+| 201                                                | Done, with the sid as id and the segments as detail. Whether it arrived   |
+|                                                    | is not known then: that comes by status callbacks                         |
+| too fast (429, 20429), too many failures (70005)   | never processed: the account's key is closed for all processes, the       |
+|                                                    | request waits and spends no attempt                                       |
+| 500 (20500), any 5xx, a lost answer                | Unknown: Twilio is asked for the texts to this number                     |
+| 401, 403, 20003                                    | everything of the account is held until its token changes                 |
+| 21211, 21610 and their like                        | Rejected by a word of ours                                                |
+| a code that answers.py does not have               | Rejected `twilio_other`, and an alarm in the log                          |
+
+Twilio has no idempotency key and a text carries no mark, so a lost one is found by number, text, sender and time. Where two alike were
+sent to one person within that time the doubt stays, and a person decides. The window for a mistake: of two requests alike within about a
+minute, one done and one lost before Twilio had it, the lost one is taken for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gesta.attempt import Attempt
+from gesta.config import TenantConfig
+from gesta.domain.commands import Rules
+from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.errors import BadFlow
+from gesta.flows.flow import Flow
+from gesta.flows.sms.answers import MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of
+from gesta.flows.sms.message import (
+    ACCOUNT,
+    BODY_LENGTH_MAX,
+    DEFAULT,
+    NAME,
+    NOT_A_NUMBER,
+    Account,
+    Message,
+    e164,
+    faults_of,
+    require_library,
+    tags_of,
+)
+from gesta.flows.sms.segments import segments_of
+from gesta.flows.sms.twilio import Refused, Twilio
+from gesta.limits import Limit
+from gesta.outbound_http import AttemptEnded, HttpResponse
+from gesta.rendering import TEMPLATE, Template, Templates
+from gesta.unspent import CredentialRefused, Postponed
+
+__all__ = ["Account", "Message", "flow"]
+
+#: A text that Twilio got just before the connection broke is listed by then.
+ASK_AFTER_SECONDS: Final = 30.0
+_MARGIN_SECONDS: Final = 5.0
+#: After a rest an account may send so many at once.
+_BURST: Final = 10
+#: Reasons of this channel that may be labels of a metric: a closed set.
+_REASONS: Final = frozenset(
+    {
+        *(reason for _, reason in MEANINGS.values()), OTHER, "account_missing", "sender_missing", "template_missing",
+        "template_render_failed", "history_too_long", "ambiguous", "not_sent",
+    }
+)  # fmt: skip
+
+
+def flow(
+    account_sid: str | None = None,
+    token: str | None = None,
+    sender: str | None = None,
+    *,
+    default_region: str | None = None,
+    timeout_seconds: float = 20.0,
+    concurrency: int = 100,
+) -> Flow:
+    """The channel. With `account_sid` the program itself declares the account `default`; all others come from the tenant's config.
+
+    `token` is the account's, or `env:NAME`, which is looked up when a text is sent. A tenant's own account `default` goes first.
+    """
+    require_library()
+    declared = None
+    if account_sid is not None:
+        if not token or not sender:
+            raise BadFlow(
+                NAME, "account_sid= needs token=, 'env:NAME' or the account's own, and sender=, a number of the account"
+            )
+        declared = Account(account_sid, token, sender, default_region=default_region)
+
+    async def execute(message: Message, attempt: Attempt) -> Outcome:
+        account, twilio = await _account(message, attempt, declared, timeout_seconds)
+        to, body = _number(message, account), await _body(message, attempt)
+        await attempt.limits.take(_limit(message, account))
+        try:
+            sid = await twilio.send(to, body)
+        except Refused as refused:
+            return await _ending(refused.response, message, attempt, account)
+        return Done(sid, detail=str(segments_of(body)))
+
+    async def reconcile(message: Message, attempt: Attempt) -> Outcome:
+        account, twilio = await _account(message, attempt, declared, timeout_seconds)
+        to, body = _number(message, account), await _body(message, attempt)
+        await attempt.limits.take(_limit(message, account))
+        try:
+            return await twilio.find(to, body, attempt, is_rendered=message.template is not None)
+        except Refused as refused:
+            outcome = await _ending(refused.response, message, attempt, account)
+            # No answer to a question ends the doubt.
+            return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)
+
+    async def check(message: Message, config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+        account = getattr(config.find(ACCOUNT, message.account), "body", declared)
+        faults = faults_of(message, None if account is None else account.default_region)
+        if faults or message.template is None:
+            return faults
+        return await templates.missing(message.template, message.data, message.locale)
+
+    return Flow(
+        NAME,
+        Message,
+        execute,
+        Rules(RetryPolicy(attempts=5), "ask", ask_after_seconds=ASK_AFTER_SECONDS),
+        reconcile,
+        timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
+        concurrency=concurrency,
+        config={ACCOUNT: Account, TEMPLATE: Template},
+        credential=lambda message: f"{ACCOUNT}/{message.account}",
+        check=check,
+        tags=tags_of,
+        reasons=_REASONS,
+        alarms=frozenset({OTHER}),
+    )
+
+
+async def _account(
+    message: Message, attempt: Attempt, declared: Account | None, timeout_seconds: float
+) -> tuple[Account, Twilio]:
+    """The account by its code, as it is at this attempt. Ends the attempt when there is none."""
+    stored = attempt.config.get(ACCOUNT, message.account)
+    if stored is not None:
+        assert isinstance(stored.body, Account)
+        account, tokens = stored.body, await attempt.config.secrets(ACCOUNT, message.account, "auth_token")
+    elif declared is None or message.account != DEFAULT:
+        raise AttemptEnded(Rejected("account_missing", f"the tenant has no {ACCOUNT} of this code"))
+    else:
+        account, tokens = declared, _referenced(declared.auth_token, attempt)
+    if not tokens:
+        raise AttemptEnded(Retry("secret_missing", f"the {ACCOUNT} has no auth_token, or the variable it names is not set"))
+    if account.sender is None and account.messaging_service_sid is None:
+        raise AttemptEnded(Rejected("sender_missing", f"the {ACCOUNT} has neither a sender nor a messaging_service_sid"))
+    return account, Twilio(attempt.http, account, tokens[0], timeout_seconds)
+
+
+def _referenced(token: str, attempt: Attempt) -> list[str]:
+    try:
+        return [attempt.config.reference(token)]
+    except KeyError:
+        return []
+
+
+def _number(message: Message, account: Account) -> str:
+    number = e164(message.to, account.default_region)
+    if number is None:
+        raise AttemptEnded(Rejected("invalid_recipient", NOT_A_NUMBER))
+    return number
+
+
+async def _body(message: Message, attempt: Attempt) -> str:
+    """What is said. Ends the attempt when there is nothing to say, so that nothing half-made is ever sent."""
+    body = message.body or ""
+    if message.template is not None:
+        body = (await attempt.templates.render(message.template, message.data, message.locale)).parts.get("text", "")
+    if not body:
+        raise AttemptEnded(Rejected("no_text", "no body, and no text in the template"))
+    if len(body) > BODY_LENGTH_MAX:
+        raise AttemptEnded(Rejected("body_too_long", f"more than {BODY_LENGTH_MAX} characters"))
+    return body
+
+
+def _limit(message: Message, account: Account) -> Limit:
+    return Limit(f"sms/{message.account}", account.per_second, _BURST)
+
+
+async def _ending(response: HttpResponse, message: Message, attempt: Attempt, account: Account) -> Outcome:
+    """How an attempt ends that Twilio said no to. What speaks of the account is everybody's matter, not this request's."""
+    meaning, reason = meaning_of(response) or (None, "")
+    retry_after = attempt.http.retry_after(response)
+    if meaning == "credential":
+        raise CredentialRefused(f"{ACCOUNT}/{message.account}", reason, f"Twilio answered {response.status}")
+    if meaning == "throttled":
+        seconds = THROTTLED_SECONDS if retry_after is None else retry_after
+        await attempt.limits.close(_limit(message, account).name, seconds)
+        raise Postponed(seconds)
+    return outcome_of(response, retry_after)

@@ -1,0 +1,104 @@
+"""What a request for a text message carries, and the account that a tenant stores by code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gesta.errors import MissingExtra
+from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
+
+NAME: Final = "notification.sms"
+#: The config kind of this channel.
+ACCOUNT: Final = "sms.account"
+#: The account of a message that names none, and the one that `flow(account_sid=…)` declares.
+DEFAULT: Final = "default"
+API_URL: Final = "https://api.twilio.com"
+#: Twilio takes no more.
+BODY_LENGTH_MAX: Final = 1_600
+NOT_A_NUMBER: Final = (
+    "must be a phone number with its country code, like +4930123456; without one, the account needs a default_region"
+)
+
+_PUNCTUATION: Final = re.compile(r"[^0-9+]")
+Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+
+
+class Message(Payload, frozen=True, omit_defaults=True, rename={"template": "templateCode", "account": "accountCode"}):
+    """A text to one person: `body`, or a template with its data. Number, text and data are about that person and stored sealed."""
+
+    to: Personal[Annotated[str, msgspec.Meta(min_length=3, max_length=40)]]
+    body: Personal[Annotated[str, msgspec.Meta(min_length=1, max_length=BODY_LENGTH_MAX)] | None] = None
+    template: Code | None = None
+    data: Personal[dict[str, Any]] = msgspec.field(default_factory=dict)
+    locale: Annotated[str, msgspec.Meta(min_length=1, max_length=35)] | None = None
+    account: Code = DEFAULT
+
+    @property
+    def subject(self) -> str:
+        """Whom it is about: the number, however it is punctuated."""
+        return _PUNCTUATION.sub("", self.to)
+
+
+class Account(ConfigBody, frozen=True):
+    """An account at Twilio. `auth_token` is the account's own, or the secret of the API key that `api_key_sid` names."""
+
+    account_sid: Annotated[str, msgspec.Meta(pattern="^AC[0-9A-Za-z]{1,64}$")]
+    auth_token: Secret[str]
+    #: The number, short code or name that texts come from; or a messaging service, which chooses one.
+    sender: Annotated[str, msgspec.Meta(min_length=1, max_length=20)] | None = None
+    messaging_service_sid: Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$")] | None = None
+    api_key_sid: Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$")] | None = None
+    #: The country of numbers that are written without one, e.g. DE.
+    default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$")] | None = None
+    per_second: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    #: Another address of the API; the private-address guard has its say.
+    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048)] = API_URL
+
+    def __repr__(self) -> str:
+        return f"Account({self.account_sid})"
+
+
+def require_library() -> None:
+    """Raise MissingExtra with the line that installs it."""
+    if find_spec("phonenumbers") is None:
+        raise MissingExtra(NAME, "phonenumberslite", "sms")
+
+
+def e164(number: str, region: str | None) -> str | None:
+    """The number as providers take it; None when it can be none. Which numbers are in use changes by the week, so only form counts."""
+    # Imported with the first message: its tables are large, and most commands send none.
+    import phonenumbers
+
+    try:
+        parsed = phonenumbers.parse(number, region)
+    except phonenumbers.NumberParseException:
+        return None
+    return (
+        phonenumbers.format_number(parsed, phonenumbers.PhoneNumberFormat.E164)
+        if phonenumbers.is_possible_number(parsed)
+        else None
+    )
+
+
+def faults_of(message: Message, region: str | None) -> Mapping[str, str]:
+    """Field → fault: what the type alone cannot say. No fault quotes the number."""
+    faults = {}
+    if message.template is not None and message.body is not None:
+        faults["templateCode"] = "the body comes from the template: give either it or a body"
+    elif message.template is None and message.body is None:
+        faults["body"] = "missing: a message has a body or a templateCode"
+    if message.template is None and (message.data or message.locale is not None):
+        faults["data" if message.data else "locale"] = "of no use without a templateCode"
+    if e164(message.to, region) is None:
+        faults["to"] = NOT_A_NUMBER
+    return faults
+
+
+def tags_of(message: Message, _: str) -> Mapping[str, str]:
+    """What every log line about the request carries."""
+    return {"accountCode": message.account} | ({} if message.template is None else {"templateCode": message.template})

@@ -1,0 +1,141 @@
+"""Twilio's Messages by plain HTTP: send one, and find one again.
+
+A message there carries no mark of ours: what tells it is number, text, sender and time. Two texts alike to one person within that time
+cannot be told apart, so the doubt stays then.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from gesta.attempt import Attempt
+from gesta.domain.outcome import Done, Outcome, Retry, Unknown
+from gesta.flows.sms.message import Account
+from gesta.outbound_http import Http, HttpResponse
+
+#: What a trial account puts before every text.
+_TRIAL: Final = "Sent from your Twilio trial account - "
+_FORM: Final = "application/x-www-form-urlencoded"
+#: Twilio's clock and ours may differ by so much.
+SKEW_MS: Final = 60_000
+PAGE: Final = 100
+PAGES_MAX: Final = 10
+
+
+class Refused(Exception):
+    """Twilio answered, and it was not yes."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__(f"answered {response.status}")
+        self.response = response
+
+
+class Text(msgspec.Struct):
+    """A message as Twilio tells it."""
+
+    sid: str
+    to: str = ""
+    sender: str | None = msgspec.field(default=None, name="from")
+    messaging_service_sid: str | None = None
+    body: str = ""
+    direction: str = ""
+    date_created: str | None = None
+
+
+class _Page(msgspec.Struct):
+    messages: list[Text]
+    next_page_uri: str | None = None
+
+
+@dataclass(frozen=True)
+class Twilio:
+    """One account, for one attempt."""
+
+    http: Http
+    account: Account
+    token: str
+    timeout_seconds: float
+
+    async def send(self, to: str, body: str) -> str:
+        """The sid of the new message; raises Refused. A missing answer ends the attempt."""
+        account = self.account
+        origin = (
+            {"From": account.sender} if account.sender is not None else {"MessagingServiceSid": account.messaging_service_sid}
+        )
+        # As it is: a text that Twilio makes shorter could not be found again.
+        form = {"To": to, **origin, "Body": body, "SmartEncoded": "false"}
+        response = await self._exchange("POST", self._path(), urlencode(form).encode())
+        try:
+            return msgspec.json.decode(response.body, type=Text).sid
+        except msgspec.DecodeError:
+            raise Refused(response) from None
+
+    async def find(self, to: str, body: str, attempt: Attempt, *, is_rendered: bool) -> Outcome:
+        """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said. Raises Refused.
+
+        A template may have said something else when the text was sent: then any other text of that time may be it.
+        """
+        since_ms, found, others = attempt.first_ms - SKEW_MS, [], 0
+        # Not by DateSent, which a text in Twilio's queue does not have yet.
+        path: str | None = f"{self._path()}?{urlencode({'To': to, 'PageSize': PAGE})}"
+        for _ in range(PAGES_MAX):
+            assert path is not None
+            page = await self._page(path)
+            recent = [text for text in page.messages if _created_ms(text) >= since_ms]
+            ours = [text for text in recent if self._is_ours(text, to)]
+            found += [text for text in ours if text.body in (body, _TRIAL + body)]
+            others += len(ours)
+            path = page.next_page_uri
+            if path is None or len(recent) < len(page.messages):
+                return _verdict(found, others - len(found) if is_rendered else 0)
+        return Unknown("history_too_long", f"more than {PAGES_MAX * PAGE} messages to this number")
+
+    async def _page(self, path: str) -> _Page:
+        response = await self._exchange("GET", path, None)
+        try:
+            return msgspec.json.decode(response.body, type=_Page)
+        except msgspec.DecodeError:
+            raise Refused(response) from None
+
+    def _is_ours(self, text: Text, to: str) -> bool:
+        if self.account.sender is not None:
+            is_from_us = text.sender == self.account.sender
+        else:
+            is_from_us = text.messaging_service_sid == self.account.messaging_service_sid
+        return is_from_us and text.to == to and text.direction != "inbound"
+
+    def _path(self) -> str:
+        return f"/2010-04-01/Accounts/{self.account.account_sid}/Messages.json"
+
+    async def _exchange(self, method: str, path: str, body: bytes | None) -> HttpResponse:
+        user = self.account.api_key_sid or self.account.account_sid
+        headers = {"authorization": f"Basic {base64.b64encode(f'{user}:{self.token}'.encode()).decode()}"}
+        if body is not None:
+            headers["content-type"] = _FORM
+        url = self.account.api_url.rstrip("/") + path
+        response = await self.http.exchange(method, url, body=body, headers=headers, timeout_seconds=self.timeout_seconds)
+        if not 200 <= response.status < 300:
+            raise Refused(response)
+        return response
+
+
+def _verdict(found: list[Text], others: int) -> Outcome:
+    if len(found) == 1:
+        return Done(found[0].sid, detail="found among the messages to this number")
+    if found or others:
+        return Unknown("ambiguous", f"{len(found) + others} texts to this number at that time; which one is this cannot be told")
+    return Retry("not_sent", "Twilio does not have it")
+
+
+def _created_ms(text: Text) -> float:
+    """When Twilio made it; without a date it counts as new, so that it is looked at."""
+    try:
+        return parsedate_to_datetime(text.date_created or "").timestamp() * 1000
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return float("inf")

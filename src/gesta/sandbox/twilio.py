@@ -1,0 +1,110 @@
+"""A double of Twilio's Messages: sends texts, remembers them, and can be asked for them. A repeat is a second text, as it is there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+
+from gesta.outbound_http import HttpRequest
+from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
+
+_PATH: Final = re.compile(r"/2010-04-01/Accounts/(?P<account>[^/]+)/Messages\.json$")
+_JSON: Final = {"content-type": "application/json"}
+#: The status that goes with a code, where it is not 400.
+_STATUSES: Final = {"20003": 401, "20404": 404, "20429": 429, "20500": 500, "21610": 400}
+_CODES: Final = {401: "20003", 403: "20003", 404: "20404", 429: "20429", 500: "20500", 503: "20503"}
+_PAGE: Final = 50
+
+
+class TwilioSandbox(Receiver):
+    """The double behind api.twilio.com. `on("+15550100", error="21610")` is about one number, `on("AC1", error="20003")` about an account."""
+
+    name = "twilio"
+
+    def serves(self, request: HttpRequest) -> bool:
+        return _PATH.search(urlsplit(request.url).path) is not None
+
+    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        parts = urlsplit(request.url)
+        account, secret = _credentials(headers.get("authorization", ""))
+        if not account or not secret:
+            return _error(401, "20003")
+        if request.method == "GET":
+            asked = dict(parse_qsl(parts.query))
+            return Call(None, "list", asked, headers, b"", "", (account, secret, asked.get("To", "")))
+        sent = dict(parse_qsl((request.body or b"").decode(errors="replace"), keep_blank_values=True))
+        if not sent.get("To"):
+            return _error(400, "21604")
+        if not sent.get("Body"):
+            return _error(400, "21602")
+        return Call(None, "create", sent, headers, request.body or b"", sent["Body"], (account, secret, sent["To"]))
+
+    def refusal(self, fault: Fault) -> Reply:
+        code = fault.error or _CODES.get(fault.status or 0, "")
+        status = fault.status or _STATUSES.get(code, 400)
+        return msgspec.structs.replace(_error(status, code), headers=_JSON | retry_after_header(fault))
+
+    def answer(self, call: Call) -> Reply | None:
+        if call.type != "list":
+            return None
+        since, page = call.data.get("DateSent>", ""), int(call.data.get("Page") or 0)
+        size = int(call.data.get("PageSize") or _PAGE)
+        found = [
+            _resource(effect)
+            for effect in reversed(self.effects)
+            if effect.data["To"] == call.data.get("To", effect.data["To"]) and _moment(effect).date().isoformat() >= since
+        ]
+        rest = len(found) > (page + 1) * size
+        more = f"{_path_of(call.names[0])}?{urlencode(call.data | {'Page': page + 1})}" if rest else None
+        body = {"messages": found[page * size : (page + 1) * size], "page": page, "next_page_uri": more}
+        return Reply(200, msgspec.json.encode(body), _JSON)
+
+    def success(self, effect: Effect) -> Reply:
+        effect.id = f"SM{len(self.effects):032x}"
+        effect.data["at_ms"] = self.now_ms
+        return Reply(201, msgspec.json.encode(_resource(effect)), _JSON)
+
+
+def _resource(effect: Effect) -> dict[str, Any]:
+    told = format_datetime(_moment(effect))
+    return {
+        "sid": effect.id,
+        "to": effect.data["To"],
+        "from": effect.data.get("From"),
+        "messaging_service_sid": effect.data.get("MessagingServiceSid"),
+        "body": effect.data["Body"],
+        "direction": "outbound-api",
+        "status": "queued",
+        "error_code": None,
+        "date_created": told,
+        "date_sent": told,
+    }
+
+
+def _moment(effect: Effect) -> datetime:
+    return datetime.fromtimestamp(effect.data["at_ms"] / 1000, UTC)
+
+
+def _path_of(account: str) -> str:
+    return f"/2010-04-01/Accounts/{account}/Messages.json"
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    try:
+        account, _, secret = base64.b64decode(header.removeprefix("Basic "), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return account, secret
+
+
+def _error(status: int, code: str) -> Reply:
+    body = {"code": int(code or 0), "message": "refused by the sandbox", "status": status}
+    return Reply(status, msgspec.json.encode(body) if code else b"", _JSON)

@@ -1,0 +1,134 @@
+"""The channels of gesta under the flow contract."""
+
+from __future__ import annotations
+
+import base64
+
+from gesta import Engine, Flow
+from gesta.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, Trouble
+from gesta.flows import slack, sms, webhook
+from gesta.flows.flow import Payload
+from gesta.sandbox import Receiver, Sandbox
+from gesta.wiring import Outside
+
+
+class OnHttp:
+    """What channels over HTTP have in common."""
+
+    face: str
+    refused: dict[str, object]
+
+    def double(self, sandbox: Sandbox) -> Receiver:
+        found = getattr(sandbox, self.face)
+        assert isinstance(found, Receiver)
+        return found
+
+    def arm(self, sandbox: Sandbox, trouble: Trouble) -> None:
+        faults: dict[Trouble, dict[str, object]] = {
+            "permanent": self.refused,
+            "throttled": {"status": 429, "retry_after": THROTTLED_SECONDS},
+            "dropped": {"drop": True},
+            "slow": {"slow_seconds": SLOW_SECONDS},
+        }
+        self.double(sandbox).next(**faults[trouble])  # type: ignore[arg-type]
+
+    def calls(self, sandbox: Sandbox) -> int:
+        return self.double(sandbox).calls
+
+    def subject(self, number: int) -> str | None:
+        return None
+
+    def outside(self, outside: Outside, _: Sandbox) -> Outside:
+        return outside
+
+
+class SlackChannel(OnHttp):
+    face, refused = "slack", {"error": "is_archived"}
+    credential = "slack.workspace/default"
+
+    def flow(self) -> Flow:
+        return slack.flow(timeout_seconds=TIMEOUT_SECONDS)
+
+    def payload(self, number: int) -> Payload:
+        return slack.Message(channel="C012AB3CD", text=str(number))
+
+    def effects(self, sandbox: Sandbox) -> list[int]:
+        return [int(effect.text) for effect in sandbox.slack.effects]
+
+    async def set_up(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "xoxb-first")
+
+    def revoke(self, sandbox: Sandbox) -> None:
+        sandbox.slack.on("xoxb-first", error="token_revoked")
+
+    async def renew(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "xoxb-second")
+
+    async def _put(self, engine: Engine, token: str) -> None:
+        fields = {"token": token, "per_second": 1_000, "channel_per_second": 1_000}
+        await engine.operating.put_config("slack.workspace", "default", fields)
+
+
+class SmsChannel(OnHttp):
+    face, refused = "twilio", {"error": "21610"}
+    credential = "sms.account/default"
+
+    def flow(self) -> Flow:
+        return sms.flow(timeout_seconds=TIMEOUT_SECONDS)
+
+    def payload(self, number: int) -> Payload:
+        return sms.Message(to=f"+4915155500{number:03d}", body=str(number))
+
+    def subject(self, number: int) -> str | None:
+        return f"+4915155500{number:03d}"
+
+    def effects(self, sandbox: Sandbox) -> list[int]:
+        return [int(effect.text) for effect in sandbox.twilio.effects]
+
+    async def set_up(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "first-token")
+
+    def revoke(self, sandbox: Sandbox) -> None:
+        sandbox.twilio.on("first-token", error="20003")
+
+    async def renew(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "second-token")
+
+    async def _put(self, engine: Engine, token: str) -> None:
+        fields = {"account_sid": "AC1", "auth_token": token, "sender": "+15550100", "per_second": 1_000}
+        await engine.operating.put_config("sms.account", "default", fields)
+
+
+def _secret(word: str) -> str:
+    return "whsec_" + base64.b64encode(word.encode().ljust(24, b"!")).decode()
+
+
+class WebhookChannel(OnHttp):
+    face, refused = "webhook", {"status": 301}
+    credential = "webhook.endpoint/main"
+
+    def flow(self) -> Flow:
+        return webhook.flow(timeout_seconds=TIMEOUT_SECONDS)
+
+    def payload(self, number: int) -> Payload:
+        return webhook.Message("order.paid", {"number": number}, endpoint="main")
+
+    def effects(self, sandbox: Sandbox) -> list[int]:
+        return [effect.data["number"] for effect in sandbox.webhook.effects]
+
+    async def set_up(self, engine: Engine, sandbox: Sandbox) -> None:
+        sandbox.webhook.secrets = [_secret("first")]
+        await self._put(engine, "first")
+
+    def revoke(self, sandbox: Sandbox) -> None:
+        sandbox.webhook.secrets = [_secret("second")]
+
+    async def renew(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "second")
+
+    async def _put(self, engine: Engine, word: str) -> None:
+        fields = {"url": "https://hooks.shop.example/gesta", "secret": _secret(word)}
+        await engine.operating.put_config("webhook.endpoint", "main", fields)
+
+
+CHANNELS = {"slack": SlackChannel, "sms": SmsChannel, "webhook": WebhookChannel}

@@ -1,0 +1,232 @@
+"""notification.slack: what a message may be, where it goes, what Slack is given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from gesta import Done, Engine
+from gesta.errors import InvalidRequest
+from gesta.flows import slack
+from gesta.flows.slack.message import Channel, Workspace
+from gesta.validation import decode_fields
+from tests.flows.slack_stage import OPS, PLACE, TOKEN, URL, end_of, opened, posted, put
+
+
+async def test_the_smallest_program_posts_its_message(gesta):
+    async with Engine("sqlite:///gesta.db", flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
+        request = await engine.submit(slack.Message(channel="C012AB3CD", text="hello"), key="hello-1")
+        outcome = await request.outcome(timeout=10)
+    [effect] = gesta.sandbox.slack.effects
+    assert (request.verdict, effect.text) == ("created", "hello")
+    assert outcome == Done(effect.id, PLACE)  # D-1: ts is the id within the channel
+
+
+async def test_what_slack_is_given(gesta):
+    async with opened(gesta) as engine:
+        await put(engine, "slack.app", "robot", username="Ada", icon_emoji=":robot_face:", unfurl_links=False)
+        blocks = [{"type": "divider"}]
+        message = slack.Message(channel=PLACE, text="hi", blocks=blocks, thread_ts="1731000000.000100", app="robot")
+        state = await end_of(gesta, engine, message)
+    [given] = posted(gesta)
+    mark, told = given.pop("client_msg_id"), given.pop("metadata")
+    assert given == {
+        "channel": PLACE, "text": "hi", "blocks": blocks, "thread_ts": "1731000000.000100", "username": "Ada",
+        "icon_emoji": ":robot_face:", "unfurl_links": False,
+    }  # fmt: skip
+    assert UUID(mark).version == 5  # D-6: a uuid5 as best effort
+    assert told == {"event_type": "gesta_request", "event_payload": {"messageRequestId": state.id, "mark": mark}}  # D-6
+    headers = gesta.sandbox.slack.effects[0].headers
+    assert headers["authorization"] == f"Bearer {TOKEN}"
+    assert "slackclient/" in headers["user-agent"]
+
+
+async def test_two_requests_have_marks_of_their_own_and_a_redrive_another(gesta):
+    async with opened(gesta) as engine:
+        gesta.sandbox.slack.next(error="is_archived")
+        request = await engine.submit(slack.Message(channel=PLACE, text="a"))
+        await gesta.settle()
+        await request.redrive()
+        await gesta.settle()
+        await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
+    assert len({given["client_msg_id"] for given in posted(gesta)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("channel", "stored"),
+    [
+        ("C012AB3CD", {"recipient": "C012AB3CD"}),
+        ("U0AB", {"recipient": "U0AB"}),
+        ("ops", {"channelCode": "ops"}),
+        ("#general", {"channelCode": "#general"}),
+        ("c012ab3cd", {"channelCode": "c012ab3cd"}),
+        ("CC", {"channelCode": "CC"}),
+        ("C012AB3CD\n", {"channelCode": "C012AB3CD\n"}),
+    ],
+)
+def test_a_channel_is_a_recipient_when_it_looks_like_an_id_and_else_a_code(channel, stored):
+    message = slack.Message(channel=channel, text="hi")
+    assert msgspec.json.decode(msgspec.json.encode(message)) == {"text": "hi", **stored}  # S0-13
+    assert decode_fields(slack.Message, {"text": "hi", **stored})[0] == message
+
+
+def test_the_stored_names_are_those_of_the_contract():
+    message = slack.Message(
+        channel="ops",
+        template="welcome",
+        data={"n": 1},
+        locale="pt-BR",
+        thread_ts="1731000000.000100",
+        workspace="eu",
+        app="robot",
+    )
+    assert msgspec.json.decode(msgspec.json.encode(message)) == {
+        "templateCode": "welcome", "data": {"n": 1}, "locale": "pt-BR", "threadTs": "1731000000.000100", "workspaceCode": "eu",
+        "channelCode": "ops", "appCode": "robot",
+    }  # fmt: skip  # R0-11
+
+
+@pytest.mark.parametrize(
+    ("fields", "faulty"),
+    [
+        ({"text": "a", "channel": PLACE, "token": "xoxb-1"}, "token"),  # R0-2: no field can carry one
+        ({"channel": PLACE}, "text"),
+        ({"channel": PLACE, "text": ""}, "text"),
+        ({"channel": PLACE, "text": "x" * 40_001}, "text"),  # D-6: Slack would cut it
+        ({"channel": PLACE, "blocks": [{}] * 51}, "blocks"),
+        ({"channel": PLACE, "text": "a", "templateCode": "t"}, "templateCode"),
+        ({"channel": PLACE, "text": "a", "data": {"n": 1}}, "data"),
+        ({"channel": PLACE, "text": "a", "locale": "pt"}, "locale"),
+        ({"channel": PLACE, "text": "a", "threadTs": 1731000000.0001}, "threadTs"),  # S0-14: never a float
+        ({"channel": PLACE, "text": "a", "threadTs": "1731000000.0001"}, "threadTs"),  # S0-14
+        ({"channel": PLACE, "text": "a", "recipient": "U0AB"}, "channel"),
+        ({"channelCode": "ops", "text": "a", "recipient": "U0AB"}, "recipient"),
+        ({"text": "a", "recipient": "#general"}, "recipient"),  # S0-13
+        ({"text": "a", "recipient": "ann@example.com"}, "recipient"),  # S0-13
+    ],
+)
+async def test_what_no_message_can_be_is_refused_before_anything_is_stored(gesta, fields, faulty):
+    async with opened(gesta) as engine:
+        with pytest.raises(InvalidRequest) as caught:
+            await engine.submit(engine.payload("notification.slack", fields))
+        assert list(caught.value.fields) == [faulty]
+        assert await engine.find() == []
+
+
+async def test_a_thread_is_kept_with_the_request(gesta):
+    async with opened(gesta) as engine:
+        request = await engine.submit(slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100"))
+        assert await request.payload() == slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100")  # S0-14
+
+
+async def test_a_named_channel_goes_before_all_others(gesta):
+    async with opened(gesta, default_channel_id="C0DEFAULT") as engine:
+        await end_of(gesta, engine, slack.Message(channel="ops", text="a"))
+        await end_of(gesta, engine, slack.Message(recipient="G0GROUP", text="b"))
+        await end_of(gesta, engine, slack.Message(text="c"))
+    assert [given["channel"] for given in posted(gesta)] == [OPS, "G0GROUP", "C0DEFAULT"]  # R0-24
+
+
+@pytest.mark.parametrize("channel", ["nowhere", "closed", "elsewhere"])
+async def test_a_named_channel_that_is_not_there_fails_and_never_goes_elsewhere(gesta, channel):
+    async with opened(gesta, default_channel_id="C0DEFAULT") as engine:
+        await put(engine, "slack.channel", "closed", channel_id=OPS, disabled=True)
+        await put(engine, "slack.channel", "elsewhere", channel_id=OPS, workspace="eu")
+        state = await end_of(gesta, engine, slack.Message(channel=channel, text="a"))
+    assert (state.status, state.reason) == ("failed", "channel_config_missing")  # R0-24, S0-12
+    assert gesta.sandbox.slack.calls == 0
+
+
+async def test_a_message_that_can_go_nowhere_says_so(gesta):
+    async with opened(gesta) as engine:
+        state = await end_of(gesta, engine, slack.Message(text="a"))
+        assert (state.status, state.reason) == ("failed", "channel_missing")  # S0-12
+        state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a", workspace="eu"))
+        assert state.reason == "workspace_missing"
+        state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a", app="robot"))
+        assert state.reason == "app_config_missing"
+    assert gesta.sandbox.slack.calls == 0
+
+
+async def test_a_recipient_that_is_no_id_is_refused_at_execution_too(gesta):
+    """Stored by an earlier version, say."""
+    async with Engine(URL, flows=[replace(slack.flow(token="env:SLACK_TOKEN"), check=None)]) as engine:
+        state = await end_of(gesta, engine, slack.Message(recipient="#general", text="a"))
+    assert (state.status, state.reason) == ("failed", "invalid_recipient")  # S0-13
+    assert gesta.sandbox.slack.calls == 0
+
+
+async def test_a_template_is_filled_in_and_its_version_recorded(gesta):
+    async with opened(gesta) as engine:
+        blocks = '[{"type": "section", "text": {"type": "mrkdwn", "text": "Hi {{ name }}"}}]'
+        await put(engine, "template", "welcome", text="Hello {{ name }}", blocks=blocks)
+        await put(engine, "template", "welcome@pt", text="Ola {{ name }}")
+        await end_of(gesta, engine, slack.Message(channel=PLACE, template="welcome", data={"name": 'A"n'}))
+        await end_of(gesta, engine, slack.Message(channel=PLACE, template="welcome", data={"name": "Ana"}, locale="pt-BR"))
+    first, second = posted(gesta)
+    assert (first["text"], first["blocks"][0]["text"]["text"]) == ('Hello A"n', 'Hi A"n')
+    assert (second["text"], "blocks" in second) == ("Ola Ana", False)
+
+
+async def test_data_that_the_template_needs_is_asked_for_at_submit(gesta):
+    async with opened(gesta) as engine:
+        await put(engine, "template", "welcome", text="Hello {{ name }}")
+        with pytest.raises(InvalidRequest) as caught:
+            await engine.submit(slack.Message(channel=PLACE, template="welcome", data={"nom": "Ann"}))
+        assert caught.value.fields == {"data.name": "the template welcome needs it"}  # S0-16
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [("nothing", "template_missing"), ("mail", "no_text"), ("long", "msg_too_long"), ("odd", "template_render_failed")],
+)
+async def test_what_a_template_cannot_say_is_not_posted(gesta, template, reason):
+    async with opened(gesta) as engine:
+        await put(engine, "template", "mail", subject="Hello")
+        await put(engine, "template", "long", text="{% for n in range(5) %}{{ x }}{% endfor %}")
+        await put(engine, "template", "odd", text="{{ x + 1 }}")
+        state = await end_of(gesta, engine, slack.Message(channel=PLACE, template=template, data={"x": "y" * 9_000}))
+    assert (state.status, state.reason) == ("failed", reason)  # S0-16
+    assert gesta.sandbox.slack.calls == 0
+
+
+async def test_a_secret_in_the_environment_that_is_not_set_is_waited_for(gesta, monkeypatch):
+    def reference(text: str) -> str:
+        raise KeyError(text)
+
+    monkeypatch.setattr("gesta.testing._reference", reference)
+    async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
+        state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
+    assert (state.status, state.reason, state.detail) == ("failed", "max_attempts_exceeded", "secret_missing")
+    assert gesta.sandbox.slack.calls == 0
+
+
+async def test_a_tenants_own_default_workspace_goes_before_the_programs(gesta):
+    async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
+        await put(engine, "slack.workspace", "default", token=TOKEN)
+        await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
+    assert gesta.sandbox.slack.effects[0].headers["authorization"] == f"Bearer {TOKEN}"
+
+
+def test_a_token_is_not_shown():
+    assert TOKEN not in repr(Workspace(TOKEN))
+
+
+@pytest.mark.parametrize("channel_id", ["general", "#general", "C1", "C012AB3CD "])
+def test_a_stored_channel_has_an_id(channel_id):
+    assert "channel_id" in decode_fields(Channel, {"channel_id": channel_id})[1]
+
+
+def test_without_its_library_the_channel_says_what_to_install():
+    program = (
+        f"import sys; sys.path[:] = {sys.path}; sys.modules['slack_sdk'] = None\n"
+        "from gesta.errors import MissingExtra\nfrom gesta.flows import slack\nslack.Message(channel='C012AB3CD', text='a')\n"
+        "try: slack.flow()\nexcept MissingExtra as error: print(error)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'gesta[slack]'" in told
