@@ -7,6 +7,8 @@ import msgspec
 from gesta.config import TenantConfig
 from gesta.limits import Limits
 from gesta.outbound_http import Http
+from gesta.outbound_mail import Mail
+from gesta.records import TenantRecords
 from gesta.rendering import Templates
 
 
@@ -31,3 +33,7 @@ class Attempt(msgspec.Struct, frozen=True):
     limits: Limits
     #: The tenant's templates as they are now.
     templates: Templates
+    #: SMTP, for channels that hand in letters. None only in a test that gives none.
+    mail: Mail | None = None
+    #: What the flow keeps about people beside its requests. None only in a test that gives none.
+    records: TenantRecords | None = None

@@ -108,9 +108,7 @@ class Subjects:
 
     async def open(self, views: Sequence[View]) -> list[Readable]:
         """Each payload in clear, with one question to the vault for all. Raises StoreError when the vault is out of reach."""
-        return await self.open_stored(
-            [Stored(view.state.tenant, view.state.flow, view.state.id, view.payload) for view in views]
-        )
+        return await self.open_stored([Stored(view.state.tenant, view.state.flow, view.state.id, view.payload) for view in views])
 
     async def open_stored(self, stored: Sequence[Stored]) -> list[Readable]:
         """The same for whatever `seal` has made."""

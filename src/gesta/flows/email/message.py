@@ -40,12 +40,12 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
     html_ref: str | None = None
     template: str | None = None
     locale: str | None = None
-    data: Personal[dict[str, Any]] = {}
-    cc: list[PersonalApart[str]] = []
-    bcc: list[PersonalApart[str]] = []
+    data: Personal[dict[str, Any]] = msgspec.field(default_factory=dict)
+    cc: list[PersonalApart[str]] = msgspec.field(default_factory=list)
+    bcc: list[PersonalApart[str]] = msgspec.field(default_factory=list)
     reply_to: Personal[str | None] = None
-    headers: Personal[dict[str, str]] = {}
-    tags: list[str] = []
+    headers: Personal[dict[str, str]] = msgspec.field(default_factory=dict)
+    tags: list[str] = msgspec.field(default_factory=list)
     recipient: Recipient | None = None
     #: Where a reader can say no more: an https or mailto URL; it becomes List-Unsubscribe.
     unsubscribe: Personal[str | None] = None

@@ -119,7 +119,9 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
         # The place and not the name: it may be anything, too.
         where = f"headers[{number}]"
         if plain not in _ALLOWED_HEADERS and (not _X_HEADER.fullmatch(plain) or _OWN_HEADERS.fullmatch(plain)):
-            faults[where] = "only X-… (not X-Outbox-Id, X-Tags, X-SES-…), List-Unsubscribe, List-Unsubscribe-Post, References and In-Reply-To may be set"
+            faults[where] = (
+                "only X-… (not X-Outbox-Id, X-Tags, X-SES-…), List-Unsubscribe, List-Unsubscribe-Post, References and In-Reply-To may be set"
+            )
         elif plain in seen:
             faults[where] = "named twice"
         elif not value.strip() or has_controls(value) or not (value.isascii() or plain.startswith("x-")):
