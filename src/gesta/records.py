@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.identity import Identity
 from gesta.personal import WHOLE
-from gesta.runtime import Runtime
+from gesta.runtime import Ids, Runtime
 from gesta.sealing import Safe
 from gesta.subjects import Clear, Stored, Subjects
 from gesta.vault import Vault
@@ -29,7 +29,8 @@ class Record(msgspec.Struct, frozen=True):
 
 class Records:
     def __init__(self, vault: Vault, safe: Safe, subjects: Subjects, identity: Identity, runtime: Runtime) -> None:
-        self.vault, self.safe, self.subjects, self.identity, self.runtime = vault, safe, subjects, identity, runtime
+        self.vault, self.safe, self.subjects, self.identity = vault, safe, subjects, identity
+        self.runtime, self.ids = runtime, Ids(runtime)
 
     def of(self, tenant: str) -> TenantRecords:
         return TenantRecords(self, tenant)
@@ -92,6 +93,14 @@ class TenantRecords:
             return True
         held = (await self._all.vault.get([(OWNERS, key, 1)])).get((OWNERS, key, 1))
         return held is not None and await self._all.safe.unseal(held) == self._tenant.encode()
+
+    def new_id(self) -> str:
+        """An id for something new."""
+        return self._all.ids.new()
+
+    def random_bytes(self, count: int) -> bytes:
+        """For a new secret."""
+        return self._all.runtime.random_bytes(count)
 
     def _name(self, kind: str, name: str, tenant: str | None = None) -> str:
         return f"record/{kind}/{self._all.identity.name(tenant or self._tenant, kind, name).hex()}"

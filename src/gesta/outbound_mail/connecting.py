@@ -53,7 +53,11 @@ async def connected_socket(runtime: Runtime, addresses: Sequence[str], port: int
 async def _connects(runtime: Runtime, made: socket.socket, address: tuple[str, int], seconds: float) -> bool:
     """False when the time is over."""
     connecting = spawn(asyncio.get_running_loop().sock_connect(made, address), "gesta-smtp-connect")
-    timer = runtime.call_later(seconds, lambda: connecting.cancel() and None)
+
+    def give_up() -> None:
+        connecting.cancel()
+
+    timer = runtime.call_later(seconds, give_up)
     try:
         await asyncio.shield(connecting)
     except asyncio.CancelledError:

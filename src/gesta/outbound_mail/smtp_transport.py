@@ -21,7 +21,7 @@ from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.lookups import SharedLookups
 from gesta.outbound_mail.connecting import allowed_addresses, connected_socket
 from gesta.outbound_mail.transport import Envelope, MailAnswer, MailFault, MailReply, MailServer
-from gesta.runtime import Runtime
+from gesta.runtime import Runtime, turn
 
 if TYPE_CHECKING:
     from aiosmtplib import SMTP, SMTPResponseException
@@ -68,6 +68,8 @@ class SmtpTransport:
             for client, _ in kept:
                 client.close()
         self._kept.clear()
+        # Sockets are closed at the loop's next turn.
+        await turn()
         if self._resolver is not None:
             await self._resolver.close()
 
@@ -140,7 +142,9 @@ class SmtpTransport:
             return MailAnswer("login" if stage == "login" else "connect", MailReply(refusal.code, refusal.message))
         except (SMTPException, OSError, ValueError) as error:
             made.close()
-            raise _named(error, sent=False) from None
+            fault = _named(error, sent=False)
+            # Before the login, what the library itself objects to is a server without STARTTLS; then, one without AUTH.
+            raise MailFault("tls", sent=False) if fault.reason == "unsendable" and stage == "connect" else fault from None
         except BaseException:
             client.close()
             made.close()
@@ -200,7 +204,7 @@ def _reply(refusal: SMTPResponseException) -> MailReply:
 
 def _named(error: Exception, *, sent: bool) -> MailFault:
     """The one place where the library's exceptions get our names. Their texts may quote an address, so none is kept."""
-    from aiosmtplib import SMTPConnectError, SMTPConnectTimeoutError, SMTPException, SMTPServerDisconnected
+    from aiosmtplib import SMTPConnectError, SMTPConnectTimeoutError, SMTPServerDisconnected
 
     causes = (error, error.__cause__)
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
@@ -211,8 +215,6 @@ def _named(error: Exception, *, sent: bool) -> MailFault:
         return MailFault("timeout", sent=sent)
     if isinstance(error, SMTPConnectError | SMTPServerDisconnected | OSError):
         return MailFault("reset", sent=sent)
-    if isinstance(error, SMTPException) and "TLS" in str(error):
-        return MailFault("tls", sent=sent)
     return MailFault("unsendable", sent=sent)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gesta.rendering.dressing import Markup, dress
 from gesta.rendering.press import Fault, Names, Press, Sheet
 from gesta.rendering.template import Template, sources, weight
 
@@ -18,6 +19,9 @@ class Renderer(Protocol):
 
     async def variables(self, template: Template) -> Names | Fault:
         """Names that the template takes from its data."""
+
+    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+        """A page made ready for mail programs: the parts `html` and `text`. Raises RendererDown when that could not be tried."""
 
     async def close(self) -> None: ...
 
@@ -61,6 +65,9 @@ class InlineRenderer:
     async def variables(self, template: Template) -> Names | Fault:
         press, number = self._placed(template)
         return press.variables(number)
+
+    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+        return dress(markup, source)
 
     async def close(self) -> None:
         self._press, self._shelf = None, Shelf()

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 from gesta.sandbox.http import HttpSandbox
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
+from gesta.sandbox.ses import SesSandbox
+from gesta.sandbox.smtp import SmtpSandbox
 from gesta.sandbox.webhook import WebhookSandbox
 
-__all__ = ["Effect", "Fault", "HttpSandbox", "Receiver", "Reply", "Sandbox", "WebhookSandbox"]
+__all__ = ["Effect", "Fault", "HttpSandbox", "Receiver", "Reply", "Sandbox", "SesSandbox", "SmtpSandbox", "WebhookSandbox"]
 
 
 class Sandbox:
@@ -20,7 +22,9 @@ class Sandbox:
 
     def __init__(self, webhook: WebhookSandbox | None = None, http: HttpSandbox | None = None) -> None:
         self.webhook = webhook or WebhookSandbox()
+        self.ses = SesSandbox()
+        self.smtp = SmtpSandbox()
         self.http = http or HttpSandbox()
 
     def __iter__(self) -> Iterator[Receiver]:
-        yield from (self.webhook, self.http)
+        yield from (self.webhook, self.ses, self.smtp, self.http)

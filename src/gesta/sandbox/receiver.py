@@ -42,10 +42,12 @@ class Call:
     headers: Mapping[str, str]
     body: bytes
     text: str = ""
+    #: What a rule may know it by, beside key and type: a token, a channel.
+    names: tuple[str, ...] = ()
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What goes wrong with a call: an error status (no effect), slowness or a lost answer (the effect happens all the same)."""
+    """What goes wrong with a call: an error (no effect), slowness or a lost answer (the effect happens all the same)."""
 
     status: int | None = None
     retry_after: int | str | None = None
@@ -55,8 +57,14 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     drop: bool = False
     #: For so many calls; None: for ever.
     times: int | None = 1
-    #: Only for calls with this key or this type.
+    #: Only for calls with this key, this type or one of these names.
     match: str | None = None
+    #: The provider's own code for an error, e.g. `channel_not_found` or `21610`, said the way that the provider says it.
+    error: str | None = None
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.error is not None or (self.status is not None and not 200 <= self.status < 300)
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -96,6 +104,8 @@ class Receiver(ABC):
         self.effects: list[Effect] = []
         #: Every request, repeats and refused ones included.
         self.calls = 0
+        #: When the latest one came.
+        self.now_ms = 0
         self._queue: deque[_Armed] = deque()
         self._rules: list[_Armed] = []
         self._known: dict[str, _Known] = {}
@@ -111,6 +121,15 @@ class Receiver(ABC):
     @abstractmethod
     def success(self, effect: Effect) -> Reply: ...
 
+    def answer(self, call: Call) -> Reply | None:
+        """What is said to a call that only asks; None: it has an effect."""
+        return None
+
+    def refusal(self, fault: Fault) -> Reply:
+        """How this face says no."""
+        body = b"" if fault.error is None else msgspec.json.encode({"error": fault.error})
+        return Reply(400 if fault.status is None else fault.status, body, retry_after_header(fault))
+
     def next(
         self,
         *,
@@ -118,10 +137,11 @@ class Receiver(ABC):
         retry_after: int | str | None = None,
         slow_seconds: float = 0.0,
         drop: bool = False,
+        error: str | None = None,
         times: int = 1,
     ) -> None:
         """Let the next call, or the next `times` calls, go wrong. Called again, it queues up behind."""
-        self.arm(Fault(status, retry_after, slow_seconds, drop, times))
+        self.arm(Fault(status, retry_after, slow_seconds, drop, times, None, error))
 
     def on(
         self,
@@ -131,13 +151,14 @@ class Receiver(ABC):
         retry_after: int | str | None = None,
         slow_seconds: float = 0.0,
         drop: bool = False,
+        error: str | None = None,
         times: int | None = None,
     ) -> None:
-        """Let calls of one key or one type, or those a function picks, go wrong: for ever, or `times` times. Goes before `next`."""
+        """Let calls of one key, type or name, or those a function picks, go wrong: for ever, or `times` times. Goes before `next`."""
         if isinstance(match, str):
-            self.arm(Fault(status, retry_after, slow_seconds, drop, times, match))
+            self.arm(Fault(status, retry_after, slow_seconds, drop, times, match, error))
         else:
-            self.arm(Fault(status, retry_after, slow_seconds, drop, times), match)
+            self.arm(Fault(status, retry_after, slow_seconds, drop, times, None, error), match)
 
     def arm(self, fault: Fault, matches: Callable[[Call], bool] | None = None) -> None:
         """The same from a description, as another process sends it. `matches` makes it a rule, as `fault.match` does."""
@@ -156,14 +177,14 @@ class Receiver(ABC):
     def receive(self, request: HttpRequest, now_ms: int) -> Reply:
         """Take one call and say what the double does."""
         self.calls += 1
+        self.now_ms = now_ms
         call = self.read(request, now_ms)
         if isinstance(call, Reply):
             return call
         fault = self._fault_of(call)
-        if fault.status is not None and not 200 <= fault.status < 300:
-            headers = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
-            return Reply(fault.status, b"", headers, fault.slow_seconds, fault.drop)
-        reply = self._perform(call)
+        if fault.is_refusal:
+            return msgspec.structs.replace(self.refusal(fault), slow_seconds=fault.slow_seconds, drop=fault.drop)
+        reply = self.answer(call) or self._perform(call)
         status = reply.status if fault.status is None else fault.status
         return msgspec.structs.replace(reply, status=status, slow_seconds=fault.slow_seconds, drop=fault.drop)
 
@@ -196,4 +217,8 @@ class Receiver(ABC):
 
 
 def _picks(name: str) -> Callable[[Call], bool]:
-    return lambda call: name in (call.key, call.type)
+    return lambda call: name in (call.key, call.type, *call.names)
+
+
+def retry_after_header(fault: Fault) -> dict[str, str]:
+    return {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}

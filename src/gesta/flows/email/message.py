@@ -36,7 +36,8 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
     """
 
     to: Personal[str]
-    subject: Personal[str]
+    #: May be left to the template.
+    subject: Personal[str] = ""
     html_ref: str | None = None
     template: str | None = None
     locale: str | None = None

@@ -48,7 +48,7 @@ def faults_of(message: Message) -> dict[str, str]:
         faults |= _copies(name, getattr(message, name))
     if message.reply_to is not None and (fault := address_fault(message.reply_to)):
         faults["replyTo"] = fault
-    if not is_subject(message.subject):
+    if not is_subject(message.subject) and not (message.subject == "" and message.template is not None):
         faults["subject"] = f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks or other control characters"
     if message.outbox_id is not None and not _is_uuid(message.outbox_id):
         faults["outboxId"] = NOT_A_UUID
