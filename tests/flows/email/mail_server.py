@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -85,7 +85,7 @@ async def real_server(
     finally:
         server.close()
         for one in made:
-            if one.transport is not None:
+            if isinstance(one.transport, asyncio.Transport):
                 one.transport.abort()
         await asyncio.sleep(0)
 
@@ -94,9 +94,11 @@ async def real_server(
 async def scripted_server(answer: Callable[[str], bytes | None]) -> AsyncIterator[Mailbox]:
     """Says what `answer` makes of each line (`.` for the end of a letter, `` for a new connection); None: hangs up."""
     mailbox = Mailbox()
+    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mailbox.connections += 1
+        writers.append(writer)
         line, in_letter = "", False
         try:
             while True:
@@ -111,6 +113,8 @@ async def scripted_server(answer: Callable[[str], bytes | None]) -> AsyncIterato
                 if not raw:
                     return
                 line = raw.decode().rstrip("\r\n")
+        except ConnectionError:
+            return
         finally:
             writer.close()
 
@@ -120,6 +124,10 @@ async def scripted_server(answer: Callable[[str], bytes | None]) -> AsyncIterato
         yield mailbox
     finally:
         server.close()
+        for writer in writers:
+            writer.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 def certificate(folder: Path) -> Path:
