@@ -7,6 +7,8 @@ import msgspec
 from gesta.config import TenantConfig
 from gesta.limits import Limits
 from gesta.outbound_http import Http
+from gesta.outbound_mail import Mail
+from gesta.records import TenantRecords
 from gesta.rendering import Templates
 
 
@@ -33,3 +35,7 @@ class Attempt(msgspec.Struct, frozen=True):
     templates: Templates
     #: No attempt of this intent can have begun before this, epoch milliseconds: where a question to the provider begins to look.
     first_ms: int = 0
+    #: SMTP, for channels that hand in letters. None only in a test that gives none.
+    mail: Mail | None = None
+    #: What the flow keeps about people beside its requests. None only in a test that gives none.
+    records: TenantRecords | None = None

@@ -130,6 +130,7 @@ class Engine:
             )
         except BaseException:
             await outside.transport.close()
+            await outside.mail.close()
             await outside.stores.close()
             raise
         road.start()

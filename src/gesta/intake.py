@@ -28,7 +28,7 @@ from gesta.identity import Identity, canonical
 from gesta.options import NO_OPTIONS, Options, is_plain, is_text, option_errors
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
-from gesta.personal import SUBJECT, Plan, names_subject, plan_of
+from gesta.personal import Plan, places_apart, plan_of, subject_name
 from gesta.rendering import Templates
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
@@ -248,11 +248,7 @@ class Intake:
         """The first events of drafts, what is personal in them sealed. A crash before they are appended leaves keys that seal nothing."""
         if not self._plans:
             return await self._appends_of(drafts, {})
-        personal = [
-            Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about)
-            for draft in drafts
-            if (plan := self._plans.get(draft.flow.name)) is not None
-        ]
+        personal = [_clear(draft, plan) for draft in drafts if (plan := self._plans.get(draft.flow.name)) is not None]
         sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
         return await self._appends_of(drafts, sealed)
 
@@ -329,17 +325,23 @@ def keyed_by(own: str, flow: Flow, options: Options) -> Options:
     return replace(options, key=own)
 
 
+def _clear(draft: Draft, plan: Plan) -> Clear:
+    apart = places_apart(draft.flow.payload)
+    return Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about, apart)
+
+
 def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
     """Whom the payload says it is about, and what is wrong with that. A property is a program's own, and may do anything."""
-    if not names_subject(type(payload)):
+    name = subject_name(type(payload))
+    if name is None:
         return None, {}
     try:
-        about = getattr(payload, SUBJECT)
+        about = getattr(payload, name)
     except Exception as error:  # noqa: BLE001 -- see above
-        return None, {SUBJECT: f"the property raised {type(error).__name__}"}
+        return None, {name: f"the property raised {type(error).__name__}"}
     if about is None or about == "":
         return None, {}
-    return (about, {}) if is_text(about) else (None, {SUBJECT: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
+    return (about, {}) if is_text(about) else (None, {name: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
 
 
 def _answer(verdict: Verdict, append: Append, draft: Draft) -> Accepted:

@@ -20,6 +20,8 @@ from gesta.flows.flow import PersonalMark
 Replace = Callable[[bytes, str], bytes]
 #: A field or property of this name says whom the personal data of a payload is about; see `names_subject`.
 SUBJECT = "subject"
+#: A property of this name says it where the payload's own `subject` is something else, like the subject line of a letter.
+ABOUT = "about"
 
 decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -116,10 +118,20 @@ def plan_of(kind: type[msgspec.Struct]) -> Plan | None:
 
 
 @cache
-def names_subject(kind: type[msgspec.Struct]) -> bool:
-    """Whether payloads of this type say whom their personal data is about. The subject line of a letter, itself marked, does not."""
+def subject_name(kind: type[msgspec.Struct]) -> str | None:
+    """The attribute by which payloads of this type say whom they are about. The subject line of a letter, itself marked, does not."""
     field = next((field for field in msgspec.structs.fields(kind) if field.name == SUBJECT), None)
-    return isinstance(getattr(kind, SUBJECT, None), property) if field is None else not _is_personal(field.type, set())
+    if field is None:
+        return SUBJECT if isinstance(getattr(kind, SUBJECT, None), property) else None
+    if not _is_personal(field.type, set()):
+        return SUBJECT
+    return ABOUT if isinstance(getattr(kind, ABOUT, None), property) else None
+
+
+@cache
+def places_apart(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Where a payload of this type tells about others than the one it is about: the beginnings of the paths of its own fields."""
+    return tuple(f"/{_step(field.encode_name)}" for field in msgspec.structs.fields(kind) if _is_apart(field.type))
 
 
 @cache
@@ -176,6 +188,12 @@ def _is_personal(hint: Any, seen: set[object]) -> bool:
 
 def _is_marked(hint: Any) -> bool:
     return any(isinstance(mark, PersonalMark) for mark in getattr(hint, "__metadata__", ()))
+
+
+def _is_apart(hint: Any) -> bool:
+    hint = _resolved(hint)
+    marks = getattr(hint, "__metadata__", ())
+    return any(isinstance(mark, PersonalMark) and mark.apart for mark in marks) or any(map(_is_apart, get_args(hint)))
 
 
 def _is_struct(hint: object) -> bool:

@@ -19,12 +19,14 @@ from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens
 from gesta.outbound_http import Http
+from gesta.outbound_mail import Mail
 from gesta.pace import Pace
 from gesta.pausing import Pausing
 from gesta.projector.follow import CHECKPOINT, Projector
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
+from gesta.records import Records
 from gesta.rendering import Templates
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
@@ -89,7 +91,11 @@ class Road:
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         tokens = Tokens(stores.buckets, runtime)
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
-        attempts = Attempts(flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry)
+        #: What flows keep about people beside their requests.
+        self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
+        attempts = Attempts(
+            flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records
+        )  # fmt: skip
         self.pool = Pool(
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
             deadlines, runtime, ids, telemetry,
@@ -190,6 +196,7 @@ class Road:
             await self.projector.finish(max(last, self.runtime.monotonic()) + FINISH_SECONDS)
         await self.outside.transport.close()
         await self.outside.renderer.close()
+        await self.outside.mail.close()
         await self.outside.stores.close()
 
     async def _end(self, names: Sequence[str], until: float) -> None:

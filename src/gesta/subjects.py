@@ -45,6 +45,17 @@ class Clear(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     #: Whom it is about; None: each personal part is its own subject.
     about: str | None
+    #: Beginnings of the paths of parts that are about others: each of those is its own subject.
+    apart: tuple[str, ...] = ()
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """What `seal` has made, and where it belongs."""
+
+    tenant: str
+    flow: str
+    request_id: str
+    body: bytes
 
 
 class _Key(msgspec.Struct, frozen=True, gc=False):
@@ -58,18 +69,18 @@ class Subjects:
 
     async def seal(self, payloads: Sequence[Clear]) -> list[bytes]:
         """The payloads as they may be stored. The keys are durable when this returns; one that is never used harms nobody."""
-        parts = [(one, raw) for one in payloads for raw in _personal_parts(one)]
-        keys = await self._keys_to_seal({self._subject(one, raw) for one, raw in parts})
+        parts = [(one, raw, path) for one in payloads for raw, path in _personal_parts(one)]
+        keys = await self._keys_to_seal({self._subject(one, raw, path) for one, raw, path in parts})
         return [one.plan.replace(one.body, "", partial(self._sealed, keys, one)) for one in payloads]
 
-    def _subject(self, one: Clear, raw: bytes) -> Subject:
+    def _subject(self, one: Clear, raw: bytes, path: str) -> Subject:
         text = one.about
-        if text is None:
+        if text is None or any(path == place or path.startswith(f"{place}/") for place in one.apart):
             text = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
         return one.tenant, self._identity.subject(one.tenant, text)
 
     def _sealed(self, keys: Mapping[Subject, _Key], one: Clear, raw: bytes, path: str) -> bytes:
-        subject = self._subject(one, raw)
+        subject = self._subject(one, raw, path)
         key, context = keys[subject], context_of(one.tenant, one.flow, one.request_id, path)
         return seal(raw, context, subject[1], key.version, key.cipher, self._runtime.random_bytes(NONCE_BYTES))
 
@@ -97,23 +108,26 @@ class Subjects:
 
     async def open(self, views: Sequence[View]) -> list[Readable]:
         """Each payload in clear, with one question to the vault for all. Raises StoreError when the vault is out of reach."""
-        keys = await self._keys_to_open({ref for view in views for ref in _refs(view)})
-        return [self._opened(view, keys) for view in views]
+        return await self.open_stored([Stored(view.state.tenant, view.state.flow, view.state.id, view.payload) for view in views])
 
-    def _opened(self, view: View, keys: Mapping[Ref, AESGCM | Rejected | Retry]) -> Readable:
+    async def open_stored(self, stored: Sequence[Stored]) -> list[Readable]:
+        """The same for whatever `seal` has made."""
+        keys = await self._keys_to_open({ref for one in stored for ref in _refs(one)})
+        return [self._opened(one, keys) for one in stored]
+
+    def _opened(self, stored: Stored, keys: Mapping[Ref, AESGCM | Rejected | Retry]) -> Readable:
         missing: list[Rejected | Retry] = []
-        state = view.state
 
         def clear(raw: bytes, path: str) -> bytes:
             field = sealed_field(raw)
-            key = keys[_ref(view, field)]
+            key = keys[_ref(stored, field)]
             if isinstance(key, AESGCM):
-                return unseal(field, context_of(state.tenant, state.flow, state.id, path), key)
+                return unseal(field, context_of(stored.tenant, stored.flow, stored.request_id, path), key)
             missing.append(key)
             return raw
 
         try:
-            body = replace_sealed(view.payload, clear)
+            body = replace_sealed(stored.body, clear)
         except ValueError:
             return DAMAGED
         # Erased is for ever, whatever else is amiss.
@@ -150,28 +164,28 @@ def _name(digest: bytes) -> str:
     return f"subject/{digest.hex()}"
 
 
-def _ref(view: View, field: SealedField) -> Ref:
-    return view.state.tenant, _name(field.subject), field.key_version
+def _ref(stored: Stored, field: SealedField) -> Ref:
+    return stored.tenant, _name(field.subject), field.key_version
 
 
-def _refs(view: View) -> list[Ref]:
+def _refs(stored: Stored) -> list[Ref]:
     """The keys that a payload is sealed under; what cannot be read is told when it is opened."""
     found: list[Ref] = []
 
     def note(raw: bytes, _path: str) -> bytes:
-        found.append(_ref(view, sealed_field(raw)))
+        found.append(_ref(stored, sealed_field(raw)))
         return raw
 
     with suppress(ValueError):
-        replace_sealed(view.payload, note)
+        replace_sealed(stored.body, note)
     return found
 
 
-def _personal_parts(one: Clear) -> list[bytes]:
-    found: list[bytes] = []
+def _personal_parts(one: Clear) -> list[tuple[bytes, str]]:
+    found: list[tuple[bytes, str]] = []
 
-    def note(raw: bytes, _path: str) -> bytes:
-        found.append(raw)
+    def note(raw: bytes, path: str) -> bytes:
+        found.append((raw, path))
         return raw
 
     one.plan.replace(one.body, "", note)

@@ -43,6 +43,7 @@ class Harness:
         """Stands in for gesta.wiring.wire_really: the same URL leads to the same memory database."""
         from gesta.adapters.memory.database import MemoryDatabase
         from gesta.apart import with_queue_apart
+        from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
         from gesta.sealing import MasterKey
         from gesta.wiring import Outside
@@ -67,6 +68,7 @@ class Harness:
             drain_seconds=0,
             built=self._roads.append,
             settings=settings,
+            mail=SandboxMail(self.runtime, self.sandbox.smtp),
         )
 
     def advance(self, seconds: float) -> None:

@@ -14,6 +14,8 @@ from gesta.apart import with_queue_apart
 from gesta.errors import BadSettings, Fenced, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.outbound_mail import MailTransport, NoMail
+from gesta.outbound_mail.smtp_transport import SmtpTransport
 from gesta.rendering import ChildRenderer, InlineRenderer, Renderer
 from gesta.runtime import Runtime, SystemRuntime
 from gesta.sealing import IDENTITY, KEY_BYTES, MasterKey
@@ -45,6 +47,8 @@ class Outside:
     settings: Settings = field(default_factory=Settings)
     #: Who fills templates in.
     renderer: Renderer = field(default_factory=InlineRenderer)
+    #: The way out for letters.
+    mail: MailTransport = field(default_factory=NoMail)
 
 
 Wire = Callable[[Settings], Awaitable[Outside]]
@@ -56,11 +60,13 @@ async def wire_really(settings: Settings) -> Outside:
     stores = await open_ports(settings, runtime)
     try:
         master, notes = await master_key(settings, stores, runtime)
-        transport = AioHttpTransport(_guard(settings))
+        guard = _guard(settings)
+        transport, mail = AioHttpTransport(guard), SmtpTransport(guard, runtime)
     except BaseException:
         await stores.close()
         raise
-    return Outside(runtime, stores, transport, master, settings=settings, notes=notes, renderer=ChildRenderer(runtime))
+    renderer = ChildRenderer(runtime)
+    return Outside(runtime, stores, transport, master, settings=settings, notes=notes, renderer=renderer, mail=mail)
 
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:

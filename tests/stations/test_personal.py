@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta import Payload, Personal
 from gesta.identity import canonical
-from gesta.personal import names_subject, personal_fields, plan_of
+from gesta.personal import personal_fields, plan_of, subject_name
 from gesta.sealed_fields import MARK, context_of, forged, is_sealed, replace_sealed, seal, sealed_field, unseal
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ def test_whom_a_payload_is_about_is_sealed_whether_or_not_it_is_marked():
     assert parts_of(Listed, Listed("customer-42")) == {"": ["customer-42", ""]}
     assert plan_of(Plain) is None
     # Of a person's message the subject line, itself marked, is a field like any other; without a personal field it says nothing about anybody.
-    assert [names_subject(kind) for kind in (Letter, Plain, Listed, Mail)] == [True, True, True, False]
+    assert [subject_name(kind) for kind in (Letter, Plain, Listed, Mail)] == ["subject", "subject", "subject", None]
     assert parts_of(Mail, Mail("ana@example.com", "Hello Ana")) == {"/to": "ana@example.com", "/subject": "Hello Ana"}
     assert plan_of(Topic) is None
 

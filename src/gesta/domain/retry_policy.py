@@ -21,6 +21,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     schedule_seconds: tuple[float, ...] = ()
     #: A scheduled delay is stretched by up to this share, so that a thousand receivers do not come back at once.
     schedule_jitter: float = 0.1
+    #: And shortened by up to this share, where a contract says ±.
+    schedule_shrink: float = 0.0
 
     def delay_seconds(self, attempts_made: int, chance: float, retry_after_seconds: float = 0.0) -> float | None:
         """The wait after `attempts_made` attempts, never shorter than the provider asked for; None when the budget is spent.
@@ -31,7 +33,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return None
         if self.schedule_seconds:
             planned = self.schedule_seconds[max(0, min(attempts_made, len(self.schedule_seconds)) - 1)]
-            backoff = planned * (1 + self.schedule_jitter * chance)
+            backoff = planned * (1 - self.schedule_shrink + (self.schedule_shrink + self.schedule_jitter) * chance)
         else:
             # The exponent is bounded so that a policy of a thousand attempts does not overflow a float.
             backoff = chance * min(self.cap_seconds, self.base_seconds * 2 ** min(attempts_made - 1, 30))

@@ -31,12 +31,17 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PersonalMark:
-    """Marks a field that tells something about a person."""
+    """Marks a field that tells something about a person; `apart`: about another than the one its payload is about."""
+
+    def __init__(self, *, apart: bool = False) -> None:
+        self.apart = apart
 
 
 #: `email: Personal[str]`: data about a person. Stored sealed under that person's key, so that it can be erased; kept out of logs,
 #: metrics, jobs and error texts.
 Personal = Annotated[T, PersonalMark()]
+#: `cc: list[PersonalApart[str]]`: the same, about somebody else: sealed under a key of its own even where the payload says whom it is about.
+PersonalApart = Annotated[T, PersonalMark(apart=True)]
 
 
 class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

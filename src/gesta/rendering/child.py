@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 
+from gesta.rendering.dressing import dress
 from gesta.rendering.frames import HEAD_BYTES, Answer, Batch, Order, frame, read_batch
 from gesta.rendering.press import Press
 
@@ -63,7 +64,14 @@ def _work(press: Press, batch: Batch) -> None:
 
 
 def _answer(press: Press, order: Order) -> Answer:
-    return press.render(order.number, order.data) if order.task == "render" else press.variables(order.number)
+    match order.task:
+        case "render":
+            return press.render(order.number, order.data)
+        case "variables":
+            return press.variables(order.number)
+        case "dress":
+            markup, _, source = order.data.decode().partition("\n")
+            return dress("mjml" if markup == "mjml" else "html", source)
 
 
 def _read_frame() -> bytes | None:

@@ -7,12 +7,14 @@ A template that has done so is always asked alone, so that those of other tenant
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
 from gesta.errors import RendererDown
 from gesta.rendering.child_process import Child, ChildEnded
+from gesta.rendering.dressing import Markup
 from gesta.rendering.frames import Answer, Batch, Order, Task
 from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import KEPT
@@ -139,6 +141,8 @@ class ChildRenderer:
         self._runtime = runtime
         self._together = Desk(runtime, BATCH_MAX, self._judge)
         self._alone = Desk(runtime, 1, self._judge)
+        #: Pages take many times as long as templates: one at a time, and not in front of those.
+        self._dressing = Desk(runtime, 1, self._judge)
         #: Templates that have killed a child, the last KEPT of them.
         self._convicted: dict[Template, None] = {}
         self._variables: dict[Template, Names] = {}
@@ -157,8 +161,18 @@ class ChildRenderer:
             _remember(self._variables, template, answer)
         return answer
 
+    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+        # In place of a template, what tells this page from others: one that kills the child is to blame for itself only.
+        page = Template(text=hashlib.sha256(source.encode(errors="replace")).hexdigest())
+        order = Waiting(page, "dress", f"{markup}\n{source}".encode(errors="replace"), self._runtime.monotonic())
+        (self._alone if page in self._convicted else self._dressing).put(order)
+        answer = await order.answer
+        assert not isinstance(answer, Names)
+        return answer
+
     async def close(self) -> None:
         await self._together.close()
+        await self._dressing.close()
         await self._alone.close()
 
     async def _ask(self, template: Template, task: Task, data: bytes) -> Answer:

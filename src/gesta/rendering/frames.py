@@ -13,7 +13,7 @@ HEAD_BYTES = 4
 #: No frame is longer: a child that claims so has lost its mind.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
-Task = Literal["render", "variables"]
+Task = Literal["render", "variables", "dress"]
 Answer = Sheet | Names | Fault
 
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from gesta.errors import RendererDown
+from gesta.rendering.dressing import Markup, dress
 from gesta.rendering.press import Fault, Names, Press, Sheet
 from gesta.rendering.template import Template, sources, weight
 
@@ -20,6 +21,9 @@ class Renderer(Protocol):
 
     async def variables(self, template: Template) -> Names | Fault:
         """Names that the template takes from its data."""
+
+    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+        """A page made ready for mail programs: the parts `html` and `text`. Raises RendererDown when that could not be tried."""
 
     async def close(self) -> None: ...
 
@@ -69,6 +73,9 @@ class InlineRenderer:
     async def variables(self, template: Template) -> Names | Fault:
         press, number = self._placed(template)
         return press.variables(number)
+
+    async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
+        return dress(markup, source)
 
     async def close(self) -> None:
         self._press, self._shelf = None, Shelf()

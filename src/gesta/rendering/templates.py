@@ -11,6 +11,7 @@ from gesta.config import Entity, TenantConfig
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound_http import AttemptEnded
+from gesta.rendering.dressing import Markup
 from gesta.rendering.press import Fault
 from gesta.rendering.renderer import Renderer
 from gesta.rendering.template import TEMPLATE, Template, codes
@@ -84,6 +85,16 @@ class Templates:
             needed += found
             for name in found:
                 _put(trial, name)
+
+    async def dress(self, markup: Markup, source: str) -> Mapping[str, str]:
+        """A page made ready for mail programs: the parts `html` and `text`. Ends the attempt when it cannot be: then nothing is sent."""
+        try:
+            answer = await self._renderer.dress(markup, source)
+        except RendererDown as error:
+            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
+        if isinstance(answer, Fault):
+            raise AttemptEnded(Rejected("html_unreadable", f"{answer.part}: {answer.text}"))
+        return answer.parts
 
 
 async def fill(renderer: Renderer, template: Template, data: Mapping[str, Any]) -> dict[str, str] | Fault:

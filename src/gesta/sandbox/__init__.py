@@ -10,11 +10,25 @@ from collections.abc import Iterator
 
 from gesta.sandbox.http import HttpSandbox
 from gesta.sandbox.receiver import Effect, Fault, Receiver, Reply
+from gesta.sandbox.ses import SesSandbox
 from gesta.sandbox.slack import SlackSandbox
+from gesta.sandbox.smtp import SmtpSandbox
 from gesta.sandbox.twilio import TwilioSandbox
 from gesta.sandbox.webhook import WebhookSandbox
 
-__all__ = ["Effect", "Fault", "HttpSandbox", "Receiver", "Reply", "Sandbox", "SlackSandbox", "TwilioSandbox", "WebhookSandbox"]
+__all__ = [
+    "Effect",
+    "Fault",
+    "HttpSandbox",
+    "Receiver",
+    "Reply",
+    "Sandbox",
+    "SesSandbox",
+    "SlackSandbox",
+    "SmtpSandbox",
+    "TwilioSandbox",
+    "WebhookSandbox",
+]
 
 
 class Sandbox:
@@ -24,7 +38,9 @@ class Sandbox:
         self.webhook = webhook or WebhookSandbox()
         self.slack = SlackSandbox()
         self.twilio = TwilioSandbox()
+        self.ses = SesSandbox()
+        self.smtp = SmtpSandbox()
         self.http = http or HttpSandbox()
 
     def __iter__(self) -> Iterator[Receiver]:
-        yield from (self.webhook, self.slack, self.twilio, self.http)
+        yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp, self.http)

@@ -11,6 +11,7 @@ from aiohttp import web
 from gesta.runtime import SystemRuntime
 from gesta.sandbox import Sandbox, WebhookSandbox
 from gesta.sandbox.server import SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
+from gesta.sandbox.smtp_server import SmtpFace
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,13 +25,18 @@ def main(arguments: list[str] | None = None) -> None:
     listening = loopback_socket(options.port)
     url = address(listening)
 
+    smtp = SmtpFace(sandbox.smtp, SystemRuntime(), loopback_socket())
+
     async def tell(_: web.Application) -> None:
-        told = {"port": listening.getsockname()[1], "url": url} | {face.name: f"{url}/{face.name}" for face in sandbox}
+        await smtp.start()
+        faces = {face.name: f"{url}/{face.name}" for face in sandbox} | {"smtp": smtp.url}
+        told = {"port": listening.getsockname()[1], "url": url} | faces
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
         sys.stdout.flush()
 
     app = sandbox_app(sandbox, SystemRuntime())
     app.on_startup.append(tell)
+    app.on_cleanup.append(lambda _: smtp.close())
     web.run_app(app, sock=listening, print=None, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True)
 
 

@@ -1,6 +1,6 @@
 """The sandbox behind a port of this machine: doubles for other processes, which outlive a worker that is killed.
 
-POST   /webhook/…  /http/…          the faces themselves
+POST   /webhook/…  /http/…          the faces themselves; the mail server's (smtp) has a port of its own
 POST   /sandbox/{face}/faults       arm a fault (see receiver.Fault)
 DELETE /sandbox/{face}/faults       forget the faults to come
 GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type": …, "data": …, "receipts": 2}]}
@@ -18,6 +18,7 @@ from gesta.outbound_http import HttpRequest
 from gesta.runtime import Runtime, SystemRuntime, sleep
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Fault, Receiver
+from gesta.sandbox.smtp_server import SmtpFace
 
 #: The doubles are for this machine only.
 HOST = "127.0.0.1"
@@ -92,13 +93,22 @@ class SandboxServer:
         )
         self._port = port
         self.url = ""
+        #: Where the mail server's double listens, `smtp://host:port`.
+        self.smtp_url = ""
+        self._runtime = runtime or SystemRuntime()
+        self._smtp: SmtpFace | None = None
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
         listening = loopback_socket(self._port)
         self.url = address(listening)
         await web.SockSite(self._runner, listening).start()
+        self._smtp = SmtpFace(self.sandbox.smtp, self._runtime, loopback_socket())
+        self.smtp_url = self._smtp.url
+        await self._smtp.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._smtp is not None:
+            await self._smtp.close()
         await self._runner.cleanup()

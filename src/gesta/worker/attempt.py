@@ -24,7 +24,9 @@ from gesta.flows.flow import Executor, Flow
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
+from gesta.outbound_mail import Mail
 from gesta.recorder import Applied, Recorder, Settle, no_job
+from gesta.records import Records
 from gesta.rendering import Templates
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
@@ -59,9 +61,12 @@ class Attempts:
         deadlines: Deadlines,
         runtime: Runtime,
         telemetry: Telemetry,
+        mail: Mail,
+        records: Records,
     ) -> None:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
         self._tokens, self._giving_back = tokens, giving_back
+        self._mail, self._records = mail, records
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
@@ -128,7 +133,7 @@ class Attempts:
             running.view, running.asking, running.used = view, asking, config.used
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
-                Limits(self._tokens, state.tenant), self._templates(config), state.attempted_from,
+                Limits(self._tokens, state.tenant), self._templates(config), state.attempted_from, self._mail, self._records.of(state.tenant),
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:

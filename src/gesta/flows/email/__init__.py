@@ -1,0 +1,152 @@
+"""notification.email: one letter for each request, by SMTP or Amazon SES. docs/email.md has its page.
+
+`message.py` is what a request carries, `rules.py` what it must be like, `contract.py` the job `email:send` of seed 002, `execution.py` one
+attempt; `smtp.py` and `ses.py` say what the two kinds of sender answer, `log.py` tells a request in the words of seed 002.
+
+Message-ID is the same for every attempt of an intent (`on_unknown="same_key"`): a mailbox that looks at it shows one letter. One that does not
+may show two after a lost answer; that is this channel's window for a duplicate. `flow(on_unknown="park")` leaves it to a person instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from gesta.config import TenantConfig
+from gesta.domain.commands import Rules
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.errors import BadFlow
+from gesta.flows.email.aws import AwsClients
+from gesta.flows.email.bodies import BODIES, Bodies
+from gesta.flows.email.contract import EMAIL_JOB_CONFIG, NAME, Asked, read_job, submit_job
+from gesta.flows.email.documents import DocumentHash, document_hash, normal_document
+from gesta.flows.email.execution import executor
+from gesta.flows.email.keeping import (
+    document_hashes,
+    drop_body,
+    hash_document,
+    recipient,
+    rotate_document_key,
+    store_body,
+    suppress,
+    suppressed,
+    unsuppress,
+)
+from gesta.flows.email.log import AlreadySent, EmailLog, JobResult, already_sent, email_log, job_result, log_row, log_status
+from gesta.flows.email.masks import mask_email, mask_hash
+from gesta.flows.email.message import DEFAULT, Message, Recipient
+from gesta.flows.email.recipients import Person
+from gesta.flows.email.rules import faults_of
+from gesta.flows.email.sender import SENDER, Sender, credential
+from gesta.flows.flow import Flow
+from gesta.rendering import TEMPLATE, Template, Templates
+
+__all__ = [
+    "BODIES",
+    "DEFAULT",
+    "EMAIL_JOB_CONFIG",
+    "NAME",
+    "SENDER",
+    "AlreadySent",
+    "Asked",
+    "Bodies",
+    "DocumentHash",
+    "EmailLog",
+    "JobResult",
+    "Message",
+    "Person",
+    "Recipient",
+    "Sender",
+    "already_sent",
+    "document_hash",
+    "document_hashes",
+    "drop_body",
+    "email_log",
+    "faults_of",
+    "flow",
+    "hash_document",
+    "job_result",
+    "log_row",
+    "log_status",
+    "mask_email",
+    "mask_hash",
+    "normal_document",
+    "read_job",
+    "recipient",
+    "rotate_document_key",
+    "store_body",
+    "submit_job",
+    "suppress",
+    "suppressed",
+    "unsuppress",
+]
+
+#: The libraries of the extra `email`.
+_NEEDED = ("aiosmtplib", "email_validator", "mrml", "css_inline", "minijinja")
+#: S2-6: the waits after attempts 1 to 4 are 1, 5, 30 and 120 s; 600 s is used by a policy of more attempts only.
+RETRY = RetryPolicy(
+    attempts=EMAIL_JOB_CONFIG["MAX_ATTEMPTS"],
+    schedule_seconds=tuple(float(seconds) for seconds in EMAIL_JOB_CONFIG["BACKOFF_DELAYS"]),
+    schedule_jitter=0.25,
+    schedule_shrink=0.25,
+)
+#: The executor's own deadline: looking up, connecting, logging in and the letter itself each have the server's time limit.
+_STEPS = 3
+
+
+def flow(
+    *,
+    on_unknown: Literal["same_key", "park"] = "same_key",
+    files: str | None = None,
+    timeout_seconds: float = 20.0,
+    concurrency: int = 10,
+) -> Flow:
+    """The channel. Senders, templates and buckets come from the tenant's config.
+
+    `files` is the folder of `file:` references, with one folder for each tenant in it; `timeout_seconds` is for each step of a conversation.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise BadFlow(NAME, f"{', '.join(missing)} is not installed; run: pip install 'gesta[email]'")
+    if on_unknown not in ("same_key", "park"):
+        raise BadFlow(NAME, "on_unknown must be 'same_key' or 'park': neither SMTP nor SES can be asked what it did")
+    folder = None if files is None else Path(files).resolve()
+    if folder is not None and not folder.is_dir():
+        raise BadFlow(NAME, f"files={files!r} is not a folder")
+    return Flow(
+        NAME,
+        Message,
+        executor(folder, AwsClients(), timeout_seconds),
+        Rules(RETRY, on_unknown),
+        timeout_seconds=timeout_seconds * _STEPS,
+        ttl_seconds=EMAIL_JOB_CONFIG["DEFAULT_TTL"] / 1000,
+        concurrency=concurrency,
+        config={SENDER: Sender, BODIES: Bodies, TEMPLATE: Template},
+        dead_letter_seconds=EMAIL_JOB_CONFIG["DLQ_TTL"] / 1000,
+        target=_target,
+        credential=_credential,
+        check=_check,
+        request_id=_request_id,
+    )
+
+
+def _target(message: Message) -> str:
+    return mask_email(message.to) or ""
+
+
+def _credential(message: Message) -> str:
+    return credential(message.sender)
+
+
+def _request_id(message: Message) -> str | None:
+    return message.outbox_id
+
+
+async def _check(message: Message, _config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+    """Before a request is accepted: the rules, and what its template needs."""
+    faults = faults_of(message)
+    if faults or message.template is None:
+        return faults
+    return await templates.missing(message.template, message.data, message.locale)

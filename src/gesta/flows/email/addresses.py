@@ -1,0 +1,39 @@
+"""E-mail addresses: which are taken, and in which form they are compared and sent."""
+
+from __future__ import annotations
+
+ADDRESS_LENGTH_MAX = 254
+NOT_AN_ADDRESS = f"must be a valid e-mail address of at most {ADDRESS_LENGTH_MAX} characters"
+
+
+def normal(address: str) -> str:
+    """Without blanks around it and with its domain in lower case: what is stored, compared, suppressed and erased."""
+    local, at, domain = address.strip().rpartition("@")
+    return f"{local}{at}{domain.lower()}"
+
+
+def address_fault(address: object) -> str | None:
+    """What is wrong with it; None when a letter can be sent there. Nothing of the address is told."""
+    return None if _ascii(address) is not None else NOT_AN_ADDRESS
+
+
+def ascii_address(address: str) -> str:
+    """The form that SMTP takes: an international domain in its ASCII spelling. Raises ValueError when it is no address."""
+    found = _ascii(address)
+    if found is None:
+        raise ValueError(NOT_AN_ADDRESS)
+    return found
+
+
+def _ascii(address: object) -> str | None:
+    # Here, because the library belongs to the extra `email`.
+    from email_validator import EmailNotValidError, validate_email
+
+    if not isinstance(address, str) or not 0 < len(address) <= ADDRESS_LENGTH_MAX:
+        return None
+    try:
+        # Names before the @ in other scripts need a server that speaks SMTPUTF8, and a sender cannot know that before it sends.
+        found = validate_email(address, check_deliverability=False, allow_smtputf8=False)
+    except EmailNotValidError:
+        return None
+    return found.ascii_email if found.ascii_email is not None and len(found.ascii_email) <= ADDRESS_LENGTH_MAX else None

@@ -1,0 +1,206 @@
+"""The job `email:send` of seed 002, `{data, opts}`: read strictly at the boundary, turned into a Message and the options of a request.
+
+`outboxId` is the request, `requestId` the correlation, `companyId` the tenant (X-7, X-13). `attempt` and `enqueuedAt` are checked
+and left behind: attempts are counted from events, and when a request was accepted is the engine's to say (S2-5, S2-29).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from gesta.errors import InvalidRequest
+from gesta.flows.email.message import Message, Recipient
+from gesta.flows.email.rules import NOT_A_UUID, UUID, faults_of
+from gesta.validation import field_errors
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
+    from gesta.request import Request
+
+NAME = "notification.email"
+EMAIL_JOB_CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "QUEUE_NAME": "email:send",
+        "DEFAULT_TTL": 86_400_000,
+        "DEFAULT_PRIORITY": 5,
+        "MAX_ATTEMPTS": 5,
+        "BACKOFF_DELAYS": (1, 5, 30, 120, 600),
+        "DLQ_TTL": 604_800_000,
+    }
+)
+TTL_MS_MAX: Final = 86_400_000
+REQUEST_ID_LENGTH_MAX: Final = 128
+#: ISO 8601 with a date, a time and a zone; what Python's reader takes beyond that nobody else reads.
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+
+
+WireT = TypeVar("WireT", bound="_Wire")
+
+
+class _Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """As other languages write it: an optional field that is null was left out."""
+
+
+class WireRecipient(_Wire, frozen=True, kw_only=True):
+    email: str
+    recipient_id: str | None = None
+    external_id: str | None = None
+    cpf_cnpj_hash: str | None = None
+    razao_social: str | None = None
+    nome: str | None = None
+
+
+class JobData(_Wire, frozen=True, kw_only=True):
+    outbox_id: str
+    company_id: str
+    request_id: str
+    to: str
+    cc: list[str] | None = None
+    bcc: list[str] | None = None
+    subject: str
+    html_ref: str
+    reply_to: str | None = None
+    headers: dict[str, str] | None = None
+    tags: list[str] | None = None
+    recipient: WireRecipient
+    attempt: int
+    enqueued_at: str
+
+
+class JobOptions(_Wire, frozen=True, kw_only=True):
+    job_id: str
+    ttl: int = TTL_MS_MAX
+    priority: int | None = None
+    delay: int | None = None
+    remove_on_complete: bool | None = None
+    remove_on_fail: bool | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A job as the engine takes it."""
+
+    message: Message
+    tenant: str
+    correlation_id: str
+    priority: int
+    #: From now on; the request is due that much later.
+    delay_ms: int
+    #: Until it expires, counted from when it is due.
+    ttl_ms: int
+
+
+def read_job(job: object) -> Asked:
+    """The job as message and options. Raises InvalidRequest with every fault; keys that the contract does not name are faults (S2-24)."""
+    if not isinstance(job, dict):
+        raise InvalidRequest(NAME, {"job": "must be a JSON object with data and opts"})
+    faults = {name: "unknown field" for name in job if name not in ("data", "opts")}
+    faults |= {name: "missing" for name in ("data", "opts") if name not in job}
+    data, data_faults = _read(JobData, job.get("data"), "data")
+    opts, opts_faults = _read(JobOptions, job.get("opts"), "opts")
+    if "data" in job:
+        faults |= data_faults
+    if "opts" in job:
+        faults |= opts_faults
+    if data is None or opts is None or faults:
+        raise InvalidRequest(NAME, faults)
+    message = _message(data)
+    faults |= {f"data.{name}": fault for name, fault in faults_of(message).items()}
+    faults |= _data_faults(data) | _opts_faults(opts, data)
+    if faults:
+        raise InvalidRequest(NAME, faults)
+    delay_ms = opts.delay or 0
+    priority = EMAIL_JOB_CONFIG["DEFAULT_PRIORITY"] if opts.priority is None else opts.priority
+    # The engine counts a time to live from when a request is due, seed 002 from when it was put.
+    return Asked(message, data.company_id.strip().lower(), data.request_id, priority, delay_ms, opts.ttl - delay_ms)
+
+
+async def submit_job(engine: Engine, job: object) -> Request:
+    """Accept a job. The same outboxId with the same content answers `duplicate`, with other content raises Conflict (S2-3)."""
+    asked = read_job(job)
+    due = None
+    if asked.delay_ms:
+        due = datetime.fromtimestamp(engine.road.runtime.now_ms() / 1000, UTC) + timedelta(milliseconds=asked.delay_ms)
+    return await engine.submit(
+        asked.message,
+        tenant=asked.tenant,
+        deliver_at=due,
+        ttl=timedelta(milliseconds=asked.ttl_ms),
+        priority=asked.priority,
+        correlation_id=asked.correlation_id,
+    )
+
+
+def _read(kind: type[WireT], given: object, where: str) -> tuple[WireT | None, dict[str, str]]:
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        return None, {where: "must be a JSON object"}
+    try:
+        return msgspec.convert(given, kind), {}
+    except msgspec.ValidationError:
+        faults = {f"{where}.{name}": fault for name, fault in field_errors(kind, given).items()}
+    # The one object inside an object gets its own list, too.
+    inner = given.get("recipient") if kind is JobData else None
+    if isinstance(inner, dict):
+        faults.pop(f"{where}.recipient", None)
+        faults |= {f"{where}.recipient.{name}": fault for name, fault in field_errors(WireRecipient, inner).items()}
+    return None, faults
+
+
+def _message(data: JobData) -> Message:
+    told = data.recipient
+    recipient = Recipient(
+        told.email, told.recipient_id, told.external_id, told.cpf_cnpj_hash, told.razao_social, told.nome
+    )  # fmt: skip
+    return Message(
+        data.to,
+        data.subject,
+        data.html_ref,
+        cc=data.cc or [],
+        bcc=data.bcc or [],
+        reply_to=data.reply_to,
+        headers=data.headers or {},
+        tags=data.tags or [],
+        recipient=recipient,
+        outbox_id=data.outbox_id,
+    )
+
+
+def _data_faults(data: JobData) -> dict[str, str]:
+    faults: dict[str, str] = {}
+    if not UUID.fullmatch(data.company_id.lower()):
+        faults["data.companyId"] = NOT_A_UUID
+    if not 0 < len(data.request_id) <= REQUEST_ID_LENGTH_MAX or not data.request_id.isprintable():
+        faults["data.requestId"] = f"1 to {REQUEST_ID_LENGTH_MAX} printable characters"
+    if not 1 <= data.attempt <= EMAIL_JOB_CONFIG["MAX_ATTEMPTS"]:
+        faults["data.attempt"] = f"must be from 1 to {EMAIL_JOB_CONFIG['MAX_ATTEMPTS']}"
+    if not _is_time(data.enqueued_at):
+        faults["data.enqueuedAt"] = "must be a time in ISO 8601 with its zone, for instance 2026-01-31T12:00:00.000Z"
+    return faults
+
+
+def _is_time(text: str) -> bool:
+    if not _ISO.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _opts_faults(opts: JobOptions, data: JobData) -> dict[str, str]:
+    faults: dict[str, str] = {}
+    if opts.job_id.lower() != data.outbox_id.lower():
+        faults["opts.jobId"] = "must be the outboxId"
+    if not 0 < opts.ttl <= TTL_MS_MAX:
+        faults["opts.ttl"] = f"milliseconds, from 1 to {TTL_MS_MAX}"
+    if opts.priority is not None and not 1 <= opts.priority <= 10:
+        faults["opts.priority"] = "a whole number from 1 (most urgent) to 10"
+    if opts.delay is not None and not 0 <= opts.delay < max(opts.ttl, 1):
+        faults["opts.delay"] = "milliseconds, not negative and less than ttl: it would expire before it is due"
+    return faults

@@ -1,0 +1,148 @@
+"""One attempt at sending a letter: check it → fetch its body → note its recipient → hand it in → say what became of it (R2-32)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from gesta.attempt import Attempt
+from gesta.domain.outcome import Done, Outcome, Rejected, Retry
+from gesta.errors import StoreError
+from gesta.flows.email import recipients, suppression
+from gesta.flows.email.addresses import ascii_address
+from gesta.flows.email.aws import AwsClients
+from gesta.flows.email.bodies import content_of
+from gesta.flows.email.composing import compose
+from gesta.flows.email.log import note
+from gesta.flows.email.message import Message
+from gesta.flows.email.rules import faults_of
+from gesta.flows.email.sender import Sender, secret_of, sender_of
+from gesta.flows.email.ses import limit_name, send_by_ses
+from gesta.flows.email.smtp import after_mail_fault, verdict_of
+from gesta.limits import Limit
+from gesta.outbound_http import AttemptEnded
+from gesta.outbound_mail import Envelope, MailFault, MailServer
+from gesta.records import TenantRecords
+from gesta.scrub import scrub
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """Who else gets the letter, and how many do not."""
+
+    cc: list[str]
+    bcc: list[str]
+    left_out: dict[str, int]
+
+
+def executor(files: Path | None, clients: AwsClients, timeout_seconds: float) -> Callable[[Message, Attempt], Awaitable[Outcome]]:
+    """The flow's executor."""
+
+    async def execute(message: Message, attempt: Attempt) -> Outcome:
+        _check_again(message)
+        sender = sender_of(attempt, message.sender)
+        # Before anything is fetched: whoever has to wait has done nothing yet. At most one letter follows from a token.
+        await attempt.limits.take(Limit(limit_name(message.sender), sender.per_second, burst=max(1, round(sender.per_second))))
+        copies = await _copies(message, attempt)
+        content = await content_of(message, attempt, files, clients)
+        recipient_id = await _recipient(message, attempt)
+        try:
+            letter = compose(
+                message, content, key=attempt.key, outbox_id=attempt.request_id, from_address=sender.from_address,
+                from_name=sender.from_name, cc=copies.cc, sent_at_ms=attempt.at_ms,
+            )  # fmt: skip
+        except ValueError:
+            return Rejected("unsendable", "a header of the letter cannot be written")
+        envelope = Envelope(
+            ascii_address(sender.from_address),
+            ascii_address(message.to),
+            tuple(ascii_address(address) for address in (*copies.cc, *copies.bcc)),
+            letter.message,
+            letter.message_id,
+        )
+        sent = await _handed_in(message, attempt, sender, envelope, copies, clients, timeout_seconds)
+        if not isinstance(sent, tuple):
+            return sent
+        provider_id, refused = sent
+        assert attempt.mail is not None
+        return Done(provider_id, recipient_id, note(attempt.mail.now_ms() - attempt.at_ms, copies.left_out | refused))
+
+    return execute
+
+
+def _check_again(message: Message) -> None:
+    """The rules, once more: the request may have been made by other code than this."""
+    faults = faults_of(message)
+    if faults:
+        told = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        raise AttemptEnded(Rejected("invalid_email" if "to" in faults else "invalid_request", told))
+
+
+def _records(attempt: Attempt) -> TenantRecords:
+    assert attempt.records is not None
+    return attempt.records
+
+
+async def _copies(message: Message, attempt: Attempt) -> Copies:
+    """Who may get it. Ends the attempt when `to` may not."""
+    try:
+        found = await suppression.suppressions(_records(attempt), [message.to, *message.cc, *message.bcc])
+    except StoreError as error:
+        raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
+    if message.to in found:
+        raise AttemptEnded(Rejected("suppressed", f"the address gets no more letters: {found[message.to].reason}"))
+    cc, bcc = ([one for one in given if one not in found] for given in (message.cc, message.bcc))
+    return Copies(cc, bcc, {"ccSuppressed": len(message.cc) - len(cc), "bccSuppressed": len(message.bcc) - len(bcc)})
+
+
+async def _recipient(message: Message, attempt: Attempt) -> str:
+    try:
+        return await recipients.upsert(_records(attempt), message)
+    except recipients.OthersRecipient:
+        raise AttemptEnded(Rejected("recipient_not_found", "the tenant has no recipient of this recipientId")) from None
+    except StoreError as error:
+        raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
+
+
+async def _handed_in(
+    message: Message,
+    attempt: Attempt,
+    sender: Sender,
+    envelope: Envelope,
+    copies: Copies,
+    clients: AwsClients,
+    timeout_seconds: float,
+) -> tuple[str, dict[str, int]] | Outcome:
+    """The provider's id of the letter and how many copies it refused; or what became of it instead."""
+    if sender.kind == "ses":
+        secret = await secret_of(attempt, message.sender, "secret_access_key")
+        cc = [ascii_address(address) for address in copies.cc]
+        found = await send_by_ses(attempt, clients, sender, secret, message.sender, envelope, cc, message.tags)
+        return (found, {}) if isinstance(found, str) else found
+    password = await secret_of(attempt, message.sender, "password") if sender.user else ""
+    server = MailServer(sender.host, sender.port, sender.tls, sender.user, password, timeout_seconds)
+    assert attempt.mail is not None
+    try:
+        answer = await attempt.mail.send(server, envelope)
+    except MailFault as fault:
+        return after_mail_fault(fault)
+    verdict = verdict_of(answer, message.sender)
+    if verdict.close_seconds:
+        await attempt.limits.close(limit_name(message.sender), verdict.close_seconds)
+    if verdict.suppress:
+        await _suppress(attempt, message.to)
+    if verdict.outcome is not None:
+        return verdict.outcome
+    refused_cc = sum(ascii_address(address) in answer.refused for address in copies.cc)
+    refused = {"ccRefused": refused_cc, "bccRefused": len(answer.refused) - refused_cc}
+    return envelope.message_id, refused
+
+
+async def _suppress(attempt: Attempt, address: str) -> None:
+    assert attempt.mail is not None
+    try:
+        await suppression.suppress(_records(attempt), address, "no such mailbox (5.1.1)", attempt.mail.now_ms())
+    except StoreError:
+        # The letter is refused either way; the next one to this address will be, too, and then it is noted.
+        return

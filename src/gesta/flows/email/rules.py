@@ -1,0 +1,148 @@
+"""What a letter must be like (V1 to V7 of seed 002 with S2-16 to S2-25): checked before the request is accepted, and again before it is sent.
+
+Faults never repeat what was given: they go into answers, logs and dead letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from gesta.flows.email.addresses import address_fault
+from gesta.flows.email.documents import HASH
+from gesta.flows.email.html_refs import ref_fault
+from gesta.flows.email.message import Message, Recipient
+
+#: V6 and V7, word for word.
+RECIPIENT_EMAIL = "recipient.email must match to"
+RECIPIENT_IDENTIFIER = "At least one recipient identifier required"
+
+COPIES_MAX = 5
+TAGS_MAX = 5
+SUBJECT_LENGTH_MAX = 150
+HEADERS_MAX = 20
+#: RFC 5322: a line has at most 998 bytes.
+HEADER_BYTES_MAX = 998
+CODE_LENGTH_MAX = 100
+NOT_A_UUID = "must be a UUID"
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TAG = re.compile(r"[A-Za-z0-9_-]{1,50}")
+_X_HEADER = re.compile(r"x-[a-z0-9-]{1,70}")
+#: Beside X-…, the headers that a caller may set. All others are the sender's: From, Bcc and DKIM among them.
+_ALLOWED_HEADERS = frozenset({"list-unsubscribe", "list-unsubscribe-post", "references", "in-reply-to"})
+#: Ours, or an instruction to the provider: a caller could leave the sender's configuration by it.
+_OWN_HEADERS = re.compile(r"x-(outbox-id|tags|ses-.*|amz-.*)")
+#: What a person's or company's name and an id of the caller may be long (C-8).
+_LENGTHS = {"external_id": 64, "nome": 120, "razao_social": 150}
+_SEED_NAMES = {"external_id": "externalId", "nome": "nome", "razao_social": "razaoSocial"}
+
+
+def faults_of(message: Message) -> dict[str, str]:
+    """Field → what is wrong with it, every fault at once; empty when the letter may be sent."""
+    faults: dict[str, str] = {}
+    if fault := address_fault(message.to):
+        faults["to"] = fault
+    for name in ("cc", "bcc"):
+        faults |= _copies(name, getattr(message, name))
+    if message.reply_to is not None and (fault := address_fault(message.reply_to)):
+        faults["replyTo"] = fault
+    if not is_subject(message.subject) and not (message.subject == "" and message.template is not None):
+        faults["subject"] = f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks or other control characters"
+    if message.outbox_id is not None and not _is_uuid(message.outbox_id):
+        faults["outboxId"] = NOT_A_UUID
+    if not 0 < len(message.sender) <= CODE_LENGTH_MAX:
+        faults["sender"] = f"1 to {CODE_LENGTH_MAX} characters"
+    faults |= _content(message) | _headers(message.headers) | _tags(message.tags)
+    if message.unsubscribe is not None and not _is_unsubscribe(message.unsubscribe):
+        faults["unsubscribe"] = "an https:// or mailto: URL of ASCII characters"
+    if message.recipient is not None:
+        faults |= recipient_faults(message.recipient, message.to)
+    return faults
+
+
+def is_subject(text: object) -> bool:
+    """Whether a text may be the subject line; one made by a template is asked, too."""
+    return isinstance(text, str) and 0 < len(text) <= SUBJECT_LENGTH_MAX and bool(text.strip()) and not has_controls(text)
+
+
+def has_controls(text: str) -> bool:
+    """Whether it has a line break, another control character, or half a character: none of them belongs into a header."""
+    return any(ord(one) < 32 or 127 <= ord(one) < 160 or one in "\u2028\u2029" or 0xD800 <= ord(one) < 0xE000 for one in text)
+
+
+def recipient_faults(recipient: Recipient, to: str) -> dict[str, str]:
+    faults: dict[str, str] = {}
+    if recipient.email != to:
+        faults["recipient.email"] = RECIPIENT_EMAIL
+    if not (recipient.recipient_id or recipient.external_id or recipient.cpf_cnpj_hash):
+        faults["recipient"] = RECIPIENT_IDENTIFIER
+    if recipient.recipient_id is not None and not _is_uuid(recipient.recipient_id):
+        faults["recipient.recipientId"] = NOT_A_UUID
+    if recipient.cpf_cnpj_hash is not None and not HASH.fullmatch(recipient.cpf_cnpj_hash):
+        faults["recipient.cpfCnpjHash"] = "must be 64 hexadecimal digits in lower case; the number itself is never taken"
+    for name, longest in _LENGTHS.items():
+        text = getattr(recipient, name)
+        if text is not None and (not 0 < len(text) <= longest or has_controls(text)):
+            faults[f"recipient.{_SEED_NAMES[name]}"] = f"1 to {longest} characters without control characters"
+    return faults
+
+
+def _is_uuid(text: str) -> bool:
+    return UUID.fullmatch(text) is not None
+
+
+def _copies(name: str, addresses: list[str]) -> dict[str, str]:
+    if len(addresses) > COPIES_MAX:
+        return {name: f"at most {COPIES_MAX} addresses"}
+    return {f"{name}[{n}]": fault for n, address in enumerate(addresses) if (fault := address_fault(address))}
+
+
+def _content(message: Message) -> dict[str, str]:
+    if (message.html_ref is None) == (message.template is None):
+        return {"htmlRef": "exactly one of htmlRef and template says what the letter is"}
+    if message.html_ref is not None:
+        faults = {"data": "only a template takes data"} if message.data or message.locale else {}
+        return faults | ({"htmlRef": fault} if (fault := ref_fault(message.html_ref)) else {})
+    assert message.template is not None
+    return {} if 0 < len(message.template) <= CODE_LENGTH_MAX else {"template": f"1 to {CODE_LENGTH_MAX} characters"}
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+    if len(headers) > HEADERS_MAX:
+        return {"headers": f"at most {HEADERS_MAX}"}
+    faults: dict[str, str] = {}
+    seen: set[str] = set()
+    for number, (name, value) in enumerate(headers.items()):
+        plain = name.lower()
+        # The place and not the name: it may be anything, too.
+        where = f"headers[{number}]"
+        if plain not in _ALLOWED_HEADERS and (not _X_HEADER.fullmatch(plain) or _OWN_HEADERS.fullmatch(plain)):
+            faults[where] = (
+                "only X-… (not X-Outbox-Id, X-Tags, X-SES-…), List-Unsubscribe, List-Unsubscribe-Post, References and In-Reply-To may be set"
+            )
+        elif plain in seen:
+            faults[where] = "named twice"
+        elif not value.strip() or has_controls(value) or not (value.isascii() or plain.startswith("x-")):
+            faults[where] = "a value without line breaks or other control characters, in ASCII unless the header is X-…"
+        elif len(f"{name}: {value}".encode()) > HEADER_BYTES_MAX:
+            faults[where] = f"at most {HEADER_BYTES_MAX} bytes with its name"
+        seen.add(plain)
+    return faults
+
+
+def _tags(tags: list[str]) -> dict[str, str]:
+    if len(tags) > TAGS_MAX:
+        return {"tags": f"at most {TAGS_MAX}"}
+    return {f"tags[{n}]": "1 to 50 of A-Z a-z 0-9 _ -" for n, tag in enumerate(tags) if not _TAG.fullmatch(tag)}
+
+
+def _is_unsubscribe(url: str) -> bool:
+    if not url.isascii() or has_controls(url) or len(url) > HEADER_BYTES_MAX - 20 or any(one in url for one in " <>,"):
+        return False
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return (parts.scheme == "https" and bool(parts.netloc)) or (parts.scheme == "mailto" and "@" in parts.path)

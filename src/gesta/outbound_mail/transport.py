@@ -1,0 +1,124 @@
+"""Port: one letter handed to one server, never twice by itself, with every fault named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gesta.runtime import Runtime
+
+#: How far a conversation came. What was refused at any of them was not sent; `data` is the server's word on the whole letter.
+Stage = Literal["connect", "login", "sender", "recipient", "data"]
+#: Why there is no answer. A closed set: it is the label of a metric and the reason in an event.
+MailFaultReason = Literal[
+    "private_address",  # the guard refused the address
+    "plain_smtp",  # no TLS to an address that the guard does not name
+    "dns",
+    "refused",
+    "unreachable",
+    "tls",
+    "connect_timeout",
+    "timeout",
+    "reset",
+    "bad_answer",  # something came back that is no SMTP
+    "unsendable",  # the server cannot be asked this way at all: no AUTH, a name that is none
+]
+REMEDIES: dict[str, str] = {
+    "private_address": ": the host is in a private network; to allow it, set allow_private, e.g. GESTA_ALLOW_PRIVATE=127.0.0.0/8",
+    "plain_smtp": ": without TLS, only hosts that allow_private names are reached",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """Where letters are handed in, and as whom. `repr` shows no credential."""
+
+    host: str
+    port: int
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    #: For each step: connecting, each command, the answer to the letter.
+    timeout_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A letter and where it goes. Addresses and content are personal, so `repr` shows none of them."""
+
+    sender: str = field(repr=False)
+    #: Without this one the letter is not sent at all.
+    to: str = field(repr=False)
+    #: Those who get it, too; one that is refused keeps it from nobody else.
+    copies: tuple[str, ...] = field(default=(), repr=False)
+    #: The bytes as they go over the wire, CRLF at each line's end.
+    message: bytes = field(default=b"", repr=False)
+    #: What servers and doubles know the letter by, the same for every attempt.
+    message_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MailReply:
+    """What a server said. Its text may quote an address, so it is for classifying only, never for a log."""
+
+    code: int
+    text: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MailAnswer:
+    """The reply that decided, at which stage it came, and copies that were refused on the way."""
+
+    stage: Stage
+    reply: MailReply
+    refused: Mapping[str, MailReply] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.stage == "data" and 200 <= self.reply.code < 300
+
+
+class MailFault(Exception):
+    """There is no answer. `sent` tells whether the server may have the letter."""
+
+    def __init__(self, reason: MailFaultReason, *, sent: bool) -> None:
+        self.detail = f"{'the letter may have been taken' if sent else 'nothing was sent'}{REMEDIES.get(reason, '')}"
+        super().__init__(f"{reason}, {self.detail}")
+        self.reason: MailFaultReason = reason
+        self.sent = sent
+
+
+class MailTransport(Protocol):
+    """A way out. One conversation for one call: a second try is the engine's decision."""
+
+    async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
+        """What the server said. Raises MailFault when it said nothing that counts."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class NoMail:
+    """No way out at all: where letters have no place, as in a bench."""
+
+    async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
+        raise MailFault("unreachable", sent=False)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Mail:
+    """What an attempt is given."""
+
+    __slots__ = ("_runtime", "_transport")
+
+    def __init__(self, transport: MailTransport, runtime: Runtime) -> None:
+        self._transport, self._runtime = transport, runtime
+
+    async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
+        return await self._transport.send(server, envelope)
+
+    def now_ms(self) -> int:
+        return self._runtime.now_ms()

@@ -1,0 +1,112 @@
+"""What a flow keeps about people beside its requests: sealed in the vault, found by keyed digests, changed by compare-and-set.
+
+A record that says whom it is about is sealed under that person's key as well, so that erasing the person takes it along.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gesta.identity import Identity
+from gesta.personal import WHOLE
+from gesta.runtime import Ids, Runtime
+from gesta.sealing import Safe
+from gesta.subjects import Clear, Stored, Subjects
+from gesta.vault import Vault
+
+#: Whose a thing is that must not belong to two tenants; no tenant can be called so.
+OWNERS = "_owners"
+#: The first byte of a record: sealed by the tenant's key alone, or under a person's, too.
+_PLAIN, _PERSONAL = b"\0", b"\1"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The newest version of a record. `value` is None when it was removed, or the person it was about was erased."""
+
+    version: int
+    value: bytes | None
+
+
+class Records:
+    def __init__(self, vault: Vault, safe: Safe, subjects: Subjects, identity: Identity, runtime: Runtime) -> None:
+        self.vault, self.safe, self.subjects, self.identity = vault, safe, subjects, identity
+        self.runtime, self.ids = runtime, Ids(runtime)
+
+    def of(self, tenant: str) -> TenantRecords:
+        return TenantRecords(self, tenant)
+
+
+class TenantRecords:
+    """One tenant's records. Every call raises StoreError when the vault is out of reach."""
+
+    __slots__ = ("_all", "_tenant")
+
+    def __init__(self, records: Records, tenant: str) -> None:
+        self._all, self._tenant = records, tenant
+
+    async def get(self, kind: str, name: str) -> Record | None:
+        """The newest version; None when there never was one."""
+        return (await self.get_many([(kind, name)]))[0]
+
+    async def get_many(self, names: list[tuple[str, str]]) -> list[Record | None]:
+        """The same for several, with one question to the vault."""
+        keys = [(self._tenant, self._name(kind, name)) for kind, name in names]
+        held = await self._all.vault.newest(keys)
+        found: list[Record | None] = []
+        for (kind, _), key in zip(names, keys, strict=True):
+            sealed = held.get(key)
+            if sealed is None:
+                found.append(None)
+                continue
+            box = await self._all.safe.unseal(sealed) if sealed.box else None
+            found.append(Record(sealed.version, None if box is None else await self._open(kind, key[1], sealed.version, box)))
+        return found
+
+    async def version(self, kind: str, name: str, version: int) -> bytes | None:
+        """One version of a record; None when there is none."""
+        ref = (self._tenant, self._name(kind, name), version)
+        sealed = (await self._all.vault.get([ref])).get(ref)
+        box = None if sealed is None else await self._all.safe.unseal(sealed)
+        return None if box is None else await self._open(kind, ref[1], version, box)
+
+    async def put(self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None) -> bool:
+        """Write this version, one above the newest that was read. False: somebody else was first, and nothing was written."""
+        key = self._name(kind, name)
+        box = _PLAIN + value
+        if about is not None:
+            # As text, because what is sealed under a person's key is JSON.
+            text = msgspec.json.encode(value)
+            (stored,) = await self._all.subjects.seal([Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)])
+            box = _PERSONAL + stored
+        return (await self._all.vault.put([await self._all.safe.seal(self._tenant, key, version, box)]))[0]
+
+    async def forget(self, kind: str, name: str, *, upto: int) -> None:
+        """Destroy every version up to this one. A later `put` goes on above it."""
+        key = self._name(kind, name)
+        await self._all.vault.delete([(self._tenant, key, version) for version in range(1, upto + 1)])
+
+    async def claim(self, kind: str, name: str) -> bool:
+        """Whether this thing is the tenant's: the first tenant that claims it has it for good."""
+        key = self._name(kind, name, OWNERS)
+        ours = await self._all.safe.seal(OWNERS, key, 1, self._tenant.encode())
+        if (await self._all.vault.put([ours]))[0]:
+            return True
+        held = (await self._all.vault.get([(OWNERS, key, 1)])).get((OWNERS, key, 1))
+        return held is not None and await self._all.safe.unseal(held) == self._tenant.encode()
+
+    def new_id(self) -> str:
+        """An id for something new."""
+        return self._all.ids.new()
+
+    def random_bytes(self, count: int) -> bytes:
+        """For a new secret."""
+        return self._all.runtime.random_bytes(count)
+
+    def _name(self, kind: str, name: str, tenant: str | None = None) -> str:
+        return f"record/{kind}/{self._all.identity.name(tenant or self._tenant, kind, name).hex()}"
+
+    async def _open(self, kind: str, key: str, version: int, box: bytes) -> bytes | None:
+        if box[:1] == _PLAIN:
+            return box[1:]
+        (opened,) = await self._all.subjects.open_stored([Stored(self._tenant, kind, f"{key}/{version}", box[1:])])
+        return msgspec.json.decode(opened, type=bytes) if isinstance(opened, bytes) else None

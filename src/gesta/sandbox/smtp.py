@@ -1,0 +1,136 @@
+"""A double of a mail server: takes letters, counts them by their Message-ID, and refuses them as servers do.
+
+`next(status=450)` refuses for now, `next(status=550, error="5.1.1")` for good, `next(status=535)` the login; `drop=True` takes the letter and
+loses the answer to its final dot. `on("cc@example.org", status=550)` refuses one address: as a copy, alone; as `to`, with the letter.
+"""
+
+from __future__ import annotations
+
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from typing import Any, Final
+
+from gesta.outbound_http import HttpRequest
+from gesta.outbound_mail import Envelope, MailAnswer, MailFault, MailReply, MailServer, Stage
+from gesta.runtime import Runtime, sleep
+from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply
+
+_LOGIN: Final = frozenset({530, 534, 535, 538, 454})
+_LETTER: Final = frozenset({552, 554})
+
+
+def stage_of(code: int) -> Stage:
+    """At which point of the conversation a server says this."""
+    if code in _LOGIN:
+        return "login"
+    if code == 421:
+        return "connect"
+    return "data" if code in _LETTER else "recipient"
+
+
+class SmtpSandbox(Receiver):
+    """The double behind every mail server. An effect's `data` has sender, to, cc, bcc, subject, html and headers; its `text` the text part."""
+
+    name = "smtp"
+
+    def serves(self, request: HttpRequest) -> bool:
+        return False
+
+    def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
+        return Reply(400)
+
+    def deliver(self, envelope: Envelope, now_ms: int) -> Reply:
+        """Take one letter and say what the double does."""
+        self.calls += 1
+        self.now_ms = now_ms
+        call = call_of(envelope)
+        fault = self._fault_of(call)
+        if fault.is_refusal:
+            return _late(self.refusal(fault), fault)
+        return _late(self._perform(call), fault)
+
+    def refuses(self, address: str) -> MailReply | None:
+        """What is said to an address that a rule of its own is about."""
+        call = Call(None, "RCPT", None, {}, b"", names=(address,))
+        rule = next((rule for rule in self._rules if rule.left != 0 and rule.matches(call)), None)
+        if rule is None or not rule.fault.is_refusal:
+            return None
+        if rule.left is not None:
+            rule.left -= 1
+        return reply_of(self.refusal(rule.fault))
+
+    def waiting_code(self) -> int | None:
+        """The code that the next letter will be refused with, if it will: a conversation has to know before it has the letter."""
+        armed = next(iter(self._queue), None)
+        return self.refusal(armed.fault).status if armed is not None and armed.fault.is_refusal else None
+
+    def use_up(self) -> MailReply:
+        """The refusal that waits, said before there was a letter."""
+        self.calls += 1
+        return reply_of(self.refusal(self._fault_of(Call(None, "", None, {}, b""))))
+
+    def refusal(self, fault: Fault) -> Reply:
+        code = 550 if fault.status is None else fault.status
+        return Reply(code, f"{fault.error or f'{code // 100}.0.0'} refused by the sandbox".encode())
+
+    def success(self, effect: Effect) -> Reply:
+        return Reply(250, f"2.0.0 queued as {len(self.effects)}".encode())
+
+
+def call_of(envelope: Envelope) -> Call:
+    letter = message_from_bytes(envelope.message, policy=default)
+    assert isinstance(letter, EmailMessage)
+    known_as = str(letter.get("Message-ID", "")).strip("<>") or None
+    named = str(letter.get("Cc", ""))
+    cc = [address for address in envelope.copies if address in named]
+    text, html = (_part(letter, kind) for kind in ("plain", "html"))
+    data: dict[str, Any] = {
+        "sender": envelope.sender,
+        "to": envelope.to,
+        "cc": cc,
+        "bcc": [address for address in envelope.copies if address not in cc],
+        "subject": str(letter.get("Subject", "")),
+        "html": html,
+    }
+    headers = {name.lower(): str(value) for name, value in letter.items()}
+    # Without its body: a letter that comes again has another Date.
+    return Call(known_as, "letter", data, headers, b"", text, (envelope.to, envelope.sender))
+
+
+def _part(letter: EmailMessage, kind: str) -> str:
+    part = letter.get_body((kind,))
+    return "" if part is None else str(part.get_content()).replace("\r\n", "\n")
+
+
+def _late(reply: Reply, fault: Fault) -> Reply:
+    return Reply(reply.status, reply.body, {}, fault.slow_seconds, fault.drop)
+
+
+def reply_of(reply: Reply) -> MailReply:
+    return MailReply(reply.status, reply.body.decode())
+
+
+class SandboxMail:
+    """A double of the mail transport: letters go to the sandbox in the same process, without a socket, on the runtime's clock."""
+
+    def __init__(self, runtime: Runtime, double: SmtpSandbox) -> None:
+        self._runtime, self._double = runtime, double
+
+    async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
+        refused = {address: said for address in envelope.copies if (said := self._double.refuses(address)) is not None}
+        kept = tuple(address for address in envelope.copies if address not in refused)
+        taken = Envelope(envelope.sender, envelope.to, kept, envelope.message, envelope.message_id)
+        reply = self._double.deliver(taken, self._runtime.now_ms())
+        if reply.slow_seconds >= server.timeout_seconds:
+            await sleep(self._runtime, server.timeout_seconds)
+            raise MailFault("timeout", sent=True)
+        if reply.slow_seconds:
+            await sleep(self._runtime, reply.slow_seconds)
+        if reply.drop:
+            raise MailFault("reset", sent=True)
+        stage = "data" if reply.status < 400 else stage_of(reply.status)
+        return MailAnswer(stage, reply_of(reply), refused)
+
+    async def close(self) -> None:
+        """Nothing is open."""

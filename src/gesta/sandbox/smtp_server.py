@@ -1,0 +1,161 @@
+"""The mail server's double behind a port of this machine: enough of SMTP for any client, without TLS, because it never leaves the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from contextlib import suppress
+
+from gesta.outbound_mail import Envelope, MailReply
+from gesta.runtime import Runtime, sleep
+from gesta.sandbox.smtp import SmtpSandbox, reply_of, stage_of
+
+LETTER_BYTES_MAX = 2 * 1024 * 1024
+_LINE_BYTES_MAX = 4_096
+_ADDRESS = re.compile(r"(?:FROM|TO):\s*<([^>]*)>", re.IGNORECASE)
+
+
+class SmtpFace:
+    """Listens until it is closed."""
+
+    def __init__(self, double: SmtpSandbox, runtime: Runtime, listening: socket.socket) -> None:
+        self._double, self._runtime, self._listening = double, runtime, listening
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def url(self) -> str:
+        host, port = self._listening.getsockname()[:2]
+        return f"smtp://{host}:{port}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=self._listening, limit=LETTER_BYTES_MAX)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            await _Conversation(self._double, self._runtime, reader, writer).run()
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            # The client went away, or does not speak SMTP.
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+class _Conversation:
+    def __init__(self, double: SmtpSandbox, runtime: Runtime, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._double, self._runtime, self._reader, self._writer = double, runtime, reader, writer
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sender = ""
+        self._recipients: list[str] = []
+
+    async def run(self) -> None:
+        if await self._refuses_at("connect"):
+            return
+        await self._say(220, "sandbox ESMTP")
+        while line := await self._line():
+            verb, _, rest = line.partition(" ")
+            match verb.upper():
+                case "EHLO":
+                    self._writer.write(b"250-sandbox\r\n250-ENHANCEDSTATUSCODES\r\n")
+                    await self._say(250, "AUTH PLAIN LOGIN")
+                case "HELO" | "NOOP":
+                    await self._say(250, "sandbox")
+                case "RSET":
+                    self._reset()
+                    await self._say(250, "2.0.0 forgotten")
+                case "AUTH":
+                    await self._login(rest)
+                case "MAIL":
+                    self._reset()
+                    await self._mail(rest)
+                case "RCPT":
+                    await self._recipient(rest)
+                case "DATA":
+                    if not await self._letter():
+                        return
+                case "QUIT":
+                    await self._say(221, "2.0.0 bye")
+                    return
+                case _:
+                    await self._say(502, "5.5.1 not known here")
+
+    async def _login(self, rest: str) -> None:
+        kind, _, initial = rest.partition(" ")
+        if kind.upper() == "LOGIN":
+            for question in (() if initial else ("VXNlcm5hbWU6",)) + ("UGFzc3dvcmQ6",):
+                await self._say(334, question)
+                await self._line()
+        elif not initial:
+            await self._say(334, "")
+            await self._line()
+        if not await self._refuses_at("login"):
+            await self._say(235, "2.7.0 welcome")
+
+    async def _mail(self, rest: str) -> None:
+        if (match := _ADDRESS.match(rest)) is None:
+            await self._say(501, "5.5.4 MAIL FROM:<address>")
+            return
+        self._sender = match[1]
+        await self._say(250, "2.1.0 ok")
+
+    async def _recipient(self, rest: str) -> None:
+        if (match := _ADDRESS.match(rest)) is None:
+            await self._say(501, "5.5.4 RCPT TO:<address>")
+        elif (said := self._double.refuses(match[1])) is not None:
+            await self._reply(said)
+        elif not await self._refuses_at("recipient"):
+            self._recipients.append(match[1])
+            await self._say(250, "2.1.5 ok")
+
+    async def _letter(self) -> bool:
+        """False when the connection is over."""
+        if not self._recipients:
+            await self._say(503, "5.5.1 RCPT first")
+            return True
+        await self._say(354, "end with a dot")
+        raw = await self._reader.readuntil(b"\r\n.\r\n")
+        message = raw[:-3].replace(b"\r\n..", b"\r\n.")
+        message = message.removeprefix(b".") if message.startswith(b"..") else message
+        to, *copies = self._recipients
+        reply = self._double.deliver(Envelope(self._sender, to, tuple(copies), message), self._runtime.now_ms())
+        if reply.slow_seconds:
+            await sleep(self._runtime, reply.slow_seconds)
+        if reply.drop:
+            self._writer.transport.abort()
+            return False
+        await self._reply(reply_of(reply))
+        self._reset()
+        return True
+
+    async def _refuses_at(self, stage: str) -> bool:
+        code = self._double.waiting_code()
+        if code is None or stage_of(code) != stage:
+            return False
+        await self._reply(self._double.use_up())
+        return True
+
+    async def _line(self) -> str:
+        line = await self._reader.readuntil(b"\n")
+        if len(line) > _LINE_BYTES_MAX:
+            raise ValueError("a line that is too long")
+        return line.decode(errors="replace").strip()
+
+    async def _reply(self, reply: MailReply) -> None:
+        await self._say(reply.code, reply.text)
+
+    async def _say(self, code: int, text: str) -> None:
+        self._writer.write(f"{code} {text}\r\n".encode())
+        await self._writer.drain()
