@@ -245,7 +245,7 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
 @plants(
     CommitsApart, "_drop", "nothing is cancelled while it is called", "nothing is called that is over, in doubt or called back",
     "two never call at once", "one effect for each intent", "a careless flow doubles only what was in doubt",
-    rates=Rates(store_slow=0.1), decisions=30, submits=14, seconds=4.0, skews_ms=(0, 0), apart=True, queue_lost=False,
+    rates=Rates(store_slow=0.08), decisions=40, submits=14, seconds=3.0, skews_ms=(0, 0, 0), apart=True, queue_lost=False, partitions=3,
 )  # fmt: skip
 async def dropped_job_leaves_its_place_free(self: CommitsApart, entries: Sequence[Entry]) -> dict[int, Settled]:
     drops = {n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)}
@@ -321,7 +321,7 @@ def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
 
 
 @plants(
-    guard, "_began", "one effect for each intent",
+    guard, "_began", "one effect for each intent", "what happened is sent, or in doubt",
     rates=Rates(crash_at_provider=0.2), payloads=("Asked", "Left"), skews_ms=(-300_000, 250_000), decisions=8, submits=7,
 )  # fmt: skip
 def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:

@@ -42,7 +42,7 @@ class Projector:
         self._folding = Folding(events, views.get, runtime, telemetry)
         self._runtime, self._telemetry = runtime, telemetry
         self.partitions = Partitions(count, owner, views, runtime)
-        self._followed = frozenset(range(count))
+        self._followed, self._lapses = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
         #: None: to be read.
         self._places: Places | None = None
@@ -91,8 +91,8 @@ class Projector:
         while True:
             try:
                 ours = await self.partitions.hold()
-                if ours != self._followed or self._places is None:
-                    self._followed = ours
+                if ours != self._followed or self.partitions.lapses != self._lapses or self._places is None:
+                    self._followed, self._lapses = ours, self.partitions.lapses
                     # Also where none is left: what was remembered of their views is forgotten with it.
                     await self._read_places()
                 if not ours:

@@ -108,10 +108,12 @@ class Partitions:
     def __init__(self, count: int, owner: str, views: Views, runtime: Runtime) -> None:
         self.count = count
         self._owner, self._views, self._runtime = owner, views, runtime
-        self._renewed_at = NEVER
+        self._renewed_at = self._held_at = NEVER
         self._is_given_up = False
         #: Those that were ours when they were last taken or renewed.
         self.ours: frozenset[int] = frozenset()
+        #: How often others may have had them since: a lease of ours had run out before it was renewed.
+        self.lapses = 0
         #: Whether the store has ever said whose they are: ours, or somebody's whom we can stand in for.
         self.is_known = False
 
@@ -125,6 +127,8 @@ class Partitions:
         if not self._is_given_up and now - self._renewed_at >= RENEWAL_SECONDS:
             ours = await self._claim(LEASE_SECONDS)
             self.is_known = True
+            self.lapses += self._runtime.monotonic() - self._held_at >= LEASE_SECONDS
+            self._held_at = now
             # Given up while the answer was on its way, they must not look as if they were ours.
             self.ours = frozenset() if self._is_given_up else ours
             self._renewed_at = now if self.ours else NEVER
