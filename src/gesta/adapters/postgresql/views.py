@@ -162,7 +162,7 @@ class PostgresqlViews:
 
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
         now, parts = self._runtime.now_ms(), [f"{role}/{n}" for n in range(count)]
-        rows = await self._write("share_role", role, parts, owner, now + round(lease_seconds * 1000), now)
+        rows = await self._database.ask("share_role", role, parts, owner, now + round(lease_seconds * 1000), now)
         return {parts.index(row[0]) for row in rows}
 
     async def roles(self) -> list[Held]:

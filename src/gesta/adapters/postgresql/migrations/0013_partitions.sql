@@ -123,6 +123,7 @@ declare
     most  integer;
     mine  text[];
 begin
+    perform {schema}.commit_mode(false);
     insert into {schema}.roles (name, owner, until_ms) select p, '', 0 from unnest(parts) as p order by p on conflict do nothing;
     perform 1 from {schema}.roles r where r.name = any(parts) order by r.name for update;
     if until <= now or exists (
