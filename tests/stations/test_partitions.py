@@ -161,7 +161,7 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
             await pass_time(gesta, 3)
             assert answers[0] is False
             assert {await request.status() for request in requests} == {"sent"}
-    assert len(provider.calls) == REQUESTS  # K-13: one dispatch
+    assert len(provider.calls) == REQUESTS
 
 
 @pytest.mark.parametrize("lapse", [False, True], ids=["taken by another", "taken by another and back"])
