@@ -16,7 +16,7 @@ from gesta.views import Move
 from tests.postgresql.places import connected, fresh_url, opened
 
 #: What the last version knew that had one checkpoint for all.
-BEFORE = migrations_of("gesta.adapters.postgresql")[:12]
+BEFORE = migrations_of("gesta.adapters.postgresql")[:13]
 #: How that version moves its checkpoint.
 MOVE = "select {schema}.move_checkpoint('projector', $1, $2, $3)"
 

@@ -1,4 +1,4 @@
--- compatible from 13
+-- compatible from 14
 -- The log is projected in 16 partitions, each with a checkpoint and a mark of its own: `projector/0` to `projector/15`, `dispatched/0` to
 -- `dispatched/15`. The number stands in adapters/postgresql/__init__.py, too, and never changes.
 --
