@@ -112,8 +112,8 @@ class CommitsApart:
         self._events, self._views, self._queue, self._news = events, views, queue, news
         self._together, self._now_ms = together, now_ms
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
-        moved = await self._views.save_with_jobs(views, jobs, parked, move)
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+        moved = await self._views.save_with_jobs(views, jobs, parked, moves)
         if moved and jobs:
             self._news.set()
         return moved
@@ -170,7 +170,7 @@ class CommitsApart:
             await self._queue.drop([job.id for job in held.values()])
         if wanted:
             # After the placeholders: while one stands, the relay would put nothing in its place.
-            await self._views.save_with_jobs([], [*wanted.values()], [], None)
+            await self._views.save_with_jobs([], [*wanted.values()], [], [])
             self._news.set()
 
     async def _settle(self, entries: Sequence[Entry], verdicts: Mapping[int, Verdict]) -> dict[int, Settled]:

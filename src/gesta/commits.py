@@ -37,8 +37,8 @@ class Recording(msgspec.Struct, frozen=True, gc=False):
 
 
 class Commits(Protocol):
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
-        """Views, jobs and checkpoint in one commit; False when another projector moved the checkpoint: nothing was written."""
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+        """Views, jobs and checkpoints in one commit; False when another projector moved one of the checkpoints: nothing was written."""
         ...
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -13,7 +14,7 @@ from gesta.domain.ids import FLOW, TENANT
 from gesta.job_queue import Backlog, Job, Standing
 from gesta.outbox import Standing as Deferred
 from gesta.pauses import Pause
-from gesta.projector.follow import CHECKPOINT
+from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.scrub import scrub
 from gesta.subscriptions import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
@@ -63,6 +64,8 @@ class Facts(msgspec.Struct, frozen=True):
     outbox: Sequence[Deferred] = ()
     #: What concerns every tenant, and what holds jobs now.
     pauses: Sequence[Pause] = ()
+    #: Into how many parts the log is divided for those who project.
+    partitions: int = 1
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -107,15 +110,20 @@ def _store(facts: Facts) -> Iterator[Finding]:
 
 
 def _roles(facts: Facts) -> Iterator[Finding]:
-    held = {role.name: role for role in facts.roles}
+    known = {role.name: role for role in facts.roles}
     is_busy = bool(facts.backlog or facts.unseen)
-    for name, does in ((CHECKPOINT, "projects"), (SWEEP, "sweeps")):
-        role = held.get(name)
-        if role is not None and role.is_held(facts.now_ms):
-            yield Finding("ok", name, f"{owner_name(role.owner)} {does}")
-        else:
-            since = "no process ever has" if role is None else f"the last lease ended {ago(role.until_ms, facts.now_ms)}"
-            yield Finding("bad" if is_busy else "warn", name, f"nobody {does}; {since}", "start `gesta serve`")
+    for about, names, does in (
+        (CHECKPOINT, checkpoints_of(facts.partitions), "projects"), (SWEEP, [SWEEP], "sweeps"),
+    ):  # fmt: skip
+        held = Counter(known[name].owner for name in names if name in known and known[name].is_held(facts.now_ms))
+        for owner, count in sorted(held.items()):
+            part = "" if count == len(names) else f" {count} of {len(names)} partitions"
+            yield Finding("ok", about, f"{owner_name(owner)} {does}{part}")
+        if held.total() < len(names):
+            ended = [known[name].until_ms for name in names if name in known and not known[name].is_held(facts.now_ms)]
+            since = f"the last lease ended {ago(max(ended), facts.now_ms)}" if any(ended) else "no process ever has"
+            part = f" {len(names) - held.total()} of {len(names)} partitions" if held else ""
+            yield Finding("bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", "start `gesta serve`")
 
 
 def _projector(facts: Facts) -> Iterator[Finding]:

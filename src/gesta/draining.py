@@ -21,7 +21,7 @@ from gesta.event_store import Append, Claimed, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow
 from gesta.intake import Intake, Invalid
 from gesta.outbox import Outbox, Prepared, Raw
-from gesta.role import Role
+from gesta.projector.partitions import Partitions
 from gesta.runtime import Runtime, sleep
 from gesta.scrub import scrub
 from gesta.telemetry import Telemetry
@@ -30,7 +30,7 @@ from gesta.telemetry import Telemetry
 BATCH = 200
 #: A look at an empty outbox is one probe of its index. A caller does not notify: its commit would wait for all others that do.
 POLL_SECONDS = 0.1
-#: Who does not play the role looks this often, and only at what whoever plays it has left lying: it may not declare the flow.
+#: Who does not drain looks this often, and only at what whoever drains has left lying: it may not declare the flow.
 STAND_BY_SECONDS = 1.0
 LEFT_MS = 2_000
 STORE_PAUSE_SECONDS = 1.0
@@ -40,10 +40,16 @@ LOOK_SECONDS = 10.0
 
 class Draining:
     def __init__(
-        self, outbox: Outbox, intake: Intake, flows: Mapping[str, Flow], role: Role, runtime: Runtime, telemetry: Telemetry
+        self,
+        outbox: Outbox,
+        intake: Intake,
+        flows: Mapping[str, Flow],
+        partitions: Partitions,
+        runtime: Runtime,
+        telemetry: Telemetry,
     ) -> None:
-        """`role` is the projector's, for thrift: ids and the rows' locks make a second one harmless."""
-        self._outbox, self._intake, self._flows, self._role = outbox, intake, flows, role
+        """Whoever projects the first of the `partitions` drains, for thrift: ids and the rows' locks make a second one harmless."""
+        self._outbox, self._intake, self._flows, self._partitions = outbox, intake, flows, partitions
         self._runtime, self._telemetry = runtime, telemetry
         #: Rows that this code cannot take, which is a fault of ours. They stay; the others go on.
         self._broken: list[str] = []
@@ -54,7 +60,7 @@ class Draining:
         """Drain for ever."""
         while True:
             try:
-                is_ours = await self._role.is_ours()
+                is_ours = await self._partitions.is_first_ours()
                 await self._tell_of_undeclared()
                 if await self.step(0 if is_ours else LEFT_MS) < BATCH:
                     await sleep(self._runtime, POLL_SECONDS if is_ours else STAND_BY_SECONDS)

@@ -7,6 +7,7 @@ Position = opaque, ordered, one total order over all streams; gaps are allowed, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Protocol
 
 import msgspec
@@ -84,6 +85,17 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 Verdict = Appended | Stale | Claimed
 
 
+class Share(msgspec.Struct, frozen=True, gc=False):
+    """Some of the partitions into which a log is divided: `numbers` out of 0 to `count` - 1. A stream is in one of them for ever."""
+
+    count: int
+    numbers: tuple[int, ...]
+
+    def has(self, stream: str) -> bool:
+        # A hash that every store can compute, and that no version of a store or of Python changes.
+        return sha256(stream.encode()).digest()[0] % self.count in self.numbers
+
+
 class EventStore(Protocol):
     """Append, read, follow; each call carries many."""
 
@@ -97,6 +109,10 @@ class EventStore(Protocol):
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later."""
+        ...
+
+    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+        """As `follow`, only the events of some partitions among the next `limit` of all; and the position up to which all were looked at."""
         ...
 
     async def end(self) -> int:

@@ -10,7 +10,7 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.ids import job_id
 from gesta.event_store import Recorded
 from gesta.job_queue import Standing
-from gesta.projector.follow import CHECKPOINT
+from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
 from gesta.scrub import scrub
 from gesta.settings import odd_variables
@@ -24,7 +24,7 @@ LIMIT = 1_000
 async def examine(road: Road, tenant: str) -> Facts:
     """The store as it is now. Looks at every live job and, for a few seconds, at the file: for people, not for the road."""
     stores, now = road.outside.stores, road.runtime.now_ms()
-    unseen = await stores.events.follow(await stores.views.checkpoint(CHECKPOINT), LIMIT)
+    unseen = await stores.events.follow(await place_of(stores.views, stores.partitions), LIMIT)
     undecided, undecided_since = await stores.views.undecided()
     failed = await stores.views.find(Filter(tenant, status="failed", limit=LIMIT))
     return Facts(
@@ -34,6 +34,7 @@ async def examine(road: Road, tenant: str) -> Facts:
         health=await stores.health(),
         roles=await stores.views.roles(),
         checkpoints=await stores.views.checkpoints(),
+        partitions=stores.partitions,
         end=await stores.events.end(),
         unseen=len(unseen),
         unseen_since_ms=_happened(unseen[0]) if unseen else None,
@@ -58,7 +59,7 @@ async def examine_request(road: Road, view: View) -> RequestFacts:
     return RequestFacts(
         state,
         now,
-        any(role.name == CHECKPOINT and role.is_held(now) for role in roles),
+        any(projects(role) and role.is_held(now) for role in roles),
         next((one for one in found if one.job.id == name), None),
         road.pausing.pause_of(view, road.flows.get(state.flow)),
     )

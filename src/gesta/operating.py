@@ -13,7 +13,7 @@ from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
-from gesta.projector.follow import CHECKPOINT
+from gesta.projector.partitions import place_of, projects
 from gesta.projector.rebuild import Progress
 from gesta.rendering import TEMPLATE, Templates
 from gesta.request import Request
@@ -39,11 +39,12 @@ class Operating:
     async def is_worked_on(self) -> bool:
         """Whether some process works on the store now."""
         now = self._road.runtime.now_ms()
-        return any(role.name == CHECKPOINT and role.is_held(now) for role in await self._views.roles())
+        return any(projects(role) and role.is_held(now) for role in await self._views.roles())
 
     async def unseen(self, limit: int = 1_000) -> int:
         """How many events the views do not show yet, counted up to `limit`."""
-        return len(await self._road.outside.stores.events.follow(await self._views.checkpoint(CHECKPOINT), limit))
+        stores = self._road.outside.stores
+        return len(await stores.events.follow(await place_of(self._views, stores.partitions), limit))
 
     async def parked(self, tenant: str | None = None, limit: int = 100) -> list[Parked]:
         """Events and jobs that could not be processed and were set aside."""

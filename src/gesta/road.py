@@ -22,7 +22,8 @@ from gesta.outbound_http import Http
 from gesta.outbound_mail import Mail
 from gesta.pace import Pace
 from gesta.pausing import Pausing
-from gesta.projector.follow import CHECKPOINT, Projector
+from gesta.projector.follow import Projector
+from gesta.projector.partitions import Partitions
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
@@ -79,9 +80,9 @@ class Road:
         self.subjects = Subjects(stores.vault, safe, identity, runtime)
         # For people who ask who plays a role.
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
-        self.rebuild = Rebuild(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        self.rebuild = Rebuild(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
         self.pausing = Pausing(self.config, self.config_writer, stores.queue)
-        self.projector = Projector(stores.events, stores.views, stores.commits, runtime, telemetry, owner)
+        self.projector = Projector(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
         templates = partial(Templates, renderer=outside.renderer)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
@@ -110,8 +111,8 @@ class Road:
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Run] = {}
-        #: Station → its role, where it has one.
-        self._roles: dict[str, Role] = {}
+        #: Station → what it plays by lease, where that is so.
+        self._roles: dict[str, Role | Partitions] = {}
         self._choose(work, deadlines)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         #: Station → the kind of error it crashed with, until it is started again.
@@ -145,16 +146,15 @@ class Road:
         """The stations that this process runs."""
         stores = self.outside.stores
         if "projector" in work.parts:
+            partitions = self.projector.partitions
             self._stations |= {"projector": self.projector.run, **self.subscriptions.stations()}
-            self._roles |= {"projector": self.projector.role, **self.subscriptions.roles()}
+            self._roles |= {"projector": partitions, **self.subscriptions.roles()}
             if stores.pending is not None:
-                role = self._roles["relay"] = Role(CHECKPOINT, self.owner, stores.views, self.runtime)
-                relay = Relay(stores.views, stores.queue, role, stores.pending, self.runtime, self.telemetry)
+                relay = Relay(stores.views, stores.queue, partitions, stores.pending, self.runtime, self.telemetry)
                 self._stations["relay"] = relay.run
             if stores.outbox is not None:
-                role = self._roles["outbox"] = Role(CHECKPOINT, self.owner, stores.views, self.runtime)
                 self._stations["outbox"] = Draining(
-                    stores.outbox, self.intake, self.flows, role, self.runtime, self.telemetry
+                    stores.outbox, self.intake, self.flows, partitions, self.runtime, self.telemetry
                 ).run
         if "worker" in work.parts:
             self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}

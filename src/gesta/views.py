@@ -29,14 +29,19 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     at_ms: int
 
 
+def dispatched_of(name: str) -> str:
+    """The checkpoint that says how far jobs have been put of what is projected under the checkpoint `name`: `dispatched/3` of `projector/3`."""
+    return f"dispatched{name.removeprefix('projector')}"
+
+
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """The projector's place in the log, moved by compare-and-set: two projectors at once cannot both move it."""
+    """A place in the log, moved by compare-and-set: two projectors at once cannot both move it."""
 
     name: str
     before: int
     after: int
-    #: Where `dispatched` stood for whoever folded. A rebuild has swapped the views since if it stands elsewhere: then nothing is
-    #: written, even where it turned the checkpoint back to this very place. None: nothing was folded.
+    #: Where `dispatched_of(name)` stood for whoever folded. A rebuild has swapped the views since if it stands elsewhere: then nothing
+    #: is written, even where it turned the checkpoint back to this very place. None: nothing was folded.
     dispatched: int | None = None
 
 
@@ -60,6 +65,25 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     def is_held(self, now_ms: int) -> bool:
         """A lease that ends later than any lasts was made before the clock was set back: nobody holds that one."""
         return now_ms < self.until_ms <= now_ms + 600_000
+
+
+def fair_part(parts: Sequence[Held], owner: str, now_ms: int) -> list[str]:
+    """Which parts of a role somebody should hold who asks for it now: what they have, what is free, and what others have too much of.
+
+    Nobody takes from one who would then have less than the least that everybody gets, so that it comes to rest.
+    """
+    mine = [part.name for part in parts if part.owner == owner]
+    others: dict[str, list[str]] = {}
+    for part in parts:
+        if part.owner != owner and part.is_held(now_ms):
+            others.setdefault(part.owner, []).append(part.name)
+    least, over = divmod(len(parts), len(others) + 1)
+    most = least + (over > 0)
+    free = [part.name for part in parts if part.owner != owner and not part.is_held(now_ms)]
+    mine += free[: max(0, most - len(mine))]
+    # Whoever has most gives first.
+    spare = sorted(((nth, name) for names in others.values() for nth, name in enumerate(names) if nth >= least), reverse=True)
+    return mine + [name for _, name in spare[: max(0, least - len(mine))]]
 
 
 class Filter(msgspec.Struct, frozen=True, gc=False):
@@ -86,11 +110,11 @@ class Views(Protocol):
         ...
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
     ) -> bool:
         """As `save`, and these jobs are pending from the same commit on: to be put into a queue of another database.
 
-        One that is pending already stays as it is.
+        One that is pending already stays as it is. Of several moves all are made or none, and then nothing is written.
         """
         ...
 
@@ -161,6 +185,14 @@ class Views(Protocol):
         """Take or renew the lease on a role that one process at a time should play."""
         ...
 
+    async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
+        """Take or renew leases on parts of a role that several processes divide, called `role/0` to `role/{count - 1}`: which are ours now.
+
+        Everybody gets about as many (`fair_part`). A lease of no length gives all of ours up. While another process holds `role` itself,
+        nobody has a part, and ours are given up.
+        """
+        ...
+
     async def roles(self) -> list[Held]:
         """Every role that was ever played, by name."""
         ...
@@ -179,11 +211,11 @@ class Shadow(Protocol):
 
     async def save(self, views: Sequence[View]) -> None: ...
 
-    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
-        """In one commit these become the views, the parked events become these, and the checkpoint `name` goes back to `position`.
+    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+        """In one commit these become the views, the parked events become these, and the checkpoints `names` go back to `position`.
 
-        Where it stood becomes the checkpoint `dispatched`, unless that is further already: jobs up to there have been put. Parked
-        jobs, pending ones and other checkpoints stay. False, and nothing changes, when the checkpoint stands before `position`, or when requests
+        Where each stood becomes its `dispatched_of`, unless that is further already: jobs up to there have been put. Parked
+        jobs, pending ones and other checkpoints stay. False, and nothing changes, when one of them stands before `position`, or when requests
         were removed since the shadow was made: it may still have them.
         """
         ...

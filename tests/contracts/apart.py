@@ -15,8 +15,8 @@ from gesta.commits import Commits, Entry, Recording
 from gesta.contracts.harness import Capability, Harness
 from gesta.domain.operation import State
 from gesta.job_queue import Job
+from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
-from gesta.role import Role
 from gesta.runtime import ManualRuntime
 from gesta.telemetry import Telemetry
 from gesta.views import Move, Parked, View
@@ -28,8 +28,8 @@ class _Relaying:
     def __init__(self, commits: Commits, relay: Relay) -> None:
         self._commits, self._relay = commits, relay
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
-        moved = await self._commits.project(views, jobs, parked, move)
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+        moved = await self._commits.project(views, jobs, parked, moves)
         while await self._relay.step():
             pass
         return moved
@@ -61,8 +61,8 @@ class _Apart:
     async def open(self) -> None:
         stores = with_queue_apart(*await self._stores(), self.runtime)
         assert stores.pending is not None
-        role = Role("relay", "test", stores.views, self.runtime)
-        relay = Relay(stores.views, stores.queue, role, stores.pending, self.runtime, Telemetry())
+        partitions = Partitions(1, "test", stores.views, self.runtime)
+        relay = Relay(stores.views, stores.queue, partitions, stores.pending, self.runtime, Telemetry())
         stores = replace(stores, commits=_Relaying(stores.commits, relay))
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close

@@ -91,7 +91,7 @@ class Walk:
         views = {view.state.id: view for view in (self._view() for _ in range(self._dice.randint(0, 3)))}
         before = await self._reference.views.checkpoint("walk") + self._dice.choice((0, 0, 0, 1))
         jobs = self._dice.sample(self._jobs, k=2)
-        await self._same(lambda harness: harness.commits.project([*views.values()], jobs, [], Move("walk", before, before + 5)))
+        await self._same(lambda harness: harness.commits.project([*views.values()], jobs, [], [Move("walk", before, before + 5)]))
 
     async def sweep(self) -> None:
         now_ms, limit = self._now_ms(), self._dice.randint(1, 6)

@@ -1,4 +1,5 @@
 from gesta.contracts.event_claims import EventClaimsAfterRestartContract, EventClaimsContract
+from gesta.contracts.event_shares import EventSharesContract
 from gesta.contracts.event_store import EventStoreAfterRestartContract, EventStoreContract
 
 
@@ -6,6 +7,9 @@ class TestEventStore(EventStoreContract): ...
 
 
 class TestEventStoreAfterRestart(EventStoreAfterRestartContract): ...
+
+
+class TestEventShares(EventSharesContract): ...
 
 
 class TestEventClaims(EventClaimsContract): ...

@@ -1,5 +1,6 @@
 from gesta.contracts.checkpoints import CheckpointContract, RoleContract
 from gesta.contracts.pending import PendingAfterRestartContract, PendingContract
+from gesta.contracts.role_parts import RolePartsContract
 from gesta.contracts.view_shadows import ShadowContract
 from gesta.contracts.view_sweeps import DueViewsContract, StaleViewsContract, UndecidedViewsContract
 from gesta.contracts.views import ViewsAfterRestartContract, ViewsContract
@@ -12,6 +13,9 @@ class TestCheckpoint(CheckpointContract): ...
 
 
 class TestRole(RoleContract): ...
+
+
+class TestRoleParts(RolePartsContract): ...
 
 
 class TestPending(PendingContract): ...

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import gesta.projector.follow
+import gesta.projector.partitions
 import gesta.projector.relay
 import gesta.role
 import gesta.sweep
@@ -246,6 +247,8 @@ def hurry(plan: Plan) -> None:
     gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = plan.lease_seconds
     gesta.worker.pool.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.2
+    gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
+    gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.projector.follow.RENEWAL_SECONDS = gesta.projector.relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.sweep.PERIOD_SECONDS = 0.1
     gesta.sweep.LOST_AGE_MS, gesta.sweep.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
@@ -253,6 +256,10 @@ def hurry(plan: Plan) -> None:
 
 async def always(_: gesta.role.Role) -> bool:
     return True
+
+
+async def all_of_them(partitions: gesta.projector.partitions.Partitions) -> frozenset[int]:
+    return frozenset(range(partitions.count))
 
 
 async def wait_for_ever(_: gesta.worker.pool.Pool) -> None:
@@ -301,6 +308,7 @@ async def work(plan: Plan) -> None:
         setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
     if plan.greedy:
         setattr(gesta.role.Role, "is_ours", always)  # noqa: B010 -- of this process
+        setattr(gesta.projector.partitions.Partitions, "hold", all_of_them)  # noqa: B010 -- of this process
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))
     declared = flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds)

@@ -19,6 +19,7 @@ from tests.postgresql.places import fresh_url, opened
 
 LONG_SECONDS = 3600.0
 FIVE_MINUTES_MS = 300_000
+NAMES = [f"projector/{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("listen", ["on", "off"])
@@ -111,10 +112,13 @@ class Member:
         await self._stores.queue.unhold("pause", 10)
 
     async def project(self):
-        stands = await self._stores.views.checkpoint("projector")
+        # As if partitions were stolen back and forth: some of several, in any order.
+        names = self._dice.sample(NAMES, k=2)
+        found = {one.name: one.position for one in await self._stores.views.checkpoints()}
+        stands = max(found.get(name, 0) for name in names)
         views = [replace(view, state=replace(view.state, version=stands + 1)) for view in self._dice.sample(self._views, k=10)]
         jobs = self._dice.sample(self._jobs, k=10)
-        await self._stores.commits.project(views, jobs, [], Move("projector", stands, stands + 1))
+        await self._stores.commits.project(views, jobs, [], [Move(name, found.get(name, 0), stands + 1) for name in names])
 
     async def postpone(self):
         states = [replace(view.state, version=self._dice.randint(1, 9)) for view in self._dice.sample(self._views, k=10)]
@@ -149,7 +153,7 @@ async def test_nobody_waits_in_a_circle(seed):
         for _ in range(4):
             shadow = await stores[0].views.shadow()
             await shadow.save(shared[2])
-            await shadow.swap("projector", 0, [])
+            await shadow.swap(NAMES, 0, [])
 
     try:
         await asyncio.gather(*(member.go(40) for member in members), rebuild())

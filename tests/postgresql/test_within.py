@@ -283,7 +283,7 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
 
     other = Flow("test.other", Other, never, Rules())
     async with engine_at(url, other, work=DRAINS_ONLY) as projecting:
-        assert await projecting.road.projector.role.is_ours()
+        assert await projecting.road.projector.partitions.is_first_ours()
         async with engine_at(url, NOTE) as engine, Asyncpg.connection(address_of(url).server) as connection:
             schema = address_of(url).schema
             request_id = await connection.fetchval(f"""select {schema}.gesta_submit('test.note', '{{"text": "raw"}}')""")

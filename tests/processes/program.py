@@ -1,4 +1,5 @@
-"""A program whose flows other processes run in parts: `gesta worker --app tests.processes.program:engine`, in the folder of the file.
+"""A program whose flows other processes run in parts: `gesta worker --app tests.processes.program:engine`, in the folder of the file, or of one that names
+a store elsewhere.
 
 What its executors do goes into the log that all processes share. `hurried` is the same engine in a process that has little time to stop.
 """
@@ -6,6 +7,7 @@ What its executors do goes into the log that all processes share. `hurried` is t
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +24,8 @@ from tests.processes.member import Log
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 #: Longer than any test waits: who ends before has not waited for it.
 ENDLESS_SECONDS = 600.0
+#: Known to everybody: it protects nothing but the stores of one test.
+MASTER_KEY = base64.b64encode(bytes(range(32))).decode()
 
 
 class Card(Payload, frozen=True):
@@ -77,8 +81,14 @@ async def _take_time(card: Card) -> None:
 
 
 def engine_on(folder: Path) -> Engine:
-    """To submit and look."""
-    return Engine(settings=load({"url": f"sqlite:///{folder / 'gesta.db'}"}), flows=declared(folder), work=False)
+    """To submit and look. The store is the file of the folder, or what stands in its file `url`."""
+    elsewhere = folder / "url"
+    chosen = (
+        {"url": elsewhere.read_text(), "master_key": MASTER_KEY}
+        if elsewhere.exists()
+        else {"url": f"sqlite:///{folder / 'gesta.db'}"}
+    )
+    return Engine(settings=load(chosen), flows=declared(folder), work=False)
 
 
 def __getattr__(name: str) -> Engine:

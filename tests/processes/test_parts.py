@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gesta import Engine, Request
-from gesta.projector.follow import CHECKPOINT
+from gesta.projector.partitions import CHECKPOINT
 from gesta.role import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.sweep import ROLE as SWEEP
 from tests.processes.members import PATIENCE_SECONDS, Lines

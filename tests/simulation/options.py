@@ -55,6 +55,8 @@ class Options:
     erases: int
     #: Events in one batch of the projector.
     batch: int
+    #: Into how many the log is divided among those who project.
+    partitions: int
     #: Long after everything has come to rest somebody looks at what failed or stands in unknown.
     people_after_seconds: float
     #: What is submitted: names of payload types.
@@ -93,6 +95,7 @@ def options(seed: int) -> Options:
         erases=random.choice([0, 0, 1, 2]),
         batch=random.choice([1, 2, 2_000]),
         people_after_seconds=random.choice([0.0, 20.0, 400.0]),
+        partitions=random.choice([1, 3]),
     )
 
 

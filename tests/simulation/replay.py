@@ -10,13 +10,15 @@ LINES = 40
 #: Housekeeping, left out of the short trace.
 QUIET = (
     "views.claim",
+    "views.share",
     "views.due",
     "queue.take",
     "queue.extend",
     "events.follow",
+    "events.follow_share",
     "views.get",
     "events.read",
-    "views.checkpoint",
+    "views.checkpoints",
 )
 
 

@@ -18,6 +18,7 @@ from gesta.errors import GestaError, StoreError
 from gesta.event_store import Recorded
 from gesta.job_queue import Job
 from gesta.projector import follow
+from gesta.projector.partitions import checkpoints_of
 from gesta.settings import Settings
 from gesta.validation import holds_times
 from gesta.wiring import Outside, Wiring
@@ -54,7 +55,7 @@ class World:
         self.is_healed = False
         self.queue_was_lost = False
         self.broken: Broken | None = None
-        self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random))
+        self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random), options.partitions)
         self.queue_database = MemoryDatabase(SimulatedRuntime(self.loop, self.random)) if options.apart else self.database
         self.ears = Ears(self)
         self.provider = Provider(self)
@@ -239,6 +240,11 @@ class World:
     def log(self) -> list[Recorded]:
         return [recorded for recorded in self.database.events._log if recorded is not None]
 
+    @property
+    def projected(self) -> int:
+        """Up to where every partition is projected."""
+        return min(self.database.views._checkpoints.get(name, 0) for name in checkpoints_of(self.options.partitions))
+
     def _is_at_rest(self) -> bool:
         database = self.database
         alive = [process for process in self.processes if not process.is_dead]
@@ -246,7 +252,7 @@ class World:
             return False
         if self.provider.is_busy or self.ears.is_behind or database.views._pending.first(1):
             return False
-        if database.views._checkpoints.get(follow.CHECKPOINT, 0) < len(database.events._log):
+        if self.projected < len(database.events._log):
             return False
         return all(view.state.wants is None for view in database.views._rows.values())
 
@@ -264,7 +270,7 @@ class World:
             return 0.0
         if self.ears.is_behind or database.views._pending.first(1):
             return 0.0
-        if database.views._checkpoints.get(follow.CHECKPOINT, 0) < len(database.events._log):
+        if self.projected < len(database.events._log):
             return 0.0
         slowest_ms = min((process.skew_ms for process in alive), default=0)
         moments = [] if self._people_at is None or self._people_at < self.loop.now else [self._people_at + JUMP_MARGIN_SECONDS]
@@ -298,8 +304,13 @@ class World:
             self.checks.put(cast("list[Job]", args[0]))
         elif verb == "queue.take":
             self.checks.take(process)
-        elif verb in ("commits.project", "views.save_with_jobs") and answer and args[3] is not None:
-            self.checks.projected(cast("list[Job]", args[1]))
+        elif verb == "views.share" and 0 < len(answer) < self.options.partitions:
+            self.hit("partitions_shared")
+        elif verb in ("commits.project", "views.save_with_jobs") and args[3]:
+            if answer:
+                self.checks.projected(cast("list[Job]", args[1]))
+            else:
+                self.hit("projector_overtaken")
 
     @property
     def trace_of_calls(self) -> list[str]:

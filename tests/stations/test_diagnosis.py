@@ -82,6 +82,19 @@ def test_a_store_that_nobody_works_on_is_bad_only_when_there_is_something_to_do(
     assert len(found(roles=(Held("projector", "x", NOW + 10**9), HELD[1]))) == 1
 
 
+def test_who_projects_which_part_is_told_and_what_nobody_projects():
+    def held(*owners: str) -> tuple[Held, ...]:
+        parts = (Held(f"projector/{n}", owner, NOW + 3_000 if owner else 0) for n, owner in enumerate(owners))
+        return (*parts, HELD[1])
+
+    shared = diagnose(msgspec.structs.replace(WELL, partitions=4, roles=held("host:7:x", "host:9:y", "host:7:x", "host:9:y")))
+    told = [one.what for one in shared if one.about == "projector"]
+    assert told == ["process 7 on host projects 2 of 4 partitions", "process 9 on host projects 2 of 4 partitions"]
+    assert found(partitions=4, roles=held(*["host:7:x"] * 4)) == []
+    (finding,) = found(partitions=4, roles=held("host:7:x", "", "host:7:x", ""), unseen=1, unseen_since_ms=NOW)
+    assert (finding.level, finding.what) == ("bad", "nobody projects 2 of 4 partitions; no process ever has")
+
+
 STATE = State("r-1", "default", FLOW, "queued", 2, NOW - 60_000, NOW - 10_000, dispatch_version=1)
 JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "ready", 0)
 

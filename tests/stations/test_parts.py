@@ -10,7 +10,8 @@ import pytest
 
 from gesta import Done, Engine, Flow, Payload, runtime
 from gesta.errors import UnknownFlow
-from gesta.projector.follow import BEHIND, CHECKPOINT
+from gesta.projector.follow import BEHIND
+from gesta.projector.partitions import CHECKPOINT
 from gesta.role import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.settings import load
 from gesta.sweep import ROLE as SWEEP

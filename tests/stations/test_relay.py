@@ -12,8 +12,8 @@ from gesta.contracts.samples import fresh_job
 from gesta.domain.ids import job_id
 from gesta.errors import BadSettings, StoreError
 from gesta.job_queue import Drop
+from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
-from gesta.role import Role
 from gesta.settings import load
 from gesta.wiring import open_ports
 from tests.stations.world import URL, Note, Provider, die, events_of, let_run, note_flow, pass_time, result
@@ -228,12 +228,12 @@ async def test_relays_at_once_put_a_job_once(gesta):
         await let_run(gesta)
         stores = engine.road.outside.stores
         relays = [
-            Relay(stores.views, stores.queue, Role("r", str(n), stores.views, gesta.runtime), stores.pending, gesta.runtime,
+            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime), stores.pending, gesta.runtime,
                   engine.road.telemetry)
             for n in range(3)
         ]  # fmt: skip
         job = fresh_job("other.flow")
-        await stores.views.save_with_jobs([], [job], [], None)
+        await stores.views.save_with_jobs([], [job], [], [])
         await asyncio.gather(*(relay.step() for relay in relays))
         assert await stores.views.pending(10) == []
         taken, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)

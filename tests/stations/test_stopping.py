@@ -125,12 +125,12 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
         await pass_time(gesta, 2)
         follow, steps = engine.road.projector.step, 0
 
-        async def step(until: int | None = None) -> int:
+        async def step(*, again: bool = False) -> int:
             nonlocal steps
             steps += 1
             await other.submit(Note(str(steps)))
             gesta.runtime.advance(1.0)
-            return await follow(until)
+            return await follow(again=again)
 
         engine.road.projector.step = step  # type: ignore[method-assign]
         await engine.stop()

@@ -126,7 +126,7 @@ async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_
         left = await views.shadow()
         await engine.operating.rebuild()
         with pytest.raises(GestaError, match="no such table"):
-            await left.swap("projector", 0, [])
+            await left.swap(["projector"], 0, [])
         await engine.operating.rebuild()
     db = open_connection(path)
     try:

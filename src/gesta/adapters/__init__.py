@@ -66,6 +66,8 @@ class Stores:
     close: Closing
     #: The time as the store has it. Leases, due times and expiry go by this one, never by a process's own clock.
     now_ms: Callable[[], int]
+    #: Into how many parts the log is divided for those who project: one where one process is enough for all of it.
+    partitions: int = 1
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""

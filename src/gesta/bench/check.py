@@ -12,7 +12,6 @@ from gesta.bench.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
 from gesta.engine import Engine
-from gesta.projector.follow import CHECKPOINT
 
 PAGE = 1_000
 TENANT = "default"
@@ -26,8 +25,8 @@ class Mark(NamedTuple):
 
 
 async def mark(engine: Engine, subject: Subject) -> Mark:
-    """To be taken while the engine is idle, so that every event is projected."""
-    return Mark(await engine.road.outside.stores.views.checkpoint(CHECKPOINT), subject.effects())
+    """To be taken while the engine is idle."""
+    return Mark(await engine.road.outside.stores.events.end(), subject.effects())
 
 
 async def faults(engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int) -> list[str]:

@@ -20,10 +20,10 @@ from gesta.addresses import request_stream
 from gesta.bench.child import run_module
 from gesta.domain.operation import State
 from gesta.event_store import Append, NewEvent, Recorded
-from gesta.projector.follow import CHECKPOINT, DISPATCHED
+from gesta.projector.partitions import Places, stands_of
 from gesta.request import Request
 from gesta.runtime import Ids, SystemRuntime, run
-from gesta.views import Move, View
+from gesta.views import View
 
 #: Requests per commit.
 BATCH = 1_000
@@ -80,9 +80,10 @@ def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]
 
 
 async def _save(stores: Stores, views: Sequence[View]) -> None:
-    """With the checkpoint past their events, so the projector has nothing left to do."""
-    place, dispatched = await stores.views.checkpoint(CHECKPOINT), await stores.views.checkpoint(DISPATCHED)
-    is_saved = await stores.commits.project(views, [], [], Move(CHECKPOINT, place, await stores.events.end(), dispatched))
+    """With every checkpoint past their events, so the projector has nothing left to do."""
+    places = Places(stores.partitions, dict(enumerate(await stands_of(stores.views, stores.partitions))))
+    moves = places.moves(range(stores.partitions), await stores.events.end())
+    is_saved = await stores.commits.project(views, [], [], moves)
     assert is_saved, "somebody else is at work on the store"
 
 

@@ -34,7 +34,7 @@ async def tail(
 
     tenant, left = call.tenant_name, count
     async with StopSignal() as stop, call.opened() as engine:
-        position = await _end_of_log(engine)
+        position = await engine.road.outside.stores.events.end()
         tell("following; Ctrl-C stops it")
         async for recorded in _follow(engine, position, stop):
             try:
@@ -49,17 +49,6 @@ async def tail(
                 left -= 1
                 if left == 0:
                     return
-
-
-async def _end_of_log(engine: Engine) -> int:
-    """The position of the newest event: from the projector's, which is near it, to the end."""
-    from gesta.projector.follow import CHECKPOINT
-
-    stores = engine.road.outside.stores
-    position = await stores.views.checkpoint(CHECKPOINT)
-    while batch := await stores.events.follow(position, BATCH):
-        position = batch[-1].position
-    return position
 
 
 async def _follow(engine: Engine, position: int, stop: StopSignal) -> AsyncIterator[Recorded]:

@@ -22,7 +22,7 @@ class ProjectContract(Contract):
         name, flow, view = fresh_name(), fresh_name(), fresh_view()
         poison = fresh_parked(fresh_name("tenant"))
         job = fresh_job(flow)
-        assert await harness.commits.project([view], [job], [poison], Move(name, 0, 7)) is True
+        assert await harness.commits.project([view], [job], [poison], [Move(name, 0, 7)]) is True
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {view.state.id: view}
         assert await harness.views.parked(poison.tenant, 10) == [poison]
@@ -31,35 +31,68 @@ class ProjectContract(Contract):
     async def test_a_projector_that_was_overtaken_writes_nothing(self, harness: CommitsHarness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         poison = fresh_parked(fresh_name("tenant"))
-        await harness.commits.project([], [], [], Move(name, 0, 7))
-        assert await harness.commits.project([view], [job], [poison], Move(name, 0, 5)) is False
+        await harness.commits.project([], [], [], [Move(name, 0, 7)])
+        assert await harness.commits.project([view], [job], [poison], [Move(name, 0, 5)]) is False
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {}
         assert await harness.views.parked(poison.tenant, 10) == []
         assert await harness.queue.find([job.id]) == set()
 
+    async def test_several_checkpoints_are_moved_together_or_not_at_all(self, harness: CommitsHarness) -> None:
+        """Whichever of them another projector has moved."""
+        names, view, job = [fresh_name() for _ in range(3)], fresh_view(), fresh_job(fresh_name())
+        assert await harness.commits.project([], [], [], [Move(name, 0, 7 + n, 0) for n, name in enumerate(names)]) is True
+        for overtaken in names:
+            before = {name: await harness.views.checkpoint(name) for name in names}
+            stale = [Move(name, place - (name == overtaken), 20, 0) for name, place in before.items()]
+            assert await harness.commits.project([view], [job], [], stale) is False
+            assert {name: await harness.views.checkpoint(name) for name in names} == before
+        assert await harness.views.get([key_of(view)]) == {}
+        assert await harness.queue.find([job.id]) == set()
+        moves = [Move(name, 7 + n, 20, 0) for n, name in enumerate(names)]
+        assert await harness.commits.project([view], [job], [], moves) is True
+        assert [await harness.views.checkpoint(name) for name in names] == [20, 20, 20]
+
+    async def test_each_checkpoint_is_compared_with_its_own_mark(self, harness: CommitsHarness) -> None:
+        one, other = fresh_name(), fresh_name()
+        await harness.views.save([], [], Move(one, 0, 7))
+        await (await harness.views.shadow()).swap([one], 5, [])
+        assert await harness.commits.project([], [], [], [Move(one, 5, 9, 0), Move(other, 0, 9, 0)]) is False
+        assert await harness.commits.project([], [], [], [Move(one, 5, 9, 7), Move(other, 0, 9, 7)]) is False
+        assert await harness.commits.project([], [], [], [Move(one, 5, 9, 7), Move(other, 0, 9, 0)]) is True
+
+    async def test_projectors_that_share_some_checkpoints_never_wait_in_a_circle(self, harness: CommitsHarness) -> None:
+        names = [fresh_name() for _ in range(8)]
+        answers = await race(
+            *(
+                harness.commits.project([], [], [], [Move(name, 0, 7, 0) for name in chosen])
+                for chosen in (names, names[::-1]) * 4
+            )
+        )
+        assert sorted(answers) == [False] * 7 + [True]
+
     async def test_of_projectors_that_race_one_dispatches(self, harness: CommitsHarness) -> None:
         """Even if the job of the first one is done with before the second one comes."""
         name, flow, token = fresh_name(), fresh_name(), fresh_name("token")
         job = fresh_job(flow)
-        answers = await race(*(harness.commits.project([], [job], [], Move(name, 0, 7)) for _ in range(4)))
+        answers = await race(*(harness.commits.project([], [job], [], [Move(name, 0, 7)]) for _ in range(4)))
         assert sorted(answers) == [False, False, False, True]  # R1-20, K-13
         assert len(await take(harness, flow, token)) == 1
         await harness.queue.settle([Ack(job.id, token)])
-        assert await harness.commits.project([], [job], [], Move(name, 0, 7)) is False
+        assert await harness.commits.project([], [job], [], [Move(name, 0, 7)]) is False
         assert await harness.queue.find([job.id]) == set()
 
     async def test_a_job_that_is_live_already_stops_nothing(self, harness: CommitsHarness) -> None:
         name, flow = fresh_name(), fresh_name()
         live, new = fresh_job(flow), fresh_job(flow)
         await harness.queue.put([live])
-        assert await harness.commits.project([], [live, new], [], Move(name, 0, 7)) is True
+        assert await harness.commits.project([], [live, new], [], [Move(name, 0, 7)]) is True
         assert len(await take(harness, flow)) == 2
         assert await harness.views.checkpoint(name) == 7
 
     async def test_a_projected_job_wakes_who_waits(self, harness: CommitsHarness) -> None:
         waiting = await wait_for_all(harness.queue.ready(600))
-        await harness.commits.project([], [fresh_job(fresh_name())], [], Move(fresh_name(), 0, 7))
+        await harness.commits.project([], [fresh_job(fresh_name())], [], [Move(fresh_name(), 0, 7)])
         assert await end_within(harness.runtime, 300, waiting)
 
 
@@ -232,7 +265,7 @@ class CommitsAfterRestartContract(Contract):
 
     async def test_what_was_projected_is_there_again(self, harness: CommitsHarness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
-        await harness.commits.project([view], [job], [], Move(name, 0, 7))
+        await harness.commits.project([view], [job], [], [Move(name, 0, 7)])
         await reopen(harness)
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {view.state.id: view}

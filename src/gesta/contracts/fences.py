@@ -57,7 +57,7 @@ class FencesContract(Contract):
             "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
             "extend": harness.queue.extend(token, 10.0),
             "settle": harness.queue.settle([Ack(job.id, token)]),
-            "project": harness.commits.project([], [fresh_job(flow)], [], Move(fresh_name(), 0, 1)),
+            "project": harness.commits.project([], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]),
             "record": harness.commits.record([Entry(fresh_append(), None)]),
             "record a settlement": harness.commits.record([Entry(None, Ack(job.id, token))]),
             "save": harness.views.save([fresh_view()], [], None),
@@ -109,12 +109,12 @@ class FencesContract(Contract):
         refused = {
             "put": harness.queue.put([fresh_job(flow)]),
             "take": harness.queue.take(fresh_name("token"), {flow: 1}, 10.0, durable=True),
-            "project": harness.commits.project([], [fresh_job(flow)], [], Move(fresh_name(), 0, 1)),
-            "pending": harness.views.save_with_jobs([], [fresh_job(flow)], [], None),
+            "project": harness.commits.project([], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]),
+            "pending": harness.views.save_with_jobs([], [fresh_job(flow)], [], []),
         }
         assert [name for name, write in refused.items() if not await _is_refused(write)] == []
         assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))
-        assert not await _is_refused(harness.commits.project([fresh_view()], [], [], Move(fresh_name(), 0, 1)))
+        assert not await _is_refused(harness.commits.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)]))
         assert not await _is_refused(harness.vault.put([fresh_sealed()]))
 
     async def test_jobs_are_put_as_the_fence_goes_down(self, harness: FencesHarness) -> None:

@@ -20,7 +20,7 @@ class PendingContract(Contract):
     async def test_views_pending_jobs_and_checkpoint_are_written_together(self, harness: ViewsHarness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         poison = fresh_parked(fresh_name("tenant"))
-        assert await harness.views.save_with_jobs([view], [job], [poison], Move(name, 0, 7)) is True  # S0-1
+        assert await harness.views.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)]) is True  # S0-1
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {view.state.id: view}
         assert await harness.views.parked(poison.tenant, 10) == [poison]
@@ -29,7 +29,7 @@ class PendingContract(Contract):
     async def test_a_projector_that_was_overtaken_makes_nothing_pending(self, harness: ViewsHarness) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         await harness.views.save([], [], Move(name, 0, 7))
-        assert await harness.views.save_with_jobs([view], [job], [], Move(name, 0, 5)) is False
+        assert await harness.views.save_with_jobs([view], [job], [], [Move(name, 0, 5)]) is False
         assert await harness.views.get([key_of(view)]) == {}
         assert await _pending(harness, [job]) == []
 
@@ -82,7 +82,7 @@ class PendingContract(Contract):
         """It was dispatched as far as a rebuild knows, so nobody would write it down again."""
         job = fresh_job(fresh_name())
         await _write(harness, [job])
-        assert await (await harness.views.shadow()).swap(fresh_name(), 0, []) is True
+        assert await (await harness.views.shadow()).swap([fresh_name()], 0, []) is True
         assert await _pending(harness, [job]) == [job]  # S0-4
 
 
@@ -97,7 +97,7 @@ class PendingAfterRestartContract(Contract):
 
 
 async def _write(harness: ViewsHarness, jobs: list[Job]) -> None:
-    assert await harness.views.save_with_jobs([], jobs, [], None) is True
+    assert await harness.views.save_with_jobs([], jobs, [], []) is True
 
 
 async def _pending(harness: ViewsHarness, own: list[Job]) -> list[Job]:

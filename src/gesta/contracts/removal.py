@@ -101,7 +101,7 @@ class RemovalContract(Contract):
         shadow = await harness.views.shadow()
         await shadow.save([replace_status(view, "queued")])
         await harness.commits.remove([(stream, view.state)])
-        assert await shadow.swap(fresh_name(), 0, []) is False
+        assert await shadow.swap([fresh_name()], 0, []) is False
         assert await harness.views.get([key_of(view)]) == {}
 
     async def test_what_is_gone_stays_gone_after_a_restart(self, harness: CommitsHarness) -> None:
@@ -156,7 +156,7 @@ async def _ended(harness: CommitsHarness, tenant: str | None = None) -> tuple[st
 async def _pass(harness: CommitsHarness) -> None:
     """Everybody who follows the log comes to its end."""
     end = await end_of_log(harness.events)
-    await harness.views.begin("projector", 0)
+    await harness.views.begin("projector/0", 0)
     for one in await harness.views.checkpoints():
         if one.position < end:
             await harness.views.save([], [], Move(one.name, one.position, end))

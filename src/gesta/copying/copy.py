@@ -18,7 +18,8 @@ from gesta.errors import StoreError
 from gesta.job_queue import Job, Standing
 from gesta.outbox import Prepared
 from gesta.pausing import Pausing
-from gesta.projector.follow import CHECKPOINT, DISPATCHED, Projector
+from gesta.projector.follow import Projector
+from gesta.projector.partitions import stands_of
 from gesta.rendering.renderer import InlineRenderer
 from gesta.runtime import Ids, OnClock, Runtime, sleep
 from gesta.sealing import MasterKey, Safe
@@ -65,7 +66,9 @@ class Copy:
         self._roles = Roles(source, target, owner, runtime)
         self._telemetry = Telemetry()
         stores = target.stores
-        self._projector = Projector(stores.events, stores.views, stores.commits, self._target_clock, self._telemetry, owner)
+        self._projector = Projector(
+            stores.events, stores.views, stores.commits, stores.partitions, self._target_clock, self._telemetry, owner
+        )
 
     async def run(self, wait_seconds: float, actor: Actor) -> Report:
         """Copy, or go on with a copy that was interrupted. `wait_seconds`: how long running attempts may take to end before the fence."""
@@ -109,12 +112,14 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """Views of what is copied, without a job for anything that the source has dispatched; the rest is left to the target's projector."""
-        views = self._source.stores.views
-        dispatched = max(await views.checkpoint(CHECKPOINT), await views.checkpoint(DISPATCHED))
-        place = await self._transfer.place_of(dispatched)
-        if place > await self._target.stores.views.checkpoint(DISPATCHED):
-            await self._transfer.move(DISPATCHED, place)
+        """Views of what is copied, without a job for anything that the source has dispatched; the rest is left to the target's projector.
+
+        What only some partitions of the source have dispatched counts as the rest: a job that is put twice stays one, and whoever takes one
+        that is done with finds its end in the stream.
+        """
+        source = self._source.stores
+        dispatched = min(one.quiet_until for one in await stands_of(source.views, source.partitions))
+        await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
 
     async def _pause_and_fence(self, wait_seconds: float, actor: Actor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gesta.copying.selection import Home
 from gesta.errors import Fenced, StoreError
-from gesta.projector.follow import CHECKPOINT
+from gesta.projector.partitions import CHECKPOINT, projects
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.role import RENEWAL_SECONDS
 from gesta.runtime import Runtime, sleep
@@ -33,7 +33,7 @@ class Roles:
     async def _hold_one(self, home: Home, name: str) -> None:
         until = self._runtime.monotonic() + LEASE_SECONDS + LOOK_SECONDS
         try:
-            while not await home.stores.views.claim(name, self._owner, LEASE_SECONDS):
+            while not await self._take(home, name):
                 if self._runtime.monotonic() > until:
                     what = "is being copied, or rebuilt" if name == REBUILD else "is worked on"
                     raise StoreError(
@@ -44,6 +44,14 @@ class Roles:
             # The source has left: nobody removes anything there any more.
             if home is not self._source:
                 raise
+
+    async def _take(self, home: Home, name: str) -> bool:
+        """While we hold the projector's role itself nobody gets a part of it; those who have one are asked to go, not pushed aside."""
+        if name == CHECKPOINT:
+            now, roles = home.stores.now_ms(), await home.stores.views.roles()
+            if any(projects(role) and role.owner != self._owner and role.is_held(now) for role in roles):
+                return False
+        return await home.stores.views.claim(name, self._owner, LEASE_SECONDS)
 
     async def release(self) -> None:
         for name in (CHECKPOINT, SWEEP, REBUILD):

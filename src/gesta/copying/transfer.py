@@ -5,8 +5,9 @@ from __future__ import annotations
 from gesta.copying.selection import PAGE, Home, Selection
 from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, NewEvent, Recorded
+from gesta.projector.partitions import checkpoints_of, stands_of
 from gesta.vault import Sealed
-from gesta.views import Move
+from gesta.views import Move, dispatched_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant follow.
 PLACE = "copy/"
@@ -39,7 +40,17 @@ class Transfer:
         views = self._target.stores.views
         before = await views.checkpoint(name)
         if before != position and not await views.save([], [], Move(name, before, position)):
-            raise StoreError(f"another process works on {self._target.url}; stop it, then repeat the copy")
+            raise self._worked_on()
+
+    async def mark_dispatched(self, position: int) -> None:
+        """Up to here the target's projector puts no jobs, whatever the partition."""
+        stores = self._target.stores
+        stands = zip(checkpoints_of(stores.partitions), await stands_of(stores.views, stores.partitions), strict=True)
+        moves = [
+            Move(dispatched_of(name), one.dispatched, position) for name, one in stands if one.dispatched < position
+        ]  # fmt: skip
+        if moves and not await stores.views.save_with_jobs([], [], [], moves):
+            raise self._worked_on()
 
     async def place_of(self, position: int) -> int:
         """The place in the target's log behind which everything comes that comes behind `position` in the source's."""
@@ -85,6 +96,9 @@ class Transfer:
                 await vault.delete(gone)
             count += len(chosen)
         return count
+
+    def _worked_on(self) -> StoreError:
+        return StoreError(f"another process works on {self._target.url}; stop it, then repeat the copy")
 
     def _differs(self, stream: str) -> StoreError:
         return StoreError(

@@ -1,6 +1,7 @@
 """Station 4 of 7: follow the log from the checkpoint, fold, write views, jobs and checkpoint in one commit.
 
-Receives events from the event store; hands jobs to the queue (dispatch.py) and views to everybody.
+Receives events from the event store; hands jobs to the queue (dispatch.py) and views to everybody. Of several processes each does this for
+some partitions of the log (partitions.py).
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from contextlib import suppress
 
 from gesta.commits import Commits
 from gesta.errors import StoreError
-from gesta.event_store import EventStore
+from gesta.event_store import EventStore, Recorded, Share
 from gesta.projector.folding import Folding
-from gesta.role import RENEWAL_SECONDS, Role
+from gesta.projector.partitions import Partitions, Places, Stretch, place_of, stands_of
+from gesta.role import RENEWAL_SECONDS
 from gesta.runtime import Runtime, Signal, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import Move, View, Views
+from gesta.views import View, Views
 
-CHECKPOINT = "projector"
-#: Up to here jobs have been put: a fold that goes over it again, after a rebuild, puts none.
-DISPATCHED = "dispatched"
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
 #: A batch of this size says that there is more than a moment's work to be projected.
@@ -36,31 +35,33 @@ STILL_SECONDS = 0.25
 
 class Projector:
     def __init__(
-        self, events: EventStore, views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry, owner: str
+        self, events: EventStore, views: Views, commits: Commits, count: int, runtime: Runtime, telemetry: Telemetry, owner: str
     ) -> None:
-        self._events, self._views, self._commits = events, views, commits
+        """`count` is the number of the store's partitions. All of them are followed, until `run` says which of them are ours."""
+        self._events, self._views, self._commits, self._count = events, views, commits, count
         self._folding = Folding(events, views.get, runtime, telemetry)
         self._runtime, self._telemetry = runtime, telemetry
-        self.role = Role(CHECKPOINT, owner, views, runtime)
+        self.partitions = Partitions(count, owner, views, runtime)
+        self._followed, self._lapses = frozenset(range(count)), 0
         self._listeners: list[Callable[[Sequence[View]], None]] = []
-        self._position: int | None = None
-        self._quiet_until = 0
-        self._place_read_at = float("-inf")
+        #: None: to be read.
+        self._places: Places | None = None
+        self._places_read_at = float("-inf")
         self._is_behind = False
         self._caught_up = Signal(runtime)
 
     async def place(self) -> int:
-        """The position up to which the views show the log: our own where we project, else what the store says."""
-        if self.role.was_ours and self._position is not None:
-            return self._position
-        return await self._views.checkpoint(CHECKPOINT)
+        """The position up to which the views show the log: our own where we project all of it, else what the store says."""
+        if self.is_here and self._places is not None and self._places.numbers == self.partitions.ours:
+            return self._places.lowest
+        return await place_of(self._views, self._count)
 
     async def not_far_behind(self, seconds: float) -> None:
         """Return when little is left to be projected, at the latest after so many seconds; soon where nobody projects."""
         end = self._runtime.monotonic() + seconds
-        while self._is_behind and self.role.was_ours and (left := end - self._runtime.monotonic()) > 0:
+        while self._is_behind and self.is_here and (left := end - self._runtime.monotonic()) > 0:
             await self._caught_up.wait(left)
-        if not self.role.was_ours:
+        if not self.is_here:
             # No news: if the store is gone, whoever waits here will hear of it at the next append.
             with suppress(StoreError):
                 await self._another_is_not_far_behind(end)
@@ -78,27 +79,31 @@ class Projector:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is the one that projects: then whoever listens hears of every outcome."""
-        return self.role.was_ours
+        """Whether this process is the one that projects, all of it: then whoever listens hears of every outcome."""
+        return self.partitions.are_all_ours
 
     def listen(self, listener: Callable[[Sequence[View]], None]) -> None:
         """Call with every batch of views once it is saved."""
         self._listeners.append(listener)
 
     async def run(self) -> None:
-        """Project for ever, while the role is ours."""
+        """Project for ever, the partitions that are ours."""
         while True:
             try:
-                if not await self.role.is_ours():
-                    self._position = None
+                ours = await self.partitions.hold()
+                if ours != self._followed or self.partitions.lapses != self._lapses or self._places is None:
+                    self._followed, self._lapses = ours, self.partitions.lapses
+                    # Also where none is left: what was remembered of their views is forgotten with it.
+                    await self._read_places()
+                if not ours:
                     await sleep(self._runtime, RENEWAL_SECONDS)
                 elif await self.step() == 0:
-                    if self._runtime.monotonic() - self._place_read_at >= PLACE_SECONDS:
-                        self._position = None
+                    if self._runtime.monotonic() - self._places_read_at >= PLACE_SECONDS:
+                        self._places = None
                     await self._events.changed(POLL_SECONDS)
             except StoreError as error:
                 self._telemetry.store_failed("projector", error)
-                self._position = None
+                self._places = None
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
     async def finish(self, until: float) -> None:
@@ -107,42 +112,60 @@ class Projector:
         Until a moment of the monotonic clock: others may append for ever. Then another process may project at once.
         """
         with suppress(StoreError):
-            if await self.role.is_ours():
+            self._followed = await self.partitions.hold()
+            if self._followed:
                 # A step that was cut off may have been committed, or may be about to be: then the checkpoint moves under us.
-                self._position = None
-                while (await self.step() or self._position is None) and self._runtime.monotonic() < until:
+                self._places = None
+                while (await self.step() or self._places is None) and self._runtime.monotonic() < until:
                     pass
-        await self.role.give_up()
+        await self.partitions.give_up()
 
-    async def step(self, until: int | None = None) -> int:
-        """Project one batch, of events up to `until` if that is given; how many events it had."""
-        if self._position is None:
-            self._position = await self._views.checkpoint(CHECKPOINT)
-            self._quiet_until = await self._views.checkpoint(DISPATCHED)
-            self._place_read_at = self._runtime.monotonic()
-        batch = await self._events.follow(self._position, BATCH)
-        if until is not None:
-            batch = [recorded for recorded in batch if recorded.position <= until]
-        self._is_behind = len(batch) >= BEHIND
+    async def step(self, *, again: bool = False) -> int:
+        """Project one batch; how far it went. `again`: of what was projected before, and nothing else."""
+        places = self._places or await self._read_places()
+        stretch = places.next_stretch(again=again)
+        if stretch is None:
+            return 0
+        batch, reached = await self._next_events(stretch)
+        self._is_behind = reached - stretch.place >= BEHIND
         if not self._is_behind:
             self._caught_up.set()
-        if not batch:
+        if reached == stretch.place:
             return 0
-        views, jobs, parked = await self._folding.fold(batch, self._quiet_until)
-        move = Move(CHECKPOINT, self._position, batch[-1].position, self._quiet_until)
-        if not await self._commits.project(views, jobs, parked, move):
-            # Another projector moved the checkpoint: start again from where it stands now.
-            self._position = None
+        views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
+        if not await self._commits.project(views, jobs, parked, places.moves(stretch.numbers, reached)):
+            # Another projector moved a checkpoint: start again from where they stand now.
+            self._places = None
+            self.partitions.doubt()
             return 0
-        self._position = move.after
+        places.moved(stretch.numbers, reached)
         for listener in self._listeners:
             listener(views)
-        return len(batch)
+        return reached - stretch.place
+
+    async def _next_events(self, stretch: Stretch) -> tuple[list[Recorded], int]:
+        """The next events of these partitions, and the position up to which there are no more of them."""
+        if len(stretch.numbers) == self._count:
+            batch = await self._events.follow(stretch.place, BATCH)
+            reached = batch[-1].position if batch else stretch.place
+        else:
+            # As many as hold one batch of ours.
+            limit = BATCH * self._count // len(stretch.numbers)
+            share = Share(self._count, stretch.numbers)
+            batch, reached = await self._events.follow_share(stretch.place, limit, share)
+        if stretch.until is not None and reached > stretch.until:
+            return [one for one in batch if one.position <= stretch.until], stretch.until
+        return batch, reached
+
+    async def _read_places(self) -> Places:
+        stands = await stands_of(self._views, self._count)
+        self._places = Places(self._count, {number: stands[number] for number in sorted(self._followed)})
+        self._places_read_at = self._runtime.monotonic()
+        return self._places
 
     async def catch_up(self) -> int:
-        """After the views were swapped: fold again what was folded before and nothing else. How many events that were."""
-        self._position, folded = None, 0
-        until = await self._views.checkpoint(DISPATCHED)
-        while count := await self.step(until):
+        """After the views were swapped: fold again what was folded before and nothing else. How far that went."""
+        self._places, folded = None, 0
+        while count := await self.step(again=True):
             folded += count
         return folded

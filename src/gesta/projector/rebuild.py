@@ -8,7 +8,8 @@ from gesta.commits import Commits
 from gesta.errors import GestaError
 from gesta.event_store import EventStore
 from gesta.projector.folding import Folding
-from gesta.projector.follow import BATCH, CHECKPOINT, Projector
+from gesta.projector.follow import BATCH, Projector
+from gesta.projector.partitions import checkpoints_of, place_of
 from gesta.role import Role
 from gesta.runtime import Runtime
 from gesta.telemetry import Telemetry
@@ -25,13 +26,14 @@ Progress = Callable[[int, int], None]
 
 class Rebuild:
     def __init__(
-        self, events: EventStore, views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry, owner: str
+        self, events: EventStore, views: Views, commits: Commits, count: int, runtime: Runtime, telemetry: Telemetry, owner: str
     ) -> None:
-        self._events, self._views = events, views
+        """`count` is the number of the store's partitions."""
+        self._events, self._views, self._count = events, views, count
         self._runtime, self._telemetry, self._owner = runtime, telemetry, owner
         self._is_running = False
         # One of our own: the station of this process may be at work, too, and has its own place in the log.
-        self._projector = Projector(events, views, commits, runtime, telemetry, owner)
+        self._projector = Projector(events, views, commits, count, runtime, telemetry, owner)
 
     async def run(self, progress: Progress) -> int:
         """How many events were folded. Raises, and nothing has changed, when another rebuild runs or takes over."""
@@ -55,8 +57,8 @@ class Rebuild:
         parked: list[Parked] = []
         position = folded = 0
         for _ in range(ROUNDS):
-            target = await self._views.checkpoint(CHECKPOINT)
-            # The last event is left over: so the checkpoint goes back in any case, and what a projector has folded onto the old
+            target = await place_of(self._views, self._count)
+            # The last event is left over: so every checkpoint goes back in any case, and what a projector has folded onto the old
             # views is refused.
             while batch := [one for one in await self._events.follow(position, BATCH) if one.position < target]:
                 await _hold(role)
@@ -65,10 +67,10 @@ class Rebuild:
                 parked += poison
                 position, folded = batch[-1].position, folded + len(batch)
                 progress(position, target)
-            if await self._views.checkpoint(CHECKPOINT) - position < BATCH:
+            if await place_of(self._views, self._count) - position < BATCH:
                 break
         await _hold(role)
-        if not await shadow.swap(CHECKPOINT, position, parked):
+        if not await shadow.swap(checkpoints_of(self._count), position, parked):
             raise GestaError(
                 "another rebuild was faster, or old requests were removed meanwhile; nothing was changed. Run it again"
             )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from gesta.errors import StoreError
 from gesta.job_queue import JobQueue
-from gesta.role import RENEWAL_SECONDS, Role
+from gesta.projector.partitions import Partitions
+from gesta.role import RENEWAL_SECONDS
 from gesta.runtime import Runtime, Signal, sleep
 from gesta.telemetry import Telemetry
 from gesta.views import Views
@@ -21,17 +22,17 @@ STORE_PAUSE_SECONDS = 1.0
 
 class Relay:
     def __init__(
-        self, views: Views, queue: JobQueue, role: Role, news: Signal, runtime: Runtime, telemetry: Telemetry
-    ) -> None:  # fmt: skip
-        """`role` is the projector's: where the jobs are written down, the news of them is heard at once."""
-        self._views, self._queue, self._role, self._news = views, queue, role, news
+        self, views: Views, queue: JobQueue, partitions: Partitions, news: Signal, runtime: Runtime, telemetry: Telemetry
+    ) -> None:
+        """`partitions` are the projector's: where jobs are written down, the news of them is heard at once."""
+        self._views, self._queue, self._partitions, self._news = views, queue, partitions, news
         self._runtime, self._telemetry = runtime, telemetry
 
     async def run(self) -> None:
-        """Carry over for ever, while the role is ours."""
+        """Carry over for ever, while we project."""
         while True:
             try:
-                if not await self._role.is_ours():
+                if not await self._partitions.is_ours():
                     await sleep(self._runtime, RENEWAL_SECONDS)
                 elif await self.step() == 0:
                     await self._news.wait(POLL_SECONDS)

@@ -13,15 +13,15 @@ from tests.contracts.faults.planting import breaks
     Pending.test_a_job_stays_pending_until_it_is_relayed,
 )
 class WritesNoJobsDown(MemoryViews):
-    async def save_with_jobs(self, views, jobs, parked, move):
-        return await super().save_with_jobs(views, [], parked, move)
+    async def save_with_jobs(self, views, jobs, parked, moves):
+        return await super().save_with_jobs(views, [], parked, moves)
 
 
 @breaks(Pending.test_a_projector_that_was_overtaken_makes_nothing_pending)
 class WritesJobsDownBeforeItChecks(MemoryViews):
-    async def save_with_jobs(self, views, jobs, parked, move):
+    async def save_with_jobs(self, views, jobs, parked, moves):
         self._pending.add(jobs)
-        return await super().save_with_jobs(views, jobs, parked, move)
+        return await super().save_with_jobs(views, jobs, parked, moves)
 
 
 @breaks(Pending.test_a_pending_job_is_told_as_it_was_written)
@@ -43,9 +43,9 @@ class TellsOnlyOnce(MemoryViews):
 
 @breaks(Pending.test_a_job_that_is_pending_already_stays_as_it_is)
 class WritesTheLatest(MemoryViews):
-    async def save_with_jobs(self, views, jobs, parked, move):
+    async def save_with_jobs(self, views, jobs, parked, moves):
         self._pending.remove([job.id for job in jobs])
-        return await super().save_with_jobs(views, jobs, parked, move)
+        return await super().save_with_jobs(views, jobs, parked, moves)
 
 
 @breaks(Pending.test_no_more_jobs_are_told_than_asked_for)
@@ -56,8 +56,8 @@ class TellsAllThatIsPending(MemoryViews):
 
 @breaks(Pending.test_many_jobs_are_pending_at_once)
 class WritesFewJobsDown(MemoryViews):
-    async def save_with_jobs(self, views, jobs, parked, move):
-        return await super().save_with_jobs(views, jobs[:512], parked, move)
+    async def save_with_jobs(self, views, jobs, parked, moves):
+        return await super().save_with_jobs(views, jobs[:512], parked, moves)
 
 
 class _FirstComeFirstServed(PendingJobs):

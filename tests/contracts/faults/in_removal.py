@@ -46,7 +46,7 @@ class RemovesWhateverItIs(MemoryEventStore):
 @breaks(Removal.test_what_somebody_has_not_passed_is_left_alone)
 class WaitsForTheProjectorOnly(MemoryViews):
     def passed_by_all(self):
-        return self._checkpoints.get("projector", 0)
+        return self._checkpoints.get("projector/0", 0)
 
 
 @breaks(Removal.test_a_shadow_made_before_is_not_swapped_in)

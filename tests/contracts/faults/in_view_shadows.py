@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from gesta.adapters.memory.views import MemoryShadow, MemoryViews
 from gesta.contracts.view_shadows import ShadowContract as Shadow
 from gesta.contracts.view_sweeps import UndecidedViewsContract as Undecided
+from gesta.views import dispatched_of
 from tests.contracts.faults.planting import breaks
 
 
@@ -19,9 +20,9 @@ class BuildsInPlace(MemoryViews):
 
 @breaks(Shadow.test_after_the_swap_the_views_are_those_of_the_shadow)
 class KeepsTheOldIndexes(MemoryViews):
-    def take_over(self, shadow, name, position, parked):
+    def take_over(self, shadow, names, position, parked):
         by_tenant = self._by_tenant
-        taken = super().take_over(shadow, name, position, parked)
+        taken = super().take_over(shadow, names, position, parked)
         for tenant, index in by_tenant.items():
             for key in index.ascending():
                 if key[1] in self._rows:
@@ -32,9 +33,9 @@ class KeepsTheOldIndexes(MemoryViews):
 
 @breaks(Shadow.test_after_the_swap_views_are_saved_as_before)
 class GoesOnWithTheOldIndex(MemoryViews):
-    def take_over(self, shadow, name, position, parked):
+    def take_over(self, shadow, names, position, parked):
         rows = self._rows
-        taken = super().take_over(shadow, name, position, parked)
+        taken = super().take_over(shadow, names, position, parked)
         shadow._rows = self._rows = {key: row for key, row in self._rows.items() if key not in rows}
         return taken
 
@@ -42,10 +43,10 @@ class GoesOnWithTheOldIndex(MemoryViews):
 class _Counting(MemoryViews):
     """Gives a fault a chance to undo what the swap did to one checkpoint."""
 
-    def take_over(self, shadow, name, position, parked):
+    def take_over(self, shadow, names, position, parked):
         before = dict(self._checkpoints)
-        taken = super().take_over(shadow, name, position, parked)
-        self._spoil(before, name)
+        taken = super().take_over(shadow, names, position, parked)
+        self._spoil(before, names[0])
         return taken
 
     def _spoil(self, before, name):
@@ -66,27 +67,28 @@ class TakesTheFurthestForDispatched(_Counting):
     """As it once was: the checkpoint of a subscription is no sign that jobs were put."""
 
     def _spoil(self, before, name):
-        self._checkpoints["dispatched"] = max(before.values(), default=0)
+        self._checkpoints[dispatched_of(name)] = max(before.values(), default=0)
 
 
 @breaks(Shadow.test_a_second_swap_before_the_projector_caught_up_forgets_nothing)
 class ForgetsTheFirstSwap(_Counting):
     def _spoil(self, before, name):
-        self._checkpoints["dispatched"] = before.get(name, 0)
+        self._checkpoints[dispatched_of(name)] = before.get(name, 0)
 
 
 @breaks(Shadow.test_a_shadow_that_is_ahead_of_the_projector_is_refused)
 class SwapsInAnyCase(MemoryViews):
-    def take_over(self, shadow, name, position, parked):
-        self._checkpoints[name] = max(position, self._checkpoints.get(name, 0))
-        return super().take_over(shadow, name, position, parked)
+    def take_over(self, shadow, names, position, parked):
+        for name in names:
+            self._checkpoints[name] = max(position, self._checkpoints.get(name, 0))
+        return super().take_over(shadow, names, position, parked)
 
 
 @breaks(Shadow.test_parked_events_become_those_of_the_swap_and_parked_jobs_stay)
 class ForgetsParkedJobs(MemoryViews):
-    def take_over(self, shadow, name, position, parked):
+    def take_over(self, shadow, names, position, parked):
         self._parked.clear()
-        return super().take_over(shadow, name, position, parked)
+        return super().take_over(shadow, names, position, parked)
 
 
 @breaks(Shadow.test_a_shadow_that_was_left_is_forgotten_by_the_next)
@@ -105,5 +107,5 @@ class CountsWhatWillBeAsked(MemoryViews):
 
 @breaks(Shadow.test_whoever_folded_before_the_swap_is_refused_even_at_the_place_it_turned_back_to)
 class LooksAtThePlaceOnly(MemoryViews):
-    def save_all(self, views, parked, move):
-        return super().save_all(views, parked, None if move is None else replace(move, dispatched=None))
+    def save_all(self, views, parked, moves):
+        return super().save_all(views, parked, [replace(move, dispatched=None) for move in moves])

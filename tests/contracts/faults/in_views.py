@@ -33,8 +33,8 @@ class KeepsTheLastView(MemoryViews):
 
 @breaks(Views.test_many_views_are_saved_and_read_at_once)
 class CutsLargeBatches(MemoryViews):
-    def save_all(self, views, parked, move):
-        return super().save_all(views[:128], parked, move)
+    def save_all(self, views, parked, moves):
+        return super().save_all(views[:128], parked, moves)
 
 
 @breaks(Views.test_a_view_is_shown_to_its_own_tenant_only, Views.test_one_id_under_two_tenants_makes_two_views)
@@ -104,36 +104,37 @@ class StartsBeforeTheStart(MemoryViews):
 
 @breaks(Checkpoint.test_views_and_checkpoint_move_together)
 class MovesNoCheckpoint(MemoryViews):
-    def save_all(self, views, parked, move):
-        return super().save_all(views, parked, None)
+    def save_all(self, views, parked, moves):
+        return super().save_all(views, parked, [])
 
 
 @breaks(Checkpoint.test_who_does_not_know_the_checkpoint_writes_nothing)
 class WritesBeforeItChecks(MemoryViews):
-    def save_all(self, views, parked, move):
-        super().save_all(views, parked, None)
-        return super().save_all([], [], move)
+    def save_all(self, views, parked, moves):
+        super().save_all(views, parked, [])
+        return super().save_all([], [], moves)
 
 
 @breaks(Checkpoint.test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody)
 class AcceptsAnyFirstMove(MemoryViews):
-    def save_all(self, views, parked, move):
-        self._checkpoints.setdefault(move.name, move.before)
-        return super().save_all(views, parked, move)
+    def save_all(self, views, parked, moves):
+        for move in moves:
+            self._checkpoints.setdefault(move.name, move.before)
+        return super().save_all(views, parked, moves)
 
 
 @breaks(
     Checkpoint.test_of_projectors_that_race_one_moves_the_checkpoint, Project.test_a_projector_that_was_overtaken_writes_nothing
 )
 class MovesTheCheckpointWithoutComparing(MemoryViews):
-    def save_all(self, views, parked, move):
-        return super().save_all(views, parked, replace(move, before=self._checkpoints.get(move.name, 0)))
+    def save_all(self, views, parked, moves):
+        return super().save_all(views, parked, [replace(move, before=self._checkpoints.get(move.name, 0)) for move in moves])
 
 
 @breaks(Checkpoint.test_checkpoints_of_two_names_know_nothing_of_each_other)
 class HasOneCheckpointForAll(MemoryViews):
-    def save_all(self, views, parked, move):
-        return super().save_all(views, parked, replace(move, name="all"))
+    def save_all(self, views, parked, moves):
+        return super().save_all(views, parked, [replace(move, name="all") for move in moves])
 
 
 @breaks(Checkpoint.test_a_checkpoint_begins_where_it_is_told_to_and_only_once)
@@ -151,9 +152,9 @@ class TellsNoCheckpoint(MemoryViews):
 
 @breaks(Checkpoint.test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves)
 class NeverForgetsWhatWasWrong(MemoryViews):
-    def save_all(self, views, parked, move):
+    def save_all(self, views, parked, moves):
         stuck = dict(self._stuck)
-        saved = super().save_all(views, parked, move)
+        saved = super().save_all(views, parked, moves)
         self._stuck = stuck
         return saved
 

@@ -23,10 +23,10 @@ class MemoryCommits:
         self._views = views
         self._fences = events.fences
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         if jobs:
             self._fences.check_jobs()
-        if not self._views.save_all(views, parked, move):
+        if not self._views.save_all(views, parked, moves):
             return False
         for job in jobs:
             self._queue.put_one(job)

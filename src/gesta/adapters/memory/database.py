@@ -20,8 +20,8 @@ from gesta.runtime import Runtime
 class MemoryDatabase:
     """All ports, empty."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, partitions: int = 1) -> None:
+        self._runtime, self._partitions = runtime, partitions
         self.fences = MemoryFences()
         self.events = MemoryEventStore(runtime, self.fences)
         self.queue = MemoryJobQueue(runtime, self.fences)
@@ -43,6 +43,7 @@ class MemoryDatabase:
             self.buckets,
             _close,
             self._runtime.now_ms,
+            self._partitions,
             name="memory",
         )
 

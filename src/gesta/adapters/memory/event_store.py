@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from gesta.adapters.memory.fences import MemoryFences
-from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Stale, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict
 from gesta.runtime import Runtime, Signal
 
 
@@ -39,6 +39,10 @@ class MemoryEventStore:
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         there = (event for event in itertools.islice(self._log, after, None) if event is not None)
         return list(itertools.islice(there, limit))
+
+    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+        looked_at = await self.follow(after, limit)
+        return [one for one in looked_at if share.has(one.stream)], looked_at[-1].position if looked_at else after
 
     async def end(self) -> int:
         return len(self._log)

@@ -14,7 +14,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part
 
 #: Flow, tenant, request id.
 Key = tuple[str, str, str]
@@ -48,14 +48,14 @@ class MemoryViews:
         return {key[2]: self._rows[key] for key in keys if key in self._rows}
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
-        return self.save_all(views, parked, move)
+        return self.save_all(views, parked, () if move is None else (move,))
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
     ) -> bool:
         if jobs:
             self._fences.check_jobs()
-        if not self.save_all(views, parked, move):
+        if not self.save_all(views, parked, moves):
             return False
         self._pending.add(jobs)
         return True
@@ -135,7 +135,8 @@ class MemoryViews:
 
     def passed_by_all(self) -> int:
         """Where the last of all who follow the log stands; `dispatched` follows nothing."""
-        return min((position for name, position in self._checkpoints.items() if name != "dispatched"), default=0)
+        following = (position for name, position in self._checkpoints.items() if not name.startswith("dispatched"))
+        return min(following, default=0)
 
     def remove(self, state: State, stream: str) -> None:
         """A request of which nothing is left but its claim."""
@@ -166,6 +167,18 @@ class MemoryViews:
         self._roles[name] = owner, now + round(lease_seconds * 1000)
         return True
 
+    async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
+        self._fences.check()
+        now = self._runtime.now_ms()
+        parts = [Held(name, *self._roles.get(name, ("", 0))) for name in (f"{role}/{n}" for n in range(count))]
+        alone = Held(role, *self._roles.get(role, (owner, 0)))
+        if lease_seconds == 0 or (alone.owner != owner and alone.is_held(now)):
+            self._roles |= {part.name: (owner, now) for part in parts if part.owner == owner}
+            return set()
+        ours = fair_part(parts, owner, now)
+        self._roles |= dict.fromkeys(ours, (owner, now + round(lease_seconds * 1000)))
+        return {n for n, part in enumerate(parts) if part.name in ours}
+
     async def roles(self) -> list[Held]:
         return [Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())]
 
@@ -174,26 +187,26 @@ class MemoryViews:
         shadow.removals = self.removals
         return MemoryShadow(self, shadow)
 
-    def take_over(self, shadow: MemoryViews, name: str, position: int, parked: Sequence[Parked]) -> bool:
+    def take_over(self, shadow: MemoryViews, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
         self._fences.check()
-        stood = self._checkpoints.get(name, 0)
-        if stood < position or self.removals != shadow.removals:
+        stood = {name: self._checkpoints.get(name, 0) for name in names}
+        if min(stood.values()) < position or self.removals != shadow.removals:
             return False
         self._rows, self._by_tenant, self._counts = shadow._rows, shadow._by_tenant, shadow._counts
         self._sweep_at, self._due, self._wanting = shadow._sweep_at, shadow._due, shadow._wanting
-        self._checkpoints[name] = position
-        # Up to here every job has been put: whoever folds the rest again must not put them again.
-        self._checkpoints["dispatched"] = max(stood, self._checkpoints.get("dispatched", 0))
+        for name in names:
+            self._checkpoints[name] = position
+            # Up to here every job has been put: whoever folds the rest again must not put them again.
+            mark = dispatched_of(name)
+            self._checkpoints[mark] = max(stood[name], self._checkpoints.get(mark, 0))
         self._parked = {where: row for where, row in self._parked.items() if row.what != "event"}
-        return self.save_all([], parked, None)
+        return self.save_all([], parked, ())
 
-    def save_all(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+    def save_all(self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         self._fences.check()
-        if move is not None:
-            if self._checkpoints.get(move.name, 0) != move.before:
-                return False
-            if move.dispatched not in (None, self._checkpoints.get("dispatched", 0)):
-                return False
+        if not all(map(self._fits, moves)):
+            return False
+        for move in moves:
             self._checkpoints[move.name] = move.after
             self._stuck.pop(move.name, None)
         for view in views:
@@ -202,6 +215,11 @@ class MemoryViews:
             # Whoever goes over the same events again meets the same poison: it stays one entry.
             self._parked.setdefault((row.stream, row.version, row.what), row)
         return True
+
+    def _fits(self, move: Move) -> bool:
+        """Whether nobody has moved it since it was read, nor swapped the views."""
+        stands, dispatched = self._checkpoints.get(move.name, 0), self._checkpoints.get(dispatched_of(move.name), 0)
+        return stands == move.before and move.dispatched in (None, dispatched)
 
     def _replace(self, view: View) -> None:
         state, key = view.state, _key(view.state)
@@ -244,8 +262,8 @@ class MemoryShadow:
     async def save(self, views: Sequence[View]) -> None:
         await self._shadow.save(views, [], None)
 
-    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
-        return self._views.take_over(self._shadow, name, position, parked)
+    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+        return self._views.take_over(self._shadow, names, position, parked)
 
 
 def _key(state: State) -> Key:

@@ -26,6 +26,10 @@ from gesta.adapters.postgresql.vault import PostgresqlVault
 from gesta.adapters.postgresql.views import PostgresqlViews
 from gesta.runtime import OnClock, Runtime, spawn
 
+#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never changes. Enough for as many projectors as one
+#: server can feed, and few enough to be moved in one statement.
+PARTITIONS = 16
+
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
     """Open or make the schema that `postgresql://user@host/database?schema=gesta` names.
@@ -83,6 +87,7 @@ async def open_at(
         buckets=PostgresqlBuckets(database, on_clock),
         close=close,
         now_ms=now_ms,
+        partitions=PARTITIONS,
         name=address.name,
         outbox=PostgresqlOutbox(database, events, on_clock),
         health=partial(health_of, database),

@@ -21,10 +21,10 @@ class PostgresqlCommits:
     ) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         now = self._queue.now_ms()
         given = await self._queue.turns_for(jobs, now)
-        moved = await self._views.project(views, parked, move, job_values(jobs, given, now))
+        moved = await self._views.project(views, parked, moves, job_values(jobs, given, now))
         if jobs and moved:
             self._queue.wake()
         return moved

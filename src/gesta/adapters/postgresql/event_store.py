@@ -11,7 +11,7 @@ from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
 from gesta.commits import Entry
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Claim, Recorded, Verdict
+from gesta.event_store import Append, Claim, Recorded, Share, Verdict
 from gesta.runtime import Runtime, Signal
 
 
@@ -41,6 +41,14 @@ class PostgresqlEventStore:
             return own
         rows = await self._database.ask("follow", after, limit)
         return self._own.known([Recorded(*row) for row in rows])
+
+    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+        own = self._own.after(after, limit)
+        if own:
+            return [one for one in own if share.has(one.stream)], own[-1].position
+        rows = await self._database.ask("follow_share", after, limit, share.count, list(share.numbers))
+        (reached,) = [row["position"] for row in rows if row["stream"] is None]
+        return self._own.known([Recorded(*row) for row in rows if row["stream"] is not None]), max(after, reached)
 
     async def end(self) -> int:
         ((position,),) = await self._database.ask("end_of_log")

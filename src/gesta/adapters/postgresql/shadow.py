@@ -8,7 +8,7 @@ from functools import partial
 from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.view_rows import parked_columns, view_of, view_values
-from gesta.views import Parked, View
+from gesta.views import Parked, View, dispatched_of
 
 
 class PostgresqlShadow:
@@ -42,16 +42,18 @@ class PostgresqlShadow:
         text, rows = self._database.sql("save_shadow", self._table), view_values(views)
         await self._database.transact(lambda connection: connection.fetch(text, rows), durable=False)
 
-    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
-        sql = self._database.sql
+    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+        sql, marks = self._database.sql, [dispatched_of(name) for name in names]
 
         async def swap(connection: Connection) -> bool:
-            stood = await connection.fetch(sql("lock_checkpoint"), name)
+            stood = [row[0] for row in await connection.fetch(sql("lock_checkpoints"), list(names))]
             ((removals,),) = await connection.fetch(sql("lock_removals"))
-            if (stood[0][0] if stood else 0) < position or removals != self._removals:
+            # One that is not there stands at 0.
+            lowest = min(stood) if len(stood) == len(names) else 0
+            if lowest < position or removals != self._removals:
                 return False
-            await connection.fetch(sql("note_dispatched"), name)
-            await connection.fetch(sql("turn_back"), name, position)
+            await connection.fetch(sql("note_dispatched"), list(names), marks)
+            await connection.fetch(sql("turn_back"), list(names), position)
             await _alone(self._database, sql("swap_views", self._table), connection)
             await connection.fetch(sql("park"), *parked_columns(parked))
             return True

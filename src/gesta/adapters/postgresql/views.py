@@ -15,7 +15,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
@@ -35,22 +35,22 @@ class PostgresqlViews:
         return found
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
-        return await self.project(views, parked, move, _NO_JOBS)
+        return await self.project(views, parked, () if move is None else (move,), _NO_JOBS)
 
     async def project(
-        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]
+        self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Sequence[Any]]
     ) -> bool:
         """As `save`, with jobs as the function `put` takes them."""
-        (row,) = await self._database.ask("project", *_projection(views, parked, move, jobs))
+        (row,) = await self._database.ask("project", *_projection(views, parked, moves, jobs))
         return self._committed(views, Saved(row["moved"], row["written"] == len(views)))
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
     ) -> bool:
         sql = self._database.sql
 
         async def save(connection: Connection) -> Saved:
-            (row,) = await connection.fetch(sql("project"), *_projection(views, parked, move, _NO_JOBS))
+            (row,) = await connection.fetch(sql("project"), *_projection(views, parked, moves, _NO_JOBS))
             if row["moved"] and jobs:
                 await add_pending(connection, sql, jobs)
             return Saved(row["moved"], row["written"] == len(views))
@@ -78,6 +78,7 @@ class PostgresqlViews:
         return int(rows[0][0]) if rows else 0
 
     async def checkpoints(self) -> list[Checkpoint]:
+        self._recent.forget()
         return [Checkpoint(*row) for row in await self._database.ask("list_checkpoints")]
 
     async def begin(self, name: str, position: int) -> int:
@@ -159,6 +160,11 @@ class PostgresqlViews:
         now = self._runtime.now_ms()
         return bool(await self._write("claim_role", name, owner, now + round(lease_seconds * 1000), now))
 
+    async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
+        now, parts = self._runtime.now_ms(), [f"{role}/{n}" for n in range(count)]
+        rows = await self._database.ask("share_role", role, parts, owner, now + round(lease_seconds * 1000), now)
+        return {parts.index(row[0]) for row in rows}
+
     async def roles(self) -> list[Held]:
         return [Held(*row) for row in await self._database.ask("list_roles")]
 
@@ -171,7 +177,11 @@ class PostgresqlViews:
         return await self._database.transact(lambda connection: connection.fetch(text, *values), durable=False)
 
 
-def _projection(views: Sequence[View], parked: Sequence[Parked], move: Move | None, jobs: Sequence[Sequence[Any]]) -> list[Any]:
-    """What the function `project` takes."""
-    moved = (None, 0, 0, None) if move is None else (move.name, move.before, move.after, move.dispatched)
-    return [*moved, view_values(views), *parked_columns(parked), *jobs]
+def _projection(
+    views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Sequence[Any]]
+) -> list[Any]:  # fmt: skip
+    """What the function `project_partitions` takes."""
+    names = [move.name for move in moves]
+    places = [move.before for move in moves], [move.after for move in moves]
+    marks = [dispatched_of(name) for name in names], [move.dispatched for move in moves]
+    return [names, *places, *marks, view_values(views), *parked_columns(parked), *jobs]

@@ -24,11 +24,11 @@ class SqliteCommits:
     def __init__(self, database: Database, events: SqliteEventStore, views: SqliteViews, queue: SqliteJobQueue) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move) -> bool:
+    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         now = self._queue.now_ms()
 
         def project(db: apsw.Connection) -> Saved:
-            saved = save_step(db, views, parked, move)
+            saved = save_step(db, views, parked, moves)
             if saved.moved and jobs:
                 put_step(db, jobs, now)
             return saved

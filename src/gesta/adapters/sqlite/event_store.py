@@ -11,7 +11,7 @@ from gesta.adapters.own_events import OwnEvents
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Stale, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict
 from gesta.runtime import Runtime, Signal
 
 
@@ -47,6 +47,11 @@ class SqliteEventStore:
             return own
         rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+        # The file is in this machine: reading what is not ours costs little.
+        looked_at = await self.follow(after, limit)
+        return [one for one in looked_at if share.has(one.stream)], looked_at[-1].position if looked_at else after
 
     async def end(self) -> int:
         return int(await self._database.read(lambda db: db.execute(sql("end_of_log")).get) or 0)

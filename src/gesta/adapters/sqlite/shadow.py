@@ -10,7 +10,7 @@ import apsw
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.view_rows import park_step, view_of, view_rows
-from gesta.views import Parked, View
+from gesta.views import Parked, View, dispatched_of
 
 #: Rows taken away per commit: other processes wait for the file no longer than for any other commit.
 STEP = 5_000
@@ -36,10 +36,10 @@ class SqliteShadow:
     async def save(self, views: Sequence[View]) -> None:
         await self._database.write(lambda db: run_many(db, "save_views", 9, view_rows(views), self._table), durable=False)
 
-    async def swap(self, name: str, position: int, parked: Sequence[Parked]) -> bool:
+    async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
         # Durable: a job put after this must not outlive the mark that keeps it from being put again.
         is_done = await self._database.write(
-            lambda db: _swap(db, self._table, self._removals, name, position, parked), durable=True
+            lambda db: _swap(db, self._table, self._removals, names, position, parked), durable=True
         )
         if is_done:
             self._swapped()
@@ -72,12 +72,15 @@ def _take_step(db: apsw.Connection) -> bool:
     return True
 
 
-def _swap(db: apsw.Connection, table: str, removals: int, name: str, position: int, parked: Sequence[Parked]) -> bool:
-    stood = db.execute(sql("checkpoint"), (name,)).get or 0
-    if stood < position or db.execute(sql("removals")).get != removals:
+def _swap(
+    db: apsw.Connection, table: str, removals: int, names: Sequence[str], position: int, parked: Sequence[Parked]
+) -> bool:  # fmt: skip
+    stood = [db.execute(sql("checkpoint"), (name,)).get or 0 for name in names]
+    if min(stood) < position or db.execute(sql("removals")).get != removals:
         return False
-    db.execute(sql("note_dispatched"), (name,))
-    db.execute(sql("turn_back"), (name, position))
+    for name in names:
+        db.execute(sql("note_dispatched"), (name, dispatched_of(name)))
+        db.execute(sql("turn_back"), (name, position))
     db.execute(sql("swap_views").replace("{table}", table)).fetchall()
     park_step(db, parked)
     return True

@@ -17,7 +17,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part
 
 
 class SqliteViews:
@@ -35,15 +35,17 @@ class SqliteViews:
         return found
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
-        saved = await self._database.write(lambda db: save_step(db, views, parked, move), durable=False)
+        saved = await self._database.write(
+            lambda db: save_step(db, views, parked, () if move is None else (move,)), durable=False
+        )
         self.recent.committed(views, saved)
         return saved.moved
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], move: Move | None
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
     ) -> bool:
         def save(db: apsw.Connection) -> Saved:
-            saved = save_step(db, views, parked, move)
+            saved = save_step(db, views, parked, moves)
             if saved.moved and jobs:
                 add_pending(db, jobs)
             return saved
@@ -67,6 +69,7 @@ class SqliteViews:
         return 0 if row is None else int(row[0])
 
     async def checkpoints(self) -> list[Checkpoint]:
+        self.recent.forget()
         rows = await self._database.read(lambda db: db.execute(sql("list_checkpoints")).fetchall())
         return [Checkpoint(*row) for row in rows]  # type: ignore[arg-type]
 
@@ -128,6 +131,12 @@ class SqliteViews:
 
         return await self._database.write(claim, durable=False)
 
+    async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
+        now = self._runtime.now_ms()
+        return await self._database.write(
+            lambda db: _share(db, role, count, owner, now, round(lease_seconds * 1000)), durable=False
+        )
+
     async def roles(self) -> list[Held]:
         rows = await self._database.read(lambda db: db.execute(sql("list_roles")).fetchall())
         return [Held(*row) for row in rows]  # type: ignore[arg-type]
@@ -136,17 +145,45 @@ class SqliteViews:
         return await SqliteShadow.make(self._database, self.recent.forget)
 
 
-def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> Saved:
-    """Checkpoint first: if it is not ours to move, nothing else is written."""
-    if move is not None:
-        if move.before == 0:
-            db.execute(sql("start_checkpoint"), (move.name, 0))
-        db.execute(sql("move_checkpoint"), (move.name, move.before, move.after, move.dispatched))
-        if db.changes() != 1:
-            return Saved(moved=False, all_newer=False)
+def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]) -> Saved:
+    """Checkpoints first: if one is not ours to move, nothing else is written."""
+    if not _move_all(db, moves):
+        return Saved(moved=False, all_newer=False)
     written = run_many(db, "save_views", 9, view_rows(views))
     park_step(db, parked)
     return Saved(moved=True, all_newer=written == len(views))
+
+
+def _move_all(db: apsw.Connection, moves: Sequence[Move]) -> bool:
+    if len(moves) <= 1:
+        return all(_move(db, move) for move in moves)
+    db.execute("savepoint moving")
+    moved = all(_move(db, move) for move in moves)
+    if not moved:
+        db.execute("rollback to moving")
+    db.execute("release moving")
+    return moved
+
+
+def _move(db: apsw.Connection, move: Move) -> bool:
+    if move.before == 0:
+        db.execute(sql("start_checkpoint"), (move.name, 0))
+    db.execute(sql("move_checkpoint"), (move.name, move.before, move.after, dispatched_of(move.name), move.dispatched))
+    return db.changes() == 1
+
+
+def _share(db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, lease_ms: int) -> set[int]:
+    rows: list[Any] = db.execute(sql("list_parts"), (role,)).fetchall()
+    known = {row[0]: Held(*row) for row in rows}
+    parts = [known.get(name, Held(name, "", 0)) for name in (f"{role}/{n}" for n in range(count))]
+    alone = known.get(role)
+    if lease_ms == 0 or (alone is not None and alone.owner != owner and alone.is_held(now_ms)):
+        ours, until_ms = [part.name for part in parts if part.owner == owner], now_ms
+    else:
+        ours, until_ms = fair_part(parts, owner, now_ms), now_ms + lease_ms
+    for name in ours:
+        db.execute(sql("set_role"), (name, owner, until_ms))
+    return {n for n, part in enumerate(parts) if part.name in ours} if until_ms > now_ms else set()
 
 
 def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> list[View]:

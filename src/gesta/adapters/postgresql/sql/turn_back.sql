@@ -1,2 +1,2 @@
--- A checkpoint goes back. $1 name, $2 position
-update {schema}.checkpoints set position = $2, error = '', failed_at = null where name = $1;
+-- Checkpoints go back. $1 names, $2 position
+update {schema}.checkpoints set position = $2, error = '', failed_at = null where name = any($1::text[]);

@@ -1,0 +1,158 @@
+-- compatible from 14
+-- The log is projected in 16 partitions, each with a checkpoint and a mark of its own: `projector/0` to `projector/15`, `dispatched/0` to
+-- `dispatched/15`. The number stands in adapters/postgresql/__init__.py, too, and never changes.
+--
+-- Code that knows the one checkpoint `projector` would put every job a second time: it does not start on this schema, and where it runs
+-- already it can write that checkpoint no more.
+lock table {schema}.checkpoints in access exclusive mode;
+-- A store that was left is fenced, and is brought up to date all the same when somebody looks at it.
+alter table {schema}.checkpoints disable trigger user;
+insert into {schema}.checkpoints (name, position)
+select kinds.name || '/' || n, coalesce((select c.position from {schema}.checkpoints c where c.name = kinds.name), 0)
+from (values ('projector'), ('dispatched')) as kinds(name) cross join generate_series(0, 15) as n;
+delete from {schema}.checkpoints where name in ('projector', 'dispatched');
+alter table {schema}.checkpoints add constraint a_newer_gesta_projects_in_partitions check (name not in ('projector', 'dispatched'));
+alter table {schema}.checkpoints enable trigger user;
+
+-- Views, parked events, jobs and checkpoints in one commit. moved: false when another moved one of the checkpoints, or the views were swapped
+-- since its mark was read (dispatched null: nothing was folded): nothing was written. written: how many views were newer than what was there.
+-- In: one element per move (none: nothing is moved), the views, one element per parked thing; then as in `put`.
+-- Locks: checkpoints by name, views by key, then as in `put`.
+create function {schema}.project_partitions(
+    names text[], befores bigint[], afters bigint[], marks text[], dispatched bigint[],
+    views {schema}.view_row[],
+    parked_streams text[], parked_versions integer[], whats text[], parked_tenants text[], errors text[], parked_at bigint[],
+    line_flows text[], line_tenants text[], line_priorities integer[], line_ends bigint[], present_flows text[], present_turns bigint[],
+    jobs {schema}.job_row[],
+    out moved boolean, out written integer
+) language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+begin
+    perform {schema}.commit_mode(false);
+    moved := cardinality(names) = 0 or {schema}.move_checkpoints(names, befores, afters, marks, dispatched);
+    written := 0;
+    if not moved then
+        return;
+    end if;
+    insert into {schema}.requests (tenant, flow, id, status, version, updated_at, sweep_at, state, payload)
+    select v.tenant, v.flow, v.id, v.status, v.version, v.updated_at, v.sweep_at, v.state, v.payload
+    from unnest(views) as v
+    order by v.tenant, v.flow, v.id
+    on conflict (tenant, flow, id) do update
+    set status = excluded.status, version = excluded.version, updated_at = excluded.updated_at, sweep_at = excluded.sweep_at, state = excluded.state
+    where excluded.version > requests.version;
+    get diagnostics written = row_count;
+    insert into {schema}.parked (stream, version, what, tenant, error, at_ms)
+    select p.stream, p.version, p.what, p.tenant, p.error, p.at_ms
+    from unnest(parked_streams, parked_versions, whats, parked_tenants, errors, parked_at) as p(stream, version, what, tenant, error, at_ms)
+    order by p.stream, p.version, p.what
+    on conflict do nothing;
+    if cardinality(jobs) > 0 then
+        perform {schema}.put(line_flows, line_tenants, line_priorities, line_ends, present_flows, present_turns, jobs);
+    end if;
+end $$;
+
+-- Move checkpoints if nobody else has moved one of them; all or none. The rows are locked first: whoever waited for another's commit then reads
+-- in a second statement what that one wrote.
+create function {schema}.move_checkpoints(
+    names text[], befores bigint[], afters bigint[], marks text[], dispatched bigint[]
+) returns boolean language plpgsql as $$
+declare
+    fitting integer;
+begin
+    if 0 = any(befores) then
+        insert into {schema}.checkpoints (name, position) select n, 0 from unnest(names) as n order by n on conflict do nothing;
+    end if;
+    select count(*) into fitting
+    from (select c.name, c.position from {schema}.checkpoints c where c.name = any(names) order by c.name for update) stands
+    join unnest(names, befores) as m(name, before) on m.name = stands.name and m.before = stands.position;
+    if fitting <> cardinality(names) then
+        return false;
+    end if;
+    if exists (
+        select 1 from unnest(marks, dispatched) as m(mark, dispatched)
+        where m.dispatched <> coalesce((select c.position from {schema}.checkpoints c where c.name = m.mark), 0)
+    ) then
+        return false;
+    end if;
+    update {schema}.checkpoints c set position = m.after, error = '', failed_at = null
+    from unnest(names, afters) as m(name, after) where c.name = m.name;
+    return true;
+end $$;
+
+-- As `remove`, where every partition has a mark that follows nothing.
+create function {schema}.remove_passed(streams text[], tenants text[], flows text[], ids text[], versions integer[]) returns integer language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare
+    named integer;
+begin
+    perform {schema}.commit_mode(true);
+    perform 1 from {schema}.removals for update;
+    perform 1 from {schema}.requests r
+    join unnest(tenants, flows, ids) as w(tenant, flow, id) on r.tenant = w.tenant and r.flow = w.flow and r.id = w.id
+    order by r.tenant, r.flow, r.id for update of r;
+    perform 1 from {schema}.head for update;
+    insert into {schema}.leaving (stream, tenant, flow, id)
+    select w.stream, w.tenant, w.flow, w.id
+    from unnest(streams, tenants, flows, ids, versions) as w(stream, tenant, flow, id, version)
+    cross join lateral (
+        select e.version, e.position from {schema}.events e where e.stream = w.stream order by e.version desc limit 1
+    ) last
+    where last.version = w.version
+    and last.position <= (select coalesce(min(c.position), 0) from {schema}.checkpoints c where c.name not like 'dispatched%')
+    on conflict do nothing;
+    get diagnostics named = row_count;
+    if named > 0 then
+        delete from {schema}.events e using {schema}.leaving l where e.stream = l.stream;
+        delete from {schema}.requests r using {schema}.leaving l where r.tenant = l.tenant and r.flow = l.flow and r.id = l.id;
+        delete from {schema}.parked p using {schema}.leaving l where p.stream = l.stream;
+        update {schema}.removals set count = count + named;
+        delete from {schema}.leaving;
+    end if;
+    return named;
+end $$;
+
+-- Which parts of a role are ours from now on, as gesta.views.fair_part has it: what we have, what is free, and what others have too much of.
+-- In: the role, its parts, who asks, until when (not later than now: ours are given up), and now. → the names of ours
+-- Locks: the roles by name.
+create function {schema}.share(role text, parts text[], who text, until bigint, now bigint) returns setof text language plpgsql as $$
+declare
+    least integer;
+    most  integer;
+    mine  text[];
+begin
+    perform {schema}.commit_mode(false);
+    insert into {schema}.roles (name, owner, until_ms) select p, '', 0 from unnest(parts) as p order by p on conflict do nothing;
+    perform 1 from {schema}.roles r where r.name = any(parts) order by r.name for update;
+    if until <= now or exists (
+        select 1 from {schema}.roles r where r.name = role and r.owner <> who and r.until_ms > now and r.until_ms <= now + 600000
+    ) then
+        update {schema}.roles r set until_ms = now where r.name = any(parts) and r.owner = who;
+        return;
+    end if;
+    -- A lease that ends later than any lasts was made before the clock was set back: nobody holds that one.
+    select cardinality(parts) / n, (cardinality(parts) + n - 1) / n into least, most
+    from (
+        select 1 + count(distinct r.owner) filter (where r.owner <> who and r.until_ms > now and r.until_ms <= now + 600000) as n
+        from {schema}.roles r where r.name = any(parts)
+    ) players;
+    select coalesce(array_agg(r.name), '{}') into mine from {schema}.roles r where r.name = any(parts) and r.owner = who;
+    mine := mine || array(
+        select r.name from {schema}.roles r
+        where r.name = any(parts) and r.owner <> who and (r.until_ms <= now or r.until_ms > now + 600000)
+        order by r.name limit greatest(0, most - cardinality(mine))
+    );
+    -- Whoever has most gives first.
+    mine := mine || array(
+        select s.name from (
+            select r.name, row_number() over (partition by r.owner order by r.name) as nth
+            from {schema}.roles r where r.name = any(parts) and r.name <> all(mine)
+            and r.until_ms > now and r.until_ms <= now + 600000
+        ) s
+        where s.nth > least order by s.nth desc limit greatest(0, least - cardinality(mine))
+    );
+    update {schema}.roles r set owner = who, until_ms = until where r.name = any(mine);
+    return query select unnest(mine);
+end $$;

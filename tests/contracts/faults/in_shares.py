@@ -1,0 +1,135 @@
+"""Stores with one thing wrong in dividing the log, and in dividing roles among those who follow it."""
+
+from gesta.adapters.memory.commits import MemoryCommits
+from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.adapters.memory.views import MemoryViews
+from gesta.contracts.commits import ProjectContract as Project
+from gesta.contracts.event_shares import EventSharesContract as Shares
+from gesta.contracts.role_parts import RolePartsContract as Parts
+from gesta.contracts.view_shadows import ShadowContract as Shadow
+from gesta.event_store import Share
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(
+    Shares.test_each_event_is_in_the_partition_of_its_stream,
+    Shares.test_events_of_a_share_are_whole_and_in_the_order_of_the_log,
+    Shares.test_who_follows_a_share_while_others_append_skips_nothing,
+)
+class HashesDifferently(MemoryEventStore):
+    async def follow_share(self, after, limit, share):
+        found = await self.follow(after, limit)
+        return [one for one in found if len(one.stream) % share.count in share.numbers], found[-1].position if found else after
+
+
+@breaks(Shares.test_it_stays_there_after_a_restart)
+class HashesByHowOftenItWasAsked(MemoryEventStore):
+    asked = 0
+
+    async def follow_share(self, after, limit, share):
+        turned = Share(share.count, tuple((number + self.asked // 8) % share.count for number in share.numbers))
+        self.asked += 1
+        return await super().follow_share(after, limit, turned)
+
+
+@breaks(Shares.test_small_steps_go_over_what_is_not_ours_and_miss_nothing)
+class StopsAtWhatIsNotOurs(MemoryEventStore):
+    async def follow_share(self, after, limit, share):
+        found, _ = await super().follow_share(after, limit, share)
+        return found, found[-1].position if found else after
+
+
+@breaks(Shares.test_at_the_end_there_is_nothing_and_the_place_stays)
+class GoesBeyondTheEnd(MemoryEventStore):
+    async def follow_share(self, after, limit, share):
+        found, _ = await super().follow_share(after, limit, share)
+        return found, after + limit
+
+
+@breaks(Project.test_several_checkpoints_are_moved_together_or_not_at_all)
+class MovesThoseThatFit(MemoryViews):
+    def save_all(self, views, parked, moves):
+        fitting = [move for move in moves if self._fits(move)]
+        return super().save_all(views, parked, fitting) and len(fitting) == len(moves)
+
+
+@breaks(Project.test_each_checkpoint_is_compared_with_its_own_mark)
+class ComparesWithTheFirstMark(MemoryViews):
+    def _fits(self, move):
+        marks = [position for name, position in self._checkpoints.items() if name.startswith("dispatched")]
+        return self._checkpoints.get(move.name, 0) == move.before and move.dispatched in (None, max(marks, default=0))
+
+
+@breaks(Project.test_projectors_that_share_some_checkpoints_never_wait_in_a_circle)
+class SaysYesToWhoeverWaited(MemoryCommits):
+    async def project(self, views, jobs, parked, moves):
+        await super().project(views, jobs, parked, moves)
+        return True
+
+
+class _Spoiled(MemoryViews):
+    async def share(self, role, count, owner, lease_seconds):
+        ours = await super().share(role, count, owner, lease_seconds)
+        return self._spoil(ours)
+
+    def _spoil(self, ours):
+        raise AssertionError("a fault says what goes wrong")
+
+
+@breaks(Parts.test_whoever_is_alone_has_all_parts_of_a_role)
+class TakesHalf(_Spoiled):
+    def _spoil(self, ours):
+        return {part for part in ours if part % 2}
+
+
+@breaks(
+    Parts.test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it,
+    Parts.test_of_more_owners_than_parts_the_others_stand_by,
+)
+class KeepsWhatItHas(MemoryViews):
+    """Only what is free can be had."""
+
+    async def share(self, role, count, owner, lease_seconds):
+        names = [f"{role}/{n}" for n in range(count)]
+        return {n for n, name in enumerate(names) if await self.claim(name, owner, lease_seconds)}
+
+
+@breaks(
+    Parts.test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it,
+    Parts.test_owners_that_race_for_parts_never_get_the_same,
+    Parts.test_of_more_owners_than_parts_the_others_stand_by,
+)
+class GivesEverybodyEverything(MemoryViews):
+    async def share(self, role, count, owner, lease_seconds):
+        return set(range(count))
+
+
+@breaks(Parts.test_parts_whose_lease_has_run_out_go_to_those_who_are_left)
+class LeasesForEver(MemoryViews):
+    async def share(self, role, count, owner, lease_seconds):
+        return await super().share(role, count, owner, lease_seconds * 50)
+
+
+@breaks(Parts.test_parts_can_be_given_up_by_a_lease_of_no_length)
+class NeverGivesUp(MemoryViews):
+    async def share(self, role, count, owner, lease_seconds):
+        return await super().share(role, count, owner, lease_seconds or 10)
+
+
+@breaks(Parts.test_nobody_has_a_part_while_another_holds_the_role_itself)
+class LooksAtThePartsOnly(MemoryViews):
+    async def share(self, role, count, owner, lease_seconds):
+        self._roles.pop(role, None)
+        return await super().share(role, count, owner, lease_seconds)
+
+
+@breaks(Parts.test_parts_are_told_as_roles)
+class HidesTheParts(MemoryViews):
+    async def roles(self):
+        return [one for one in await super().roles() if "/" not in one.name]
+
+
+@breaks(Shadow.test_several_checkpoints_go_back_together_each_with_a_mark_of_its_own)
+class TurnsTheFirstBack(MemoryViews):
+    def take_over(self, shadow, names, position, parked):
+        return super().take_over(shadow, names[:1], position, parked)
