@@ -53,13 +53,15 @@ class Limit(msgspec.Struct, frozen=True):
 class _Tap:
     """What this process knows of one bucket. Times are epoch milliseconds."""
 
-    __slots__ = ("before", "began_at", "empty_until", "promised", "takes", "times")
+    __slots__ = ("before", "began_at", "closed_until", "empty_until", "promised", "takes", "times")
 
     def __init__(self) -> None:
         #: Tokens that are ours, the earliest first.
         self.times: deque[float] = deque()
         #: There is surely none before this.
         self.empty_until = 0.0
+        #: Nor does one count that we have: the provider does not want to be asked.
+        self.closed_until = 0.0
         #: Where the one stands that was postponed last.
         self.promised = 0.0
         #: How many were wanted since then, and how many in as long a time before.
@@ -106,12 +108,22 @@ class Tokens:
         wait_ms = max((at for _, at in taken), default=0.0) - self._runtime.now_ms()
         if wait_ms > 0:
             await sleep(self._runtime, wait_ms / 1000)
+        self._refuse_closed(tenant, limits)
+
+    def _refuse_closed(self, tenant: str, limits: Sequence[Limit]) -> None:
+        """A call that was answered meanwhile may have closed what we have a token of."""
+        now = self._runtime.now_ms()
+        for limit in limits:
+            tap = self._tap((tenant, limit.name))
+            if tap.closed_until > now:
+                raise Postponed(tap.promise(limit.gap_ms, tap.closed_until, now) / 1000)
 
     async def close(self, tenant: str, name: str, seconds: float) -> None:
         now, wait_ms = self._runtime.now_ms(), max(0, round(seconds * 1000))
         tap = self._tap((tenant, name))
         tap.times.clear()
-        tap.empty_until = max(tap.empty_until, now + wait_ms)
+        tap.closed_until = max(tap.closed_until, now + wait_ms)
+        tap.empty_until = max(tap.empty_until, tap.closed_until)
         try:
             await self._buckets.close([((tenant, name), wait_ms)])
         except StoreError:

@@ -77,7 +77,7 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
         ("log_level = 'loud'", "log_level in gesta.toml: 'loud' is not one of debug"),
         ("allow_private = 7", "allow_private in gesta.toml: a list of networks"),
         ("flows = 'all'", "flows in gesta.toml: write one table per flow"),
-        ("[flows.slak]", "[flows.slak] in gesta.toml: there is no such flow; this gesta has: webhook"),
+        ("[flows.slak]", "[flows.slak] in gesta.toml: there is no such flow; this gesta has: email, slack, sms, webhook"),
         ("[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'", "colour: unknown; known: url,"),
         ("[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'", "timeout_seconds: expected float, got str"),
         ("[flows.webhook]\nurl = 'https://example.com'", "url= needs secret="),
