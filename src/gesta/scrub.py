@@ -88,6 +88,8 @@ _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
 
 def scrub(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
     """The text without credentials and personal data, at most `length_max` characters long."""
+    if not text:
+        return text
     is_cut = len(text) > _INPUT_LENGTH_MAX
     if is_cut:
         # Back to the last blank: half a secret would no longer look like one.

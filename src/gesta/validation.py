@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -56,6 +57,8 @@ def value_errors(value: msgspec.Struct) -> dict[str, str]:
 
 def naive_times(value: object, path: str = "") -> dict[str, str]:
     """Path → fault for every time without a zone, which nobody can place later, and every float that JSON would turn into null."""
+    if not path and _is_placed(value):
+        return {}
     parts: list[tuple[str, object]] = []
     if isinstance(value, datetime):
         return {} if value.tzinfo is not None else {path: "a time needs a time zone, for instance datetime.now(UTC)"}
@@ -63,12 +66,48 @@ def naive_times(value: object, path: str = "") -> dict[str, str]:
         return {path: "not a number that JSON can hold"}
     if isinstance(value, msgspec.Struct):
         dot = path and f"{path}."
-        parts = [(f"{dot}{field.encode_name}", getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+        parts = [(f"{dot}{stored}", getattr(value, name)) for name, stored in _names(type(value))]
     elif isinstance(value, Mapping):
         parts = [(f"{path}[{key!r}]", item) for key, item in value.items()]
     elif isinstance(value, list | tuple | set | frozenset):
         parts = [(f"{path}[{number}]", item) for number, item in enumerate(value)]
     return {name: fault for part, item in parts for name, fault in naive_times(item, part).items()}
+
+
+def _is_placed(value: object) -> bool:
+    """Whether nothing in it is at fault: the same question without the paths, which nobody needs to hear of what is right."""
+    kind = type(value)
+    if kind is str or kind is int or value is None or kind is bool:
+        return True
+    if isinstance(value, datetime):
+        return value.tzinfo is not None
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_is_placed, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_placed, value))
+    if isinstance(value, msgspec.Struct):
+        return all(_is_placed(getattr(value, name)) for name in _open_names(type(value)))
+    return True
+
+
+@cache
+def _open_names(kind: type[msgspec.Struct]) -> list[str]:
+    """The fields that can hold a time or a float by their type."""
+    closed = (msgspec.inspect.StrType, msgspec.inspect.IntType, msgspec.inspect.BoolType, msgspec.inspect.NoneType)
+
+    def is_closed(part: msgspec.inspect.Type) -> bool:
+        return isinstance(part, closed) or (isinstance(part, msgspec.inspect.UnionType) and all(map(is_closed, part.types)))
+
+    fields = msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]
+    return [field.name for field in fields if not is_closed(field.type)]
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    """The names of its fields, in Python and in JSON. Kept, because msgspec reads the annotations anew each time."""
+    return [(field.name, field.encode_name) for field in msgspec.structs.fields(kind)]
 
 
 def holds_times(kind: type[msgspec.Struct]) -> bool:

@@ -14,7 +14,7 @@ from gesta.errors import BadSettings
 
 MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb rss_idle_mb idle_cpu_percent
 fsync_ms""".split()
-TOLD = "flow history batch keyed light_samples raw_runs file_system python cores store raw_store peer gc_threshold switch_interval_ms faults".split()
+TOLD = "flow history batch keyed light_samples raw_runs plain_runs of_plain file_system python cores store raw_store peer gc_threshold switch_interval_ms faults".split()
 
 
 def small_run(tmp_path, **options):
@@ -50,6 +50,15 @@ def test_webhooks_go_to_a_sandbox_that_counts_them(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_slack_is_held_against_the_plain_flow_in_the_same_run(tmp_path, capsys):
+    assert small_run(tmp_path, flow="notification.slack", requests=200) == 0
+    figures = msgspec.json.decode(capsys.readouterr().out)
+    assert (figures["flow"], figures["faults"], len(figures["plain_runs"])) == ("notification.slack", [], 2)
+    mean = sum(figures["plain_runs"]) / 2
+    assert figures["of_plain"] == pytest.approx(figures["requests_per_second"] / mean, abs=0.001)
+
+
+@pytest.mark.slow
 def test_a_request_that_is_lost_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
     @flow("bench.forgetful", on_unknown="same_key", concurrency=1_000)
     async def forgetful(note: Note, attempt: Attempt) -> Outcome:
@@ -77,7 +86,7 @@ def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monke
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"flow": "pigeon"}, "bench knows 'plain' and 'webhook', not 'pigeon'"),
+        ({"flow": "pigeon"}, "bench knows 'plain', 'webhook' and 'notification.slack', not 'pigeon'"),
         ({"requests": 0}, "must be positive"),
         ({"url": "memory://"}, "keeps nothing that could be counted"),
         ({"url": "sqlite:///x.db", "history": 1}, "into a fresh store only"),

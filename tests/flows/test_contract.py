@@ -12,7 +12,7 @@ from tests.postgresql.places import fresh_url
 
 
 class TestChannels(FlowContract):
-    @pytest.fixture(params=CHANNELS.values(), ids=list(CHANNELS))
+    @pytest.fixture(params=list(CHANNELS.values()), ids=list(CHANNELS))
     def channel(self, request: pytest.FixtureRequest) -> FlowHarness:
         made: FlowHarness = request.param()
         return made

@@ -64,6 +64,9 @@ class Figures(Measured, frozen=True, kw_only=True):
     ratio: float
     #: Far apart: the machine was not quiet, and the ratio is worth less.
     raw_runs: list[float]
+    #: The plain flow in the same run, before and after a channel that is held against it; and what the channel reaches of it.
+    plain_runs: list[float]
+    of_plain: float | None
     #: Another system in the same run, where one was asked for.
     peer: PeerFigures | None
     #: The median of writing 4 KB and syncing them in the same folder. Nobody knows it of another's server, nor its file system.

@@ -20,7 +20,7 @@ from gesta.bench.history import write_history
 from gesta.bench.load import Load, percentile
 from gesta.bench.peer import Peer, PeerRun, peer_figures
 from gesta.bench.store import BenchStore, RawRun
-from gesta.bench.subjects import Subject
+from gesta.bench.subjects import PLAIN, Subject
 from gesta.engine import Engine
 from gesta.request import Request
 
@@ -39,10 +39,15 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
     fsync_ms = machine.fsync_ms(store.folder)
     raw_runs: list[RawRun] = []
     peer_runs: list[PeerRun] = []
+    plain_runs: list[float] = []
     tell("raw", 0, 1)
     await _beside(plan, store, peer, raw_runs, peer_runs)
+    if subject.is_compared:
+        plain_runs.append(await _plain_rate(plan, store))
     measured = await _measure_gesta(plan, subject, store, tell)
     tell("raw again", 0, 1)
+    if subject.is_compared:
+        plain_runs.append(await _plain_rate(plan, store))
     await _beside(plan, store, peer, raw_runs, peer_runs)
     tell("raw again", 1, 1)
     raw = statistics.mean(run.requests_per_second for run in raw_runs)
@@ -51,6 +56,8 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
         raw_requests_per_second=raw,
         ratio=round(measured.requests_per_second / raw, 3),
         raw_runs=[run.requests_per_second for run in raw_runs],
+        plain_runs=plain_runs,
+        of_plain=round(measured.requests_per_second / statistics.mean(plain_runs), 3) if plain_runs else None,
         peer=peer_figures(peer_runs, measured.requests_per_second) if peer is not None else None,
         fsync_ms=round(fsync_ms, 3) if store.is_here else None,
         flow=subject.flow.name,
@@ -74,6 +81,14 @@ async def _beside(plan: Plan, store: BenchStore, peer: Peer | None, raw_runs: li
     raw_runs.append(await store.raw(plan.requests // batch * batch, batch, plan.history))
     if peer is not None:
         peer_runs.append(await peer.run(plan.requests))
+
+
+async def _plain_rate(plan: Plan, store: BenchStore) -> float:
+    """Requests of the plain flow per second, under the same load on the same store."""
+    async with Engine(settings=store.settings, flows=[PLAIN.flow]) as engine:
+        await _first(engine, PLAIN)
+        load = Load(engine, PLAIN.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
+        return round(plan.requests / await load.full(plan.requests, batch=plan.batch))
 
 
 async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, tell: Tell) -> Measured:
@@ -112,6 +127,8 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, tell: 
 
 async def _first(engine: Engine, subject: Subject) -> Request:
     """One request, done: every station is at work, also where a former process still held its roles for some seconds."""
+    if subject.set_up is not None:
+        await subject.set_up(engine)
     request = await engine.submit(subject.payload(0))
     await request.outcome()
     return request

@@ -5,17 +5,21 @@ from __future__ import annotations
 import http.client
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from gesta.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome
+from gesta.engine import Engine
 from gesta.errors import BadSettings
-from gesta.flows import webhook
+from gesta.flows import slack, webhook
 from gesta.flows.flow import Flow, Payload, flow
+from gesta.outbound_http import Headers, HttpRequest, HttpResponse
+from gesta.settings import Settings
+from gesta.wiring import Outside, Wiring
 
 #: Makes a payload of about 330 bytes, the size in raw_sqlite.py.
 TEXT = "x" * 300
@@ -25,6 +29,11 @@ WEBHOOKS_MAX = 2_000
 WEBHOOK_SECRET = "whsec_Z2VzdGEgYmVuY2gsIG5vdCBhIHNlY3JldCBhdCBhbGw="  # noqa: S105 -- see above
 
 
+#: As many attempts at a time as the plain flow has, and more messages a second than any machine sends: the bench measures no limit.
+CONCURRENCY = 4_000
+UNLIMITED_PER_SECOND = 1_000_000.0
+
+
 class Note(Payload, frozen=True):
     number: int
     text: str
@@ -32,7 +41,7 @@ class Note(Payload, frozen=True):
 
 # The default of 100 attempts at a time is for calls that take long and cost the other side something. This one is over at once, and
 # its slot is free only when its outcome is on disk; with fewer slots than submitters the bench would measure the limit instead.
-@flow("bench.plain", on_unknown="same_key", concurrency=4_000)
+@flow("bench.plain", on_unknown="same_key", concurrency=CONCURRENCY)
 async def plain(note: Note, attempt: Attempt) -> Outcome:  # noqa: ARG001 -- an executor takes both
     """Nothing but the engine itself."""
     return Done(attempt.request_id)
@@ -48,6 +57,13 @@ class Subject:
     #: How many effects the outside world has seen, where there is one.
     effects: Callable[[], int] = lambda: 0
     has_outside: bool = False
+    #: What has to be stored before the first request.
+    set_up: Callable[[Engine], Awaitable[None]] | None = None
+    #: Whether the plain flow is measured in the same run, to tell what the channel itself costs.
+    is_compared: bool = False
+
+
+PLAIN = Subject(plain, lambda number: Note(number, TEXT))
 
 
 @contextmanager
@@ -55,12 +71,16 @@ def subject_of(name: str) -> Iterator[Subject]:
     """The subject of this name, and its outside world for as long as it is needed."""
     match name:
         case "plain":
-            yield Subject(plain, lambda number: Note(number, TEXT))
+            yield PLAIN
         case "webhook":
             with _sandbox() as port:
                 yield _webhook(port)
+        case slack.NAME:
+            answers = SlackAnswers()
+            with answers.wired():
+                yield _slack(answers)
         case _:
-            raise BadSettings(f"flow: bench knows 'plain' and 'webhook', not {name!r}")
+            raise BadSettings(f"flow: bench knows 'plain', 'webhook' and '{slack.NAME}', not {name!r}")
 
 
 def _webhook(port: int) -> Subject:
@@ -90,3 +110,51 @@ def _effects(port: int) -> int:
         return len(msgspec.json.decode(connection.getresponse().read())["effects"])
     finally:
         connection.close()
+
+
+class SlackAnswers:
+    """Slack's yes to everything, given in this process: what is left is what gesta and the channel cost."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    async def send(self, _: HttpRequest) -> HttpResponse:
+        self.given += 1
+        body = b'{"ok":true,"channel":"C0BENCH","ts":"%d.%06d"}' % divmod(self.given, 1_000_000)
+        return HttpResponse(200, Headers([("content-type", "application/json")]), body)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    @contextmanager
+    def wired(self) -> Iterator[None]:
+        """Engines opened meanwhile are wired to these answers instead of the network."""
+        before = Wiring.wire
+
+        async def wire(settings: Settings) -> Outside:
+            outside = await before(settings)
+            await outside.transport.close()
+            return replace(outside, transport=self)
+
+        Wiring.wire = staticmethod(wire)
+        try:
+            yield
+        finally:
+            Wiring.wire = staticmethod(before)
+
+
+def _slack(answers: SlackAnswers) -> Subject:
+    def payload(number: int) -> Payload:
+        return slack.Message(channel="ops", template="bench", data={"number": number, "text": TEXT})
+
+    async def set_up(engine: Engine) -> None:
+        unlimited = {"per_second": UNLIMITED_PER_SECOND, "channel_per_second": UNLIMITED_PER_SECOND}
+        for kind, code, fields in (
+            ("slack.workspace", "default", {"token": "xoxb-bench", **unlimited}),
+            ("slack.channel", "ops", {"channel_id": "C0BENCH"}),
+            ("template", "bench", {"text": "Order {{ number }}: {{ text }}"}),
+        ):
+            await engine.operating.put_config(kind, code, fields)
+
+    channel = slack.flow(concurrency=CONCURRENCY)
+    return Subject(channel, payload, effects=lambda: answers.given, has_outside=True, set_up=set_up, is_compared=True)

@@ -78,6 +78,7 @@ def rows(figures: Figures) -> dict[str, str]:
         "requests per second": f"{figures.requests_per_second:,.0f}",
         "raw": f"{figures.raw_requests_per_second:,.0f} per second, the mean of {raw}",
         "ratio": f"{figures.ratio:.2f}",
+        **_plain_rows(figures),
         **_peer_rows(figures.peer),
         "latency at 50 per second": f"p50 {figures.p50_ms:.1f} ms, p99 {figures.p99_ms:.1f} ms",
         "memory": f"{figures.rss_mb:.0f} MB at most, {figures.rss_idle_mb:.0f} MB idle",
@@ -87,6 +88,13 @@ def rows(figures: Figures) -> dict[str, str]:
         "interpreter": f"gc threshold {figures.gc_threshold:,}, switch interval {figures.switch_interval_ms:g} ms",
         "count": "; ".join(figures.faults) or "every request done once",
     }
+
+
+def _plain_rows(figures: Figures) -> dict[str, str]:
+    if figures.of_plain is None:
+        return {}
+    runs = " and ".join(f"{run:,.0f}" for run in figures.plain_runs)
+    return {"plain flow": f"{runs} per second", "of the plain flow": f"{figures.of_plain:.2f}"}
 
 
 def _peer_rows(peer: PeerFigures | None) -> dict[str, str]:

@@ -24,8 +24,8 @@ HIDDEN_LENGTH_MIN = 3
 def sound(answer: object) -> Outcome:
     """The outcome with texts that are texts; Unknown when it is none, because then nobody knows what happened."""
     # By far the most frequent answer, tested without the cost of a pattern.
-    if type(answer) is Done and not answer.target and not answer.detail and type(answer.id) is str and answer.id.isascii():
-        return answer if len(answer.id) <= NAME_LENGTH_MAX else Done(answer.id[:NAME_LENGTH_MAX])
+    if type(answer) is Done and not answer.detail and _is_short(answer.id) and _is_short(answer.target):
+        return answer
     match answer:
         case Done():
             # It says that the effect happened: no form of saying so is refused.
@@ -69,6 +69,10 @@ def _strings(value: object) -> list[str]:
     if isinstance(value, Mapping):
         return [text for item in value.values() for text in _strings(item)]
     return [text for item in value for text in _strings(item)] if isinstance(value, list | tuple | set | frozenset) else []
+
+
+def _is_short(value: object) -> bool:
+    return type(value) is str and value.isascii() and len(value) <= NAME_LENGTH_MAX
 
 
 def _text(value: object) -> str:

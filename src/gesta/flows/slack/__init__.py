@@ -33,7 +33,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.flow import Flow
 from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
-from gesta.flows.slack.asking import ask, mark_of, metadata_of
+from gesta.flows.slack.asking import ask, marks_of
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
 from gesta.flows.slack.destination import Destination, destination_of
@@ -56,7 +56,7 @@ from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.unspent import CredentialRefused, Postponed
 
-__all__ = ["App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
+__all__ = ["NAME", "App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
 
 #: A message that Slack got just before the connection broke is visible by then.
 ASK_AFTER_SECONDS: Final = 30.0
@@ -147,17 +147,12 @@ async def _content(message: Message, attempt: Attempt) -> dict[str, Any]:
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    look = {name: value for name, value in msgspec.structs.asdict(destination.app).items() if value is not None}
-    thread = {} if message.thread_ts is None else {"thread_ts": message.thread_ts}
-    return {
-        "channel": destination.channel_id,
-        **content,
-        **thread,
-        **look,
-        "metadata": metadata_of(attempt),
-        # Not documented, so nothing relies on it; where Slack heeds it, it prevents a duplicate.
-        "client_msg_id": mark_of(attempt),
-    }
+    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt)}
+    if message.thread_ts is not None:
+        arguments["thread_ts"] = message.thread_ts
+    if destination.app is not None:
+        arguments |= {name: value for name, value in msgspec.structs.asdict(destination.app).items() if value is not None}
+    return arguments
 
 
 async def _ending(response: HttpResponse, message: Message, attempt: Attempt, key: Limit, around: Limit) -> Outcome:

@@ -22,17 +22,25 @@ SKEW_MS: Final = 300_000
 PAGE: Final = 200
 PAGES_MAX: Final = 10
 
-_NAMESPACE: Final = UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11")
+_NAMESPACE: Final = UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11").bytes
 
 
 def mark_of(attempt: Attempt) -> str:
     """A name of the intent that tells nothing about it: a UUID of version 5, which Slack also takes for a client_msg_id."""
-    digest = hashlib.sha1(_NAMESPACE.bytes + attempt.key.encode(), usedforsecurity=False).digest()
-    return str(UUID(bytes=digest[:16], version=5))
+    digits = hashlib.sha1(_NAMESPACE + attempt.key.encode(), usedforsecurity=False).hexdigest()
+    # By hand, because a UUID object takes as long as the rest of it.
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 
 
-def metadata_of(attempt: Attempt) -> dict[str, Any]:
-    return {"event_type": EVENT_TYPE, "event_payload": {"messageRequestId": attempt.request_id, "mark": mark_of(attempt)}}
+def marks_of(attempt: Attempt) -> dict[str, Any]:
+    """The arguments by which a message can be found again."""
+    mark = mark_of(attempt)
+    return {
+        "metadata": {"event_type": EVENT_TYPE, "event_payload": {"messageRequestId": attempt.request_id, "mark": mark}},
+        # Not documented, so nothing relies on it; where Slack heeds it, it prevents a duplicate.
+        "client_msg_id": mark,
+    }
 
 
 async def ask(message: Message, attempt: Attempt, destination: Destination, api: SlackApi) -> Outcome:

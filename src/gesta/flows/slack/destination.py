@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from gesta.attempt import Attempt
+from gesta.config import Entity
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.limits import Limit
@@ -16,14 +18,13 @@ _BURST = 10
 _QUESTIONS_PER_SECOND = 0.5
 
 
-@dataclass(frozen=True)
-class Destination:
+class Destination(NamedTuple):
     """Everything that a call needs beside its content."""
 
     workspace: Workspace
     token: str
     channel_id: str
-    app: App
+    app: App | None
     #: The key that Slack's "too fast" closes, and the one around it.
     channel_limit: Limit
     workspace_limit: Limit
@@ -32,26 +33,29 @@ class Destination:
 
 async def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
     """By codes, never by what a job carries. Ends the attempt when something that the message names is not there."""
-    workspace = _workspace(message, attempt, declared)
+    stored = attempt.config.get(WORKSPACE, message.workspace)
+    workspace = _workspace(message, stored, declared)
     channel = _channel(message, attempt)
     app = _app(message, attempt)
     channel_id = _channel_id(message, channel, workspace)
-    token = await _token(message, attempt, declared)
-    name = f"slack/{message.workspace}"
+    token = _declared_token(attempt, declared) if stored is None else await _token(message, attempt)
     per_second = workspace.channel_per_second if channel is None or channel.per_second is None else channel.per_second
     return Destination(
-        workspace,
-        token,
-        channel_id,
-        app,
-        Limit(f"{name}/{channel_id}", per_second),
-        Limit(name, workspace.per_second, _BURST),
+        workspace, token, channel_id, app, *_limits(message.workspace, channel_id, per_second, workspace.per_second)
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _limits(workspace: str, channel_id: str, channel_per_second: float, per_second: float) -> tuple[Limit, Limit, Limit]:
+    name = f"slack/{workspace}"
+    return (
+        Limit(f"{name}/{channel_id}", channel_per_second),
+        Limit(name, per_second, _BURST),
         Limit(f"{name}/history", _QUESTIONS_PER_SECOND, _BURST),
     )
 
 
-def _workspace(message: Message, attempt: Attempt, declared: str | None) -> Workspace:
-    stored = attempt.config.get(WORKSPACE, message.workspace)
+def _workspace(message: Message, stored: Entity | None, declared: str | None) -> Workspace:
     if stored is not None:
         assert isinstance(stored.body, Workspace)
         return stored.body
@@ -93,9 +97,9 @@ def _channel_id(message: Message, channel: Channel | None, workspace: Workspace)
     return workspace.default_channel_id
 
 
-def _app(message: Message, attempt: Attempt) -> App:
+def _app(message: Message, attempt: Attempt) -> App | None:
     if message.app is None:
-        return App()
+        return None
     stored = attempt.config.get(APP, message.app)
     if stored is None:
         raise AttemptEnded(Rejected("app_config_missing", f"the tenant has no {APP} of this code"))
@@ -103,13 +107,15 @@ def _app(message: Message, attempt: Attempt) -> App:
     return stored.body
 
 
-async def _token(message: Message, attempt: Attempt, declared: str | None) -> str:
-    if attempt.config.get(WORKSPACE, message.workspace) is not None:
-        # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
-        tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
-        if not tokens:
-            raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
-        return tokens[0]
+async def _token(message: Message, attempt: Attempt) -> str:
+    # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
+    tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
+    if not tokens:
+        raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
+    return tokens[0]
+
+
+def _declared_token(attempt: Attempt, declared: str | None) -> str:
     assert declared is not None
     try:
         return attempt.config.reference(declared)
