@@ -1,0 +1,78 @@
+"""The double of Twilio: texts are remembered, and a repeat is a second text."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from gesta.outbound_http import HttpRequest
+from gesta.sandbox import TwilioSandbox
+
+NOW_MS = 1_800_000_000_000
+URL = "https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json"
+AUTHORIZED = {"authorization": "Basic " + base64.b64encode(b"AC1:token").decode()}
+
+
+def send(twilio: TwilioSandbox, headers: dict[str, str] = AUTHORIZED, **form: str) -> tuple[int, Any]:
+    reply = twilio.receive(HttpRequest("POST", URL, headers, urlencode(form).encode()), NOW_MS)
+    return reply.status, msgspec.json.decode(reply.body)
+
+
+def listed(twilio: TwilioSandbox, path: str = "", **query: str | int) -> Any:
+    url = f"https://api.twilio.com{path}" if path else f"{URL}?{urlencode(query)}"
+    return msgspec.json.decode(twilio.receive(HttpRequest("GET", url, AUTHORIZED), NOW_MS).body)
+
+
+def test_a_text_is_sent_and_found_again():
+    twilio = TwilioSandbox()
+    status, told = send(twilio, To="+4930123", From="+15550100", Body="hi")
+    assert (status, told["sid"], told["status"]) == (201, twilio.effects[0].id, "queued")
+    send(twilio, To="+4930999", From="+15550100", Body="other")
+    [found] = listed(twilio, To="+4930123")["messages"]
+    assert (found["sid"], found["body"], found["date_created"]) == (told["sid"], "hi", "Fri, 15 Jan 2027 08:00:00 +0000")
+
+
+def test_a_repeat_is_a_second_text_and_lists_have_pages():
+    twilio = TwilioSandbox()
+    for number in range(5):
+        send(twilio, To="+4930123", From="+15550100", Body=str(number))
+    first = listed(twilio, To="+4930123", PageSize=3)
+    rest = listed(twilio, first["next_page_uri"])
+    assert [text["body"] for text in first["messages"] + rest["messages"]] == ["4", "3", "2", "1", "0"]
+    assert rest["next_page_uri"] is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        ({"error": "21610"}, 400, 21610),
+        ({"error": "20003"}, 401, 20003),
+        ({"status": 429}, 429, 20429),
+        ({"status": 500}, 500, 20500),
+    ],
+)
+def test_faults_are_said_as_twilio_says_them(fault, status, code):
+    twilio = TwilioSandbox()
+    twilio.next(**fault)
+    answered, told = send(twilio, To="+4930123", From="+15550100", Body="hi")
+    assert (answered, told["code"], twilio.effects) == (status, code, [])
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"authorization": "Basic !"}, {"authorization": "Basic " + base64.b64encode(b"AC1:").decode()}]
+)
+def test_without_a_token_nothing_goes(headers):
+    assert send(TwilioSandbox(), headers, To="+4930123", Body="hi")[0] == 401
+
+
+def test_a_rule_may_be_about_a_number_or_an_account():
+    twilio = TwilioSandbox()
+    twilio.on("+4930123", error="21610")
+    assert send(twilio, To="+4930123", Body="hi")[0] == 400
+    assert send(twilio, To="+4930999", Body="hi")[0] == 201
+    twilio.on("AC1", error="20003")
+    assert send(twilio, To="+4930999", Body="hi")[0] == 401
