@@ -2,6 +2,9 @@
 
 import pytest
 
+from gesta.cli.flows import left_out
+from gesta.settings import Settings
+from gesta.telemetry import Telemetry
 from tests.cli.shop import APP
 
 WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
@@ -92,3 +95,26 @@ def test_another_packages_flow_is_there_once_it_is_installed(cli, folder, monkey
     assert cli("send", "pigeon.letter", '{"to": "Ada"}').code == 0
     (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 'fast'\n")
     assert "[flows.pigeon] in gesta.toml: speed: expected int, got str" in cli("send", "pigeon.letter", '{"to": "Ada"}').err
+
+
+def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli, monkeypatch):
+    monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
+    assert cli(*WEBHOOK).code == 0
+    answer = cli("send", "notification.slack", '{"channel": "C012AB3CD", "text": "a"}')
+    assert answer.code == 2
+    assert "pip install 'gesta[slack]'" in answer.err
+
+
+def test_a_channel_that_somebody_has_set_up_needs_its_library(cli, folder, monkeypatch):
+    monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
+    (folder / "gesta.toml").write_text("[flows.slack]\ntoken = 'env:SLACK_TOKEN'\n")
+    answer = cli(*WEBHOOK)
+    assert (answer.code, "pip install 'gesta[slack]'" in answer.err) == (2, True)
+
+
+def test_what_is_left_out_is_told_in_the_log(caplog, monkeypatch):
+    monkeypatch.setattr("gesta.flows.sms.message.find_spec", lambda _: None)
+    caplog.set_level("INFO", "gesta")
+    [missing] = left_out(Settings())
+    Telemetry().channel_left_out(missing)
+    assert (missing.name, "pip install 'gesta[sms]'" in caplog.text) == ("notification.sms", True)
