@@ -9,6 +9,7 @@ from typing import Any
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown
 from gesta.domain.commands import Rules
 from gesta.flows.flow import ConfigBody, Secret
+from gesta.rendering import TEMPLATE, Template
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.
 OWNER, INTRUDER = "acme-b", "acme"
@@ -42,7 +43,7 @@ FIELDS = {"url": f"https://{WORD}.example.com", "token": f"{WORD} token"}
 
 
 def letter_flow() -> Flow:
-    return Flow("shop.letter", Letter, send, Rules(), config={KIND: Account})
+    return Flow("shop.letter", Letter, send, Rules(), config={KIND: Account, TEMPLATE: Template})
 
 
 engine = Engine("sqlite:///gesta.db", flows=[letter_flow()])
@@ -63,6 +64,7 @@ class Planted:
 async def plant(engine: Engine) -> Planted:
     """One request of every kind and an account, all the owner's."""
     await engine.operating.put_config(KIND, CODE, dict(FIELDS), tenant=OWNER)
+    await engine.operating.put_config(TEMPLATE, CODE, {"text": f"{WORD} text"}, tenant=OWNER)
     ids = {}
     for comes_to in ("done", "failed", "unknown"):
         request = await engine.submit(Letter(comes_to=comes_to), key=f"{WORD} {comes_to}", tenant=OWNER)

@@ -44,6 +44,7 @@ NOT_FOUND: dict[str, Act] = {
     "Operating.dead_letter": lambda engine, name: engine.operating.dead_letter(name, INTRUDER),
     "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
     "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
+    "Operating.template": lambda engine, _: engine.operating.template(CODE, tenant=INTRUDER),
     "Request.view": lambda engine, name: handle(engine, name).view(),
     "Request.payload": lambda engine, name: handle(engine, name).payload(),
     "Request.status": lambda engine, name: handle(engine, name).status(),
@@ -199,6 +200,7 @@ COMMANDS_NOT_FOUND = {
     "dlq purge": ["{name}"],
     "config get": [KIND, CODE],
     "config delete": [KIND, CODE],
+    "template preview": [CODE],
 }
 COMMANDS_EMPTY = [
     ["list"], ["list", "--parked"], ["list", "--json"], ["dlq list"], ["dlq list", "--json"], ["dlq redrive", "--all", "--again"],
