@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gesta.errors import RendererDown
-from gesta.rendering import ChildRenderer, InlineRenderer, Template, child_process
+from gesta.rendering import ChildRenderer, InlineRenderer, Template, child, child_process
 from gesta.rendering.frames import Batch
 from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import KEPT, Shelf
@@ -97,6 +97,29 @@ async def test_a_child_knows_nothing_of_the_environment(renderer: ChildRenderer,
     pid = await started(renderer)
     names = [line.partition(b"=")[0] for line in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if line]
     assert names == [b"PYTHONPATH"]
+
+
+async def test_the_system_bounds_the_child(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in Path(f"/proc/{pid}/limits").read_text().splitlines()}
+    assert limits["Max address space"] == [str(child.MEMORY_BYTES)] * 2
+    assert limits["Max file size"] == limits["Max core file size"] == ["0", "0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        # Little memory and few steps, but each takes long; and the other way round.
+        ("{% for i in range(12000) %}{% if 'xz' in a %}{% endif %}{% endfor %}", "takes too much time"),
+        ("{{ a|replace('x', a) }}", "takes too much memory"),
+    ],
+)
+async def test_a_template_that_takes_too_much_is_told_of_what(source: str, told: str) -> None:
+    renderer = ChildRenderer(ManualRuntime())
+    answer = await renderer.render(Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000}))
+    assert answer == Fault("template", told)
+    await renderer.close()
 
 
 @pytest.mark.slow

@@ -154,5 +154,21 @@ def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
     assert press.render(1, data) == Fault("data", "not a JSON object, or too deep")
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "line 1: OutOfFuel"),
+        ("{{ '%9d'|format(7) }}", "line 1: filter format is unknown"),
+        ("{{ 'a'|indent(9) }}", "line 1: filter indent is unknown"),
+        ("{{ 'a'|pprint }}", "line 1: filter pprint is unknown"),
+        ("{{ debug() }}", "line 1: debug is unknown"),
+        ("{{ namespace() }}", "line 1: namespace is unknown"),
+    ],
+)
+def test_what_the_template_engine_itself_refuses(source: str, told: str) -> None:
+    # Each by itself, because the bounds of the process would catch what one of these lets through.
+    assert fault({}, text=source) == Fault("text", told)
+
+
 def test_deep_data_is_written_or_refused() -> None:
     assert parts({"a": DEEP}, text="{{ a }}")["text"].count("[") == 301

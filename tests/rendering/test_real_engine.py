@@ -28,5 +28,8 @@ async def test_a_hostile_template_of_one_tenant_costs_another_nothing(tmp_path: 
         views = [(await one.view()).state for one in good]
         assert {(state.status, state.attempts) for state in views} == {("sent", 1)}
         assert sorted(parts["text"] for parts in post.pile) == sorted(f"Hello {number}" for number in range(20))
+        # It is there after all that, and goes with the engine.
+        request = await engine.submit(Letter(data={"name": "last"}), tenant="b")
+        await request.outcome(60)
         assert len(children()) > len(before)
     assert children() == before
