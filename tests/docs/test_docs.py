@@ -108,3 +108,11 @@ def test_every_test_that_the_page_of_guarantees_names_is_there():
     for path, name in named:
         source = (ROOT / path).read_text(encoding="utf-8")
         assert not name or f"def {name}(" in source, f"{path}::{name}"
+
+
+async def test_the_letter_of_the_guide_is_sent(gesta, capsys):
+    names = program(ROOT / "docs" / "email.md", "email.flow()")
+    await names["main"]()
+    assert capsys.readouterr().out.splitlines()[-1] == "SENT"
+    [letter] = gesta.sandbox.smtp.effects
+    assert (letter.data["subject"], letter.text) == ("Hello Ana", "Welcome, Ana.\n")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 from gesta import Engine, Flow
-from gesta.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, Trouble
-from gesta.flows import slack, sms, webhook
+from gesta.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, FlowHarness, Trouble
+from gesta.flows import email, slack, sms, webhook
+from gesta.flows.email.aws import Account, AwsClients
 from gesta.flows.flow import Payload
 from gesta.sandbox import Receiver, Sandbox
+from gesta.sandbox.smtp import SandboxMail
 from gesta.wiring import Outside
 
 
@@ -131,4 +134,85 @@ class WebhookChannel(OnHttp):
         await engine.operating.put_config("webhook.endpoint", "main", fields)
 
 
-CHANNELS = {"slack": SlackChannel, "sms": SmsChannel, "webhook": WebhookChannel}
+class EmailChannel(OnHttp):
+    face, refused = "smtp", {"status": 550}
+    credential = "email.sender/default"
+
+    def flow(self) -> Flow:
+        return email.flow(timeout_seconds=TIMEOUT_SECONDS)
+
+    def payload(self, number: int) -> Payload:
+        return email.Message(f"p{number}@example.com", "Hello", template="number", data={"number": number})
+
+    def subject(self, number: int) -> str | None:
+        return f"p{number}@example.com"
+
+    def effects(self, sandbox: Sandbox) -> list[int]:
+        return [int(effect.text) for effect in self.double(sandbox).effects]
+
+    def arm(self, sandbox: Sandbox, trouble: Trouble) -> None:
+        if trouble == "throttled":
+            self.double(sandbox).next(status=450, error="4.7.0")
+        else:
+            super().arm(sandbox, trouble)
+
+    async def set_up(self, engine: Engine, _: Sandbox) -> None:
+        await engine.operating.put_config("template", "number", {"text": "{{ number }}"})
+        await self._put(engine, "first password")
+
+    def revoke(self, sandbox: Sandbox) -> None:
+        sandbox.smtp.on("first password", status=535)
+
+    async def renew(self, engine: Engine, _: Sandbox) -> None:
+        await self._put(engine, "second password")
+
+    async def _put(self, engine: Engine, password: str) -> None:
+        fields = {
+            "kind": "smtp",
+            "host": "mail.example.com",
+            "user": "shop",
+            "password": password,
+            "from_address": "shop@example.com",
+        }
+        await engine.operating.put_config("email.sender", "default", fields)
+
+    def outside(self, outside: Outside, sandbox: Sandbox) -> Outside:
+        return replace(outside, mail=SandboxMail(outside.runtime, sandbox.smtp))
+
+
+class SesChannel(EmailChannel):
+    face, refused = "ses", {"error": "MessageRejected"}
+
+    def arm(self, sandbox: Sandbox, trouble: Trouble) -> None:
+        if trouble == "throttled":
+            self.double(sandbox).next(error="TooManyRequestsException: Maximum sending rate exceeded.")
+        else:
+            super().arm(sandbox, trouble)
+
+    async def set_up(self, engine: Engine, sandbox: Sandbox) -> None:
+        # The first client of a process takes longer than these tests give an attempt.
+        await AwsClients()._client("sesv2", Account("eu-west-1", "AKIDFIRST", "first password"))
+        await super().set_up(engine, sandbox)
+
+    def revoke(self, sandbox: Sandbox) -> None:
+        sandbox.ses.on("AKIDFIRST", error="AccountSuspendedException")
+
+    async def _put(self, engine: Engine, password: str) -> None:
+        key = "AKIDFIRST" if password.startswith("first") else "AKIDSECOND"
+        fields = {
+            "kind": "ses",
+            "region": "eu-west-1",
+            "access_key_id": key,
+            "secret_access_key": password,
+            "from_address": "shop@example.com",
+        }
+        await engine.operating.put_config("email.sender", "default", fields)
+
+
+CHANNELS: dict[str, type[FlowHarness]] = {
+    "email": EmailChannel,
+    "email by SES": SesChannel,
+    "slack": SlackChannel,
+    "sms": SmsChannel,
+    "webhook": WebhookChannel,
+}

@@ -23,6 +23,8 @@ class _Walker(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
         self._silent = 0
+        #: Line breaks that the text ends with so far.
+        self._breaks = 2
         #: Where the link that is open leads, and how many parts there were before its words.
         self._link: tuple[str, int] | None = None
 
@@ -38,18 +40,18 @@ class _Walker(HTMLParser):
 
     def _open(self, tag: str, attributes: dict[str, str | None]) -> None:
         if tag == "br":
-            self.parts.append("\n")
+            self._break(self._breaks + 1)
         elif tag == "img" and attributes.get("alt"):
-            self.parts.append(_BLANKS.sub(" ", str(attributes["alt"])))
+            self._say(_BLANKS.sub(" ", str(attributes["alt"])))
         elif tag == "a":
             self._close_link()
             self._link = (attributes.get("href") or "", len(self.parts))
         elif tag in ("td", "th"):
-            self.parts.append(" ")
+            self._say(" ")
         elif tag in _BLOCKS:
-            self.parts.append("\n\n" if tag in _APART else "\n")
+            self._break(2 if tag in _APART else 1)
             if tag == "li":
-                self.parts.append("- ")
+                self._say("- ")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in _SILENT:
@@ -59,7 +61,18 @@ class _Walker(HTMLParser):
         elif tag == "a":
             self._close_link()
         elif tag in _BLOCKS:
-            self.parts.append("\n\n" if tag in _APART else "\n")
+            self._break(2 if tag in _APART else 1)
+
+    def _break(self, count: int) -> None:
+        """The text ends with so many line breaks at least."""
+        self.parts.append("\n" * max(0, count - self._breaks))
+        self._breaks = max(self._breaks, count)
+
+    def _say(self, text: str) -> None:
+        if text.strip() or not self._breaks:
+            self.parts.append(text)
+        if text.strip():
+            self._breaks = 0
 
     def _close_link(self) -> None:
         """Where a link leads, unless its words say it already. A link inside a link ends the outer one, as in a browser."""
@@ -69,11 +82,11 @@ class _Walker(HTMLParser):
         words = "".join(self.parts[start:]).strip()
         href = _BLANKS.sub("", href)
         if href and not href.startswith("#") and href.lower() != words.lower() and href.lower() != f"mailto:{words}".lower():
-            self.parts.append(f" ({href})" if words else href)
+            self._say(f" ({href})" if words else href)
 
     def handle_data(self, data: str) -> None:
         if not self._silent:
-            self.parts.append(_BLANKS.sub(" ", data))
+            self._say(_BLANKS.sub(" ", data))
 
 
 def plain_text(html: str) -> str:

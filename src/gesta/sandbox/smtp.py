@@ -1,11 +1,13 @@
 """A double of a mail server: takes letters, counts them by their Message-ID, and refuses them as servers do.
 
 `next(status=450)` refuses for now, `next(status=550, error="5.1.1")` for good, `next(status=535)` the login; `drop=True` takes the letter and
-loses the answer to its final dot. `on("cc@example.org", status=550)` refuses one address: as a copy, alone; as `to`, with the letter.
+loses the answer to its final dot. `on("cc@example.org", status=550)` refuses one address: as a copy, alone; as `to`, with the letter;
+`on("old password", status=535)` refuses a login.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -40,19 +42,20 @@ class SmtpSandbox(Receiver):
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
         return Reply(400)
 
-    def deliver(self, envelope: Envelope, now_ms: int) -> Reply:
-        """Take one letter and say what the double does."""
+    def deliver(self, envelope: Envelope, now_ms: int, names: tuple[str, ...] = ()) -> Reply:
+        """Take one letter and say what the double does. `names`: what rules may know it by beside its addresses, a password say."""
         self.calls += 1
         self.now_ms = now_ms
         call = call_of(envelope)
+        call = replace(call, names=(*call.names, *names))
         fault = self._fault_of(call)
         if fault.is_refusal:
             return _late(self.refusal(fault), fault)
         return _late(self._perform(call), fault)
 
-    def refuses(self, address: str) -> MailReply | None:
-        """What is said to an address that a rule of its own is about."""
-        call = Call(None, "RCPT", None, {}, b"", names=(address,))
+    def refuses(self, *names: str) -> MailReply | None:
+        """What is said to an address or a login that a rule of its own is about."""
+        call = Call(None, "", None, {}, b"", names=names)
         rule = next((rule for rule in self._rules if rule.left != 0 and rule.matches(call)), None)
         if rule is None or not rule.fault.is_refusal:
             return None
@@ -121,7 +124,7 @@ class SandboxMail:
         refused = {address: said for address in envelope.copies if (said := self._double.refuses(address)) is not None}
         kept = tuple(address for address in envelope.copies if address not in refused)
         taken = Envelope(envelope.sender, envelope.to, kept, envelope.message, envelope.message_id)
-        reply = self._double.deliver(taken, self._runtime.now_ms())
+        reply = self._double.deliver(taken, self._runtime.now_ms(), (server.user, server.password))
         if reply.slow_seconds >= server.timeout_seconds:
             await sleep(self._runtime, server.timeout_seconds)
             raise MailFault("timeout", sent=True)

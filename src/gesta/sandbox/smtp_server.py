@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import socket
 from contextlib import suppress
@@ -94,14 +95,16 @@ class _Conversation:
 
     async def _login(self, rest: str) -> None:
         kind, _, initial = rest.partition(" ")
-        if kind.upper() == "LOGIN":
-            for question in (() if initial else ("VXNlcm5hbWU6",)) + ("UGFzc3dvcmQ6",):
-                await self._say(334, question)
-                await self._line()
-        elif not initial:
-            await self._say(334, "")
-            await self._line()
-        if not await self._refuses_at("login"):
+        said = [initial] if initial else []
+        questions = ("VXNlcm5hbWU6", "UGFzc3dvcmQ6") if kind.upper() == "LOGIN" else ("",)
+        for question in questions[len(said) :]:
+            await self._say(334, question)
+            said.append(await self._line())
+        # PLAIN says both in one, with zero bytes between.
+        words = [word.decode(errors="replace") for one in said for word in base64.b64decode(one).split(b"\0")]
+        if (refusal := self._double.refuses(*words)) is not None:
+            await self._reply(refusal)
+        elif not await self._refuses_at("login"):
             await self._say(235, "2.7.0 welcome")
 
     async def _mail(self, rest: str) -> None:

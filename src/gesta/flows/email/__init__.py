@@ -17,7 +17,7 @@ from typing import Literal
 from gesta.config import TenantConfig
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.errors import BadFlow
+from gesta.errors import BadFlow, MissingExtra
 from gesta.flows.email.aws import AwsClients
 from gesta.flows.email.bodies import BODIES, Bodies
 from gesta.flows.email.contract import EMAIL_JOB_CONFIG, NAME, Asked, read_job, submit_job
@@ -92,6 +92,12 @@ RETRY = RetryPolicy(
     schedule_jitter=0.25,
     schedule_shrink=0.25,
 )
+#: What letters fail by, beside what all requests do.
+_REASONS = frozenset(
+    """bad_config bad_request bodies_unavailable html_not_found html_too_large html_unreadable invalid_email invalid_request limit_exceeded login_refused
+    message_rejected not_installed plain_smtp recipient_not_found sender_misconfigured sender_missing sending_paused ses_4xx ses_5xx smtp_421 smtp_450
+    smtp_451 smtp_452 smtp_454 smtp_4xx smtp_550 smtp_551 smtp_552 smtp_553 smtp_554 smtp_5xx suppressed""".split()
+)
 #: The executor's own deadline: looking up, connecting, logging in and the letter itself each have the server's time limit.
 _STEPS = 3
 
@@ -107,9 +113,8 @@ def flow(
 
     `files` is the folder of `file:` references, with one folder for each tenant in it; `timeout_seconds` is for each step of a conversation.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise BadFlow(NAME, f"{', '.join(missing)} is not installed; run: pip install 'gesta[email]'")
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise MissingExtra(NAME, ", ".join(missing), "email")
     if on_unknown not in ("same_key", "park"):
         raise BadFlow(NAME, "on_unknown must be 'same_key' or 'park': neither SMTP nor SES can be asked what it did")
     folder = None if files is None else Path(files).resolve()
@@ -129,11 +134,21 @@ def flow(
         credential=_credential,
         check=_check,
         request_id=_request_id,
+        tags=_tags,
+        reasons=_REASONS,
     )
 
 
 def _target(message: Message) -> str:
     return mask_email(message.to) or ""
+
+
+def _tags(message: Message, request_id: str) -> Mapping[str, str]:
+    """R2-30: enough to recognise whom a letter is for, too little to learn it."""
+    told = message.recipient
+    masked = {} if told is None else {"recipientEmail": mask_email(told.email), "cpfCnpjHash": mask_hash(told.cpf_cnpj_hash)}
+    found = {"outboxId": request_id, "senderCode": message.sender, "templateCode": message.template, "to": mask_email(message.to)}
+    return {name: value for name, value in (found | masked).items() if value is not None}
 
 
 def _credential(message: Message) -> str:

@@ -34,6 +34,6 @@ def _ascii(address: object) -> str | None:
     try:
         # Names before the @ in other scripts need a server that speaks SMTPUTF8, and a sender cannot know that before it sends.
         found = validate_email(address, check_deliverability=False, allow_smtputf8=False)
-    except EmailNotValidError:
+    except (EmailNotValidError, UnicodeError):
         return None
     return found.ascii_email if found.ascii_email is not None and len(found.ascii_email) <= ADDRESS_LENGTH_MAX else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from contextvars import ContextVar
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ import msgspec
 from gesta.domain.outcome import Retry, Unknown
 from gesta.outbound_http import AttemptEnded, Http, HttpResponse
 
-#: Clients that are kept: making one takes a tenth of a second.
+#: Clients that are kept: making one takes some milliseconds.
 CLIENTS_MAX = 100
 _door: ContextVar[Http] = ContextVar("gesta_aws_door")
 
@@ -53,6 +55,8 @@ class AwsClients:
 
     async def call(self, http: Http, service: str, account: Account, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What the service answers. Raises AwsError; a missing answer ends the attempt."""
+        if find_spec("aiobotocore") is None:
+            raise AttemptEnded(Retry("not_installed", "Amazon's client is not installed; run: pip install 'gesta[ses]'"))
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
         before = _door.set(http)
@@ -76,7 +80,6 @@ class AwsClients:
 
     async def _client(self, service: str, account: Account) -> Any:
         from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
-        from aiobotocore.session import get_session  # type: ignore[import-untyped]
 
         if not account.access_key_id or not account.secret_access_key:
             raise AttemptEnded(Retry("secret_missing", "the config has no access_key_id or secret_access_key"))
@@ -93,7 +96,7 @@ class AwsClients:
                 # What is asked for is small, and its length and TLS are checked already.
                 response_checksum_validation="when_required",
             )
-            making = get_session().create_client(
+            making = _session().create_client(
                 service,
                 region_name=account.region,
                 endpoint_url=account.endpoint_url or None,
@@ -107,6 +110,14 @@ class AwsClients:
                 self._clients.pop(next(iter(self._clients)))
             self._clients[key] = client
         return client
+
+
+@cache
+def _session() -> Any:
+    """One for all clients: it keeps what it has read of Amazon's descriptions, which takes up to half a second the first time."""
+    from aiobotocore.session import get_session  # type: ignore[import-untyped]
+
+    return get_session()
 
 
 async def _through_the_door(request: Any, **_: object) -> Any:

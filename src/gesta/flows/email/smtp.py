@@ -24,8 +24,8 @@ from gesta.flows.email.sender import credential
 from gesta.outbound_mail import MailAnswer, MailFault, MailReply
 from gesta.unspent import CredentialRefused
 
-#: After a throttled answer nobody uses the account for so long.
-THROTTLED_SECONDS = 30.0
+#: After a throttled answer nobody uses the account for so long; whom it was said to waits longer each time, by the schedule.
+THROTTLED_SECONDS = 1.0
 #: Asking again cannot help: the address itself is refused.
 _HOPELESS = frozenset({"private_address", "plain_smtp", "unsendable"})
 _ENHANCED = re.compile(r"^\s*([245])\.(\d{1,3})\.(\d{1,3})\b")
@@ -33,7 +33,7 @@ _LOGIN_REFUSED = frozenset({530, 534, 535, 538})
 #: The mailbox or its domain does not exist, or the address is none.
 _BAD_ADDRESS = frozenset({(1, 1), (1, 2), (1, 3), (1, 10)})
 #: Codes that may be part of a reason: reasons are labels of a metric, so a server must not be able to invent them.
-_NAMED = frozenset({421, 450, 451, 452, 454, 455, 500, 501, 502, 503, 504, 521, 541, 550, 551, 552, 553, 554, 555, 556})
+_NAMED = frozenset({421, 450, 451, 452, 454, 550, 551, 552, 553, 554})
 
 
 class Verdict(msgspec.Struct, frozen=True):

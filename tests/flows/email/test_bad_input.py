@@ -1,0 +1,191 @@
+"""Hostile input: a clear refusal each, and whatever is not refused leaves as the letter that was asked for, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from email import message_from_bytes
+from email.policy import default
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gesta import Done, Engine, Rejected
+from gesta.errors import InvalidRequest
+from gesta.flows import email
+from gesta.flows.email.composing import Content, compose
+from gesta.flows.email.smtp import verdict_of
+from gesta.outbound_mail import MailAnswer, MailReply
+from gesta.testing import Harness
+from gesta.unspent import CredentialRefused
+from gesta.wiring import Wiring
+from tests.flows.email.jobs import OUTBOX, job
+
+#: Characters that break things: line ends, other controls, halves of characters, right-to-left, combining, far away.
+NASTY = st.sampled_from("\r\n\0\t\v\x1b\x7f\x85\u2028\u2029\ud800\u202e\u0301\ufeff<>\"',;:@()[]\\%=?. ")
+TEXT = st.text(st.one_of(NASTY, st.characters()), max_size=60)
+PLAIN = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\u2028\u2029"), min_size=1, max_size=150)
+ADDRESS = st.one_of(TEXT, st.emails(), st.sampled_from(["ana@example.com", "Ana@EXAMPLE.com", "a@münchen.example.com"]))
+HEADER = st.one_of(TEXT, st.sampled_from(["X-A", "x-b", "References", "List-Unsubscribe", "Bcc", "X-A: y\r\nBcc"]))
+VALUE = st.one_of(TEXT, PLAIN, st.just("a\r\nBcc: x@example.com"), st.just("=?utf-8?q?=0D=0ABcc:?="))
+MESSAGES = st.builds(
+    email.Message,
+    to=ADDRESS,
+    subject=st.one_of(TEXT, PLAIN),
+    html_ref=st.one_of(TEXT, st.just(OUTBOX)),
+    cc=st.lists(ADDRESS, max_size=6),
+    bcc=st.lists(ADDRESS, max_size=6),
+    reply_to=st.none() | ADDRESS,
+    headers=st.dictionaries(HEADER, VALUE, max_size=3),
+    tags=st.lists(TEXT | st.just("a"), max_size=3),
+    unsubscribe=st.none() | TEXT | st.just("https://example.com/u"),
+)
+SOUND = st.builds(
+    email.Message,
+    to=st.just("ana@example.com"),
+    subject=PLAIN.filter(str.strip),
+    html_ref=st.just(OUTBOX),
+    headers=st.dictionaries(st.sampled_from(["X-A", "X-B", "X-Long-Name"]), PLAIN, max_size=2),
+)
+HEADERS = frozenset(
+    """message-id date from to cc reply-to subject x-outbox-id x-tags list-unsubscribe list-unsubscribe-post references in-reply-to mime-version
+    content-type""".split()
+)
+
+
+def check_letter(message: email.Message, html: str, text: str) -> None:
+    """The letter is what was asked for: these headers, these parts, in lines that every server takes."""
+    letter = compose(
+        message, Content(message.subject, html, text), key="t:r:send:1", outbox_id=OUTBOX, from_address="shop@example.com",
+        from_name="Loja", cc=message.cc, sent_at_ms=1_800_000_000_000,
+    )  # fmt: skip
+    raw = letter.message
+    assert raw.isascii()
+    assert b"\0" not in raw
+    lines = raw.split(b"\r\n")
+    assert not any(b"\r" in line or b"\n" in line for line in lines)
+    assert max(map(len, lines)) <= 998
+    found = message_from_bytes(raw, policy=default)
+    own = {name.lower() for name in message.headers}
+    assert {name.lower() for name in found} <= HEADERS | own  # S2-16: nothing was smuggled in
+    assert "bcc" not in found
+    assert len(found.keys()) == len({name.lower() for name in found})
+    assert [one.addr_spec for one in found["to"].addresses] == [ascii_address(message.to)]
+    assert not found.defects
+    for kind, given_text in (("plain", text), ("html", html)):
+        part = found.get_body((kind,))
+        assert part is not None
+        assert part.get_content().replace("\r\n", "\n").strip() == given_text.replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(MESSAGES)
+def test_a_letter_is_refused_or_leaves_as_asked_for(message):
+    faults = email.faults_of(message)
+    told = " ".join(faults.values())
+    assert "\n" not in told
+    if not faults:
+        check_letter(message, "<p>x</p>", "x")
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(SOUND, PLAIN, PLAIN)
+def test_what_is_sound_leaves_with_every_character(message, html, text):
+    if not email.faults_of(message):
+        check_letter(message, html, text)
+        raw = compose(
+            message, Content(message.subject, html, text), key="k", outbox_id=OUTBOX, from_address="shop@example.com", from_name="", cc=[],
+            sent_at_ms=0,
+        ).message  # fmt: skip
+        subject = message_from_bytes(raw, policy=default)["subject"]
+        assert re.sub(r"\s+", " ", subject).strip() == re.sub(r"\s+", " ", message.subject).strip()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ["outboxId", "companyId", "requestId", "to", "cc", "bcc", "subject", "htmlRef", "replyTo", "headers", "tags", "recipient", "attempt", "enqueuedAt", "html", "cpfCnpj"]  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4),
+    st.dictionaries(st.sampled_from(["jobId", "ttl", "priority", "delay", "x"]), JSON, max_size=3),
+)
+def test_whatever_stands_in_a_job_it_is_read_or_refused(data, opts):
+    try:
+        asked = email.read_job(job(data, opts))
+    except InvalidRequest as refused:
+        told = refused.fields
+    else:
+        told = {} if email.faults_of(asked.message) else {"taken": "and sound"}
+    assert told
+
+
+@given(st.integers(-1, 999), TEXT, st.sampled_from(["connect", "login", "sender", "recipient", "data"]))
+def test_whatever_a_server_says_is_classified_and_not_repeated(code, text, stage):
+    try:
+        verdict = verdict_of(MailAnswer(stage, MailReply(code, text)), "main")
+    except CredentialRefused as refused:
+        told = refused.detail
+    else:
+        told = "" if verdict.outcome is None or isinstance(verdict.outcome, Done) else verdict.outcome.detail
+    assert re.fullmatch(r"(answered -?\d+( \d\.\d{1,3}\.\d{1,3})? at [a-z]+)?", told)
+
+
+LETTERS: list[dict[str, Any]] = [
+    {"to": "ana@example.com\r\nBcc: eve@example.com"},
+    {"subject": "Hi\r\nBcc: eve@example.com"},
+    {"headers": {"X-A": "1\r\nBcc: eve@example.com"}},
+    {"headers": {"Bcc": "eve@example.com"}},
+    {"cc": ["eve@example.com\r\nTo: b"]},
+    {"html_ref": "file:../../etc/passwd"},
+    {"html_ref": "http://169.254.169.254/latest/meta-data"},
+    {"html_ref": "s3:../other/secret"},
+    {"recipient": email.Recipient("eve@example.com", external_id="7")},
+    {"subject": "\ud800"},
+    {"data": {"a": 1}},
+    {"tags": ["a b"]},
+    {"unsubscribe": "https://example.com/\r\nBcc: eve@example.com"},
+    {"outbox_id": "7"},
+]
+
+
+@pytest.mark.parametrize("fields", LETTERS)
+async def test_on_the_road_each_is_refused_at_once_and_nothing_is_sent(gesta, fields):
+    async with Engine("memory://bad", flows=[email.flow()]) as engine:
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(email.Message(**({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)))
+        assert refused.value.fields
+        assert "eve@" not in str(refused.value)
+        await gesta.settle()
+        assert await engine.find() == []
+        assert gesta.sandbox.smtp.calls == 0
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(st.binary(max_size=200))
+def test_a_hostile_body_is_sent_as_it_is_or_not_at_all(body):
+    async def send() -> None:
+        harness, before = Harness(), Wiring.wire
+        Wiring.wire = staticmethod(harness.wire)
+        try:
+            async with Engine("memory://body", flows=[email.flow()]) as engine:
+                sender = {"kind": "smtp", "host": "mail.example.com", "from_address": "shop@example.com"}
+                await engine.operating.put_config("email.sender", "default", sender)
+                await engine.road.records.of("default").put("email.body", OUTBOX, 1, body)
+                request = await engine.submit(email.Message("ana@example.com", "x", OUTBOX))
+                await harness.settle()
+                outcome = await request.outcome()
+                assert isinstance(outcome, Done) is (len(harness.sandbox.smtp.effects) == 1)
+                assert isinstance(outcome, Done) or outcome == Rejected("html_unreadable", "db:")
+        finally:
+            Wiring.wire = staticmethod(before)
+
+    asyncio.run(send())
