@@ -35,7 +35,7 @@ async def serve(call: Invocation, health_at: HealthPort = None, health_host: Hea
 async def projector(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
     """Run the projector alone: it makes views and jobs from events, and tells the program's handlers.
 
-    Of several processes one projects, and another takes over within 5 s of its death. Workers and sweepers run beside it.
+    Several share the work on PostgreSQL; on a file one projects. Others take over within 5 s of a death. Workers and sweepers run beside it.
     """
     from gesta.work import Work
 
