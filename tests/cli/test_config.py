@@ -129,7 +129,10 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):
     ("text", "told"),
     [
         ("[[[", "not valid TOML"),
-        ("[slak.workspace.main]\ntoken = 1", "slak is no table [KIND.CODE]; kinds: email.sender, email.bodies, template, slack.workspace"),
+        (
+            "[slak.workspace.main]\ntoken = 1",
+            "slak is no table [KIND.CODE]; kinds: email.sender, email.bodies, template, slack.workspace",
+        ),
         ("url = 1", "url is no table"),
         ("[webhook.endpoint]\nshop = 1", "webhook.endpoint.shop is no table"),
         ('[webhook.endpoint.shop]\nsecret = "env:NOT_SET"', "shop: secret: the variable NOT_SET is not set"),

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from gesta.demo.receiver import OrderReceiver
 from gesta.request import Request
+
+
+class Receiving(Protocol):
+    """Somebody outside who counts."""
+
+    def received(self, order: str) -> int: ...
+    def effects_of(self, order: str) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,7 @@ class Order:
     number: str
     shows: str
     request: Request
+    receiver: Receiving
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Result:
         return {"ok": self.is_right, "seconds": round(self.seconds, 1), "broken": list(self.broken), "requests": requests}
 
 
-async def tally(order: Order, receiver: OrderReceiver) -> Tally:
+async def tally(order: Order) -> Tally:
     state = (await order.request.view()).state
-    received, effects = len(receiver.arrivals_of(order.number)), receiver.effects_of(order.number)
+    received, effects = order.receiver.received(order.number), order.receiver.effects_of(order.number)
     return Tally(order.number, order.shows, state.id, state.status, state.attempts, received, effects)

@@ -23,7 +23,7 @@ from gesta.runtime import Runtime, SystemRuntime
 from gesta.scrub import scrub
 from gesta.trial_store import TrialStore, is_postgresql, trial_store
 
-TITLE = "gesta demo: nine requests, every mishap once, all of it on this machine"
+TITLE = "gesta demo: every mishap once, all of it on this machine"
 
 
 async def perform(*, stay: bool, url: str | None, json: bool) -> int:

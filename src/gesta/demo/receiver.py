@@ -49,6 +49,9 @@ class OrderReceiver(WebhookSandbox):
         """When messages about this order arrived, epoch milliseconds."""
         return [arrival.at_ms for arrival in self.arrivals if arrival.order == order]
 
+    def received(self, order: str) -> int:
+        return len(self.arrivals_of(order))
+
     def effects_of(self, order: str) -> int:
         return sum(_order(effect.data) == order for effect in self.effects)
 

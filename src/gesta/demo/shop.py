@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from gesta.demo.channels import payload_of
 from gesta.demo.orders import Order
 from gesta.demo.stage import WAREHOUSE, Stage
 from gesta.demo.waiting import Stuck, until
@@ -17,14 +18,23 @@ class Shop:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.orders: list[Order] = []
+        self.others: list[Order] = []
 
     async def pay(self, shows: str, mishap: Fault | None = None, *, endpoint: str = WAREHOUSE) -> Order:
         """A new order, about which somebody is told; the first message about it meets the mishap."""
         number = f"A-{len(self.orders) + 1}"
         if mishap is not None:
             self._stage.receiver.mishap(number, mishap)
-        order = Order(number, shows, await self.ask(number, endpoint=endpoint))
+        order = Order(number, shows, await self.ask(number, endpoint=endpoint), self._stage.receiver)
         self.orders.append(order)
+        return order
+
+    async def tell(self, flow: str, shows: str) -> Order:
+        """A new order of the other shop, about which somebody is told by another channel."""
+        number = f"B-{len(self.others) + 1}"
+        request = await self._stage.engine.submit(payload_of(flow, number), key=f"order-{number}")
+        order = Order(number, shows, request, self._stage.doors[flow])
+        self.others.append(order)
         return order
 
     async def ask(self, number: str, *, total: int = 42, endpoint: str = WAREHOUSE) -> Request:

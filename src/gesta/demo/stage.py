@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gesta.demo.channels import Doors, installed_flows, store_config
 from gesta.demo.receiver import RETIRED_PATH, OrderReceiver
 from gesta.demo.screen import Screen
 from gesta.demo.worker import demo_settings
@@ -30,7 +31,11 @@ class Stage:
     #: Submits and looks; all work is the worker's.
     engine: Engine
     receiver: OrderReceiver
-    #: Where the receiver listens, with the path of its webhooks.
+    #: The doubles of Slack, a mail server and an SMS provider.
+    doors: Doors
+    #: Where all of them listen.
+    url: str
+    #: The same with the path of the receiver's webhooks.
     address: str
     worker: WorkerProcess
     screen: Screen
@@ -42,9 +47,10 @@ async def set_up(store: TrialStore, folder: Path, screen: Screen, runtime: Runti
     """Everything up and running; everything down again, whatever happens in between."""
     secret = "whsec_" + base64.b64encode(runtime.random_bytes(24)).decode()
     receiver = OrderReceiver(secret)
+    sandbox = Sandbox(receiver)
     async with (
-        SandboxServer(Sandbox(receiver), runtime) as server,
-        Engine(settings=demo_settings(store), flows=[webhook.flow()], work=False) as engine,
+        SandboxServer(sandbox, runtime) as server,
+        Engine(settings=demo_settings(store), flows=installed_flows(), work=False) as engine,
         WorkerProcess("gesta.demo.worker", store, folder / "worker.log", runtime) as worker,
     ):
         await _refuse_foreign_store(engine, scrub(store.url))
@@ -55,9 +61,10 @@ async def set_up(store: TrialStore, folder: Path, screen: Screen, runtime: Runti
         screen.say(f"The receiver on {server.url} plays the outside world. It counts every message and what it did about it.")
         await _store_endpoint(engine, WAREHOUSE, address, secret)
         await _store_endpoint(engine, ACCOUNTING, server.url + RETIRED_PATH, secret)
+        await store_config(engine, server)
         await worker.start()
         screen.say(f"The worker runs in a process of its own: {worker.pid}.")
-        yield Stage(engine, receiver, address, worker, screen, runtime)
+        yield Stage(engine, receiver, Doors(sandbox), server.url, address, worker, screen, runtime)
 
 
 async def _store_endpoint(engine: Engine, code: str, url: str, secret: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gesta.cli.wording import describe, event_name
+from gesta.demo.channels import NEW_TOKEN, OLD_TOKEN, put_workspace
 from gesta.demo.orders import Order, Result, tally
 from gesta.demo.shop import Shop
 from gesta.demo.stage import ACCOUNTING, Stage
 from gesta.domain.operation import State
 from gesta.errors import Conflict
-from gesta.flows import webhook
+from gesta.flows import email, slack, webhook
+from gesta.flows.sms.message import NAME as SMS
 from gesta.sandbox import Fault
 
 #: Longer than the channel's own wait before a second attempt (5 s and up to a tenth more), so that it shows who decided.
@@ -29,13 +33,15 @@ class Story:
         busy = await self._too_many_requests()
         lost = await self._lost_answer()
         await self._dead_letter()
+        await self._other_channels()
+        await self._revoked_token()
         killed, late = await self._killed_worker()
         await self._endings(busy, lost, killed, late)
         await self._record(killed)
 
     async def count(self) -> Result:
         """What gesta says of every request, beside what the receiver counted."""
-        tallies = [await tally(order, self._stage.receiver) for order in self._shop.orders]
+        tallies = [await tally(order) for order in (*self._shop.orders, *self._shop.others)]
         return Result(tallies, self._broken, self._stage.screen.seconds)
 
     async def _plain_sailing(self) -> None:
@@ -100,6 +106,45 @@ class Story:
         await self._shop.sent(order)
         self._say(f"{order.number} is sent.")
 
+    async def _other_channels(self) -> None:
+        self._act("Slack, e-mail, SMS")
+        shows = {
+            slack.NAME: "Slack, by code and template",
+            email.NAME: "e-mail, by code and template",
+            SMS: "SMS, by code and template",
+        }
+        there = [name for name in shows if name in self._stage.engine.flows]
+        if len(there) < len(shows):
+            self._stage.screen.aside("Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries.")
+        if not there:
+            return
+        orders = [await self._shop.tell(name, shows[name]) for name in there]
+        self._say(f"{_listed(orders)}: the same road. Where to, under which account and in which words is stored by code.")
+        for order in orders:
+            await self._shop.sent(order)
+        self._say(f"{_listed(orders)} sent, each in the words of its template.")
+
+    async def _revoked_token(self) -> None:
+        if slack.NAME not in self._stage.engine.flows:
+            return
+        self._act("A token is revoked")
+        operating, held = self._stage.engine.operating, 2
+        self._stage.doors.slack.on(OLD_TOKEN, error="token_revoked")
+        orders = [await self._shop.tell(slack.NAME, "token revoked, held, renewed") for _ in range(held)]
+
+        async def are_held() -> bool:
+            return sum(one.count for one in await operating.held()) == held
+
+        await self._shop.until(are_held, "both to be held")
+        (pause,) = await operating.paused("default")
+        self._say(
+            f"Slack refuses the token of {_listed(orders)}. No dead letters: both are held, no attempt is spent ({pause.reason})."
+        )
+        await put_workspace(self._stage.engine, self._stage.url, NEW_TOKEN)
+        for order in orders:
+            await self._shop.sent(order)
+        self._say(f"Somebody stores the new token, and they are sent: {_listed(orders)}.")
+
     async def _killed_worker(self) -> tuple[Order, Order]:
         self._act("The worker is killed in the middle of a call")
         worker, receiver = self._stage.worker, self._stage.receiver
@@ -150,6 +195,14 @@ class Story:
     def _expect(self, promise: str, *, is_so: bool) -> None:
         if not is_so:
             self._broken.append(promise)
+
+
+def _listed(orders: Sequence[Order]) -> str:
+    return (
+        " and ".join((", ".join(order.number for order in orders[:-1]), orders[-1].number))
+        if len(orders) > 1
+        else orders[0].number
+    )
 
 
 def _wait_seconds(state: State) -> float:

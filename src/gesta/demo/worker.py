@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from gesta.demo.channels import installed_flows
 from gesta.engine import Engine
-from gesta.flows import webhook
 from gesta.runtime import run
 from gesta.settings import Settings, load
 from gesta.trial_store import TrialStore
@@ -32,7 +32,7 @@ def demo_settings(store: TrialStore) -> Settings:
 async def work() -> None:
     async with standard_input() as lines:
         store = msgspec.json.decode(await lines.readline(), type=TrialStore)
-        async with Engine(settings=demo_settings(store), flows=[webhook.flow()]):
+        async with Engine(settings=demo_settings(store), flows=installed_flows()):
             sys.stdout.buffer.write(READY)
             sys.stdout.flush()
             await lines.read()
