@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gesta import Done, Engine, Rejected
 from gesta.errors import InvalidRequest
 from gesta.flows import email
+from gesta.flows.email.addresses import ascii_address
 from gesta.flows.email.composing import Content, compose
 from gesta.flows.email.smtp import verdict_of
 from gesta.outbound_mail import MailAnswer, MailReply
