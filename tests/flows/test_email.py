@@ -90,7 +90,7 @@ async def test_a_letter_is_sent_whole(post, sender):
 
 async def test_a_job_of_seed_002_goes_the_road_and_is_told_in_its_words(post):
     ref = await email.store_body(post.engine, PAGE, tenant=COMPANY)
-    given = job({"htmlRef": ref})
+    given = job({"htmlRef": ref, "attempt": 3})
     request = await email.submit_job(post.engine, given)
     assert (request.verdict, request.id, request.tenant) == ("created", OUTBOX, COMPANY)  # R2-2, R2-31
     outcome = await request.outcome()
@@ -107,6 +107,7 @@ async def test_a_job_of_seed_002_goes_the_road_and_is_told_in_its_words(post):
     assert msgspec.to_builtins(result) == {  # R2-34
         "sesMessageId": outcome.id, "status": "SENT", "processedAt": row.sent_at, "durationMs": 0, "attempt": 1,
     }  # fmt: skip
+    assert result.attempt == view.state.attempts == 1  # S2-5: counted from events, whatever the job says
     again = await email.submit_job(post.engine, given)
     assert (again.verdict, again.id) == ("duplicate", OUTBOX)  # S2-3
     assert msgspec.to_builtins(email.already_sent(view.state)) == {"status": "ALREADY_SENT", "sesMessageId": outcome.id}  # R2-27
@@ -135,7 +136,7 @@ async def test_the_worker_checks_again(post):
         "invalid_email", "to: must be a valid e-mail address of at most 254 characters"
     )  # R2-31
     assert await post.status(request) == "failed"  # R2-36: a dead letter at once
-    assert (await request.view()).state.attempts == 1  # R2-36
+    assert (await request.view()).state.attempts == 1  # R2-36, S2-8
     other = await post.send(subject="")
     assert isinstance(await other.outcome(), Rejected)
     assert post.gesta.sandbox.smtp.calls == 0

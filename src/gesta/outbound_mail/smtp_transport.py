@@ -141,13 +141,12 @@ class SmtpTransport:
                 raise MailFault("bad_answer", sent=False) from None
             return MailAnswer("login" if stage == "login" else "connect", MailReply(refusal.code, refusal.message))
         except (SMTPException, OSError, ValueError) as error:
-            made.close()
+            _let_go(client, made)
             fault = _named(error, sent=False)
             # Before the login, what the library itself objects to is a server without STARTTLS; then, one without AUTH.
             raise MailFault("tls", sent=False) if fault.reason == "unsendable" and stage == "connect" else fault from None
         except BaseException:
-            client.close()
-            made.close()
+            _let_go(client, made)
             raise
         return client
 
@@ -157,6 +156,14 @@ class SmtpTransport:
             if self._trust is not None:
                 self._context.load_verify_locations(self._trust)
         return self._context
+
+
+def _let_go(client: SMTP, made: socket.socket) -> None:
+    """Close the connection; the socket itself, too, where the client had not taken it over yet."""
+    has_it = client.transport is not None
+    client.close()
+    if not has_it:
+        made.close()
 
 
 async def _conversation(client: SMTP, envelope: Envelope, *, is_kept: bool) -> MailAnswer:

@@ -34,7 +34,7 @@ def test_the_seeds_own_example_is_taken():
 
 
 def test_the_constants_are_those_of_the_seed():
-    assert dict(email.EMAIL_JOB_CONFIG) == {  # R2-24
+    assert dict(email.EMAIL_JOB_CONFIG) == {  # R2-24, S2-1
         "QUEUE_NAME": "email:send",
         "DEFAULT_TTL": 86400000,
         "DEFAULT_PRIORITY": 5,

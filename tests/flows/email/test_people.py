@@ -12,7 +12,7 @@ from gesta.errors import BadInput
 from gesta.flows import email
 from gesta.flows.email import recipients, suppression
 from gesta.flows.email.message import Message, Recipient
-from gesta.records import TenantRecords
+from gesta.records import Record, TenantRecords
 from gesta.testing import Harness
 from tests.flows.email.jobs import HASH, OUTBOX
 
@@ -82,7 +82,16 @@ async def test_another_tenants_recipient_is_refused(gesta, engine, records):
     assert gesta.sandbox.smtp.calls == 0
 
 
-async def test_two_workers_at_once_make_one_person(records):
+async def test_two_workers_at_once_make_one_person(records, monkeypatch):
+    read = TenantRecords.get_many
+
+    async def slowly(self: TenantRecords, names: list[tuple[str, str]]) -> list[Record | None]:
+        found = await read(self, names)
+        # Everybody has read before anybody writes.
+        await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(TenantRecords, "get_many", slowly)
     found = await asyncio.gather(*(upsert(records, external_id="7", nome=f"Ana {n}") for n in range(6)))
     assert len(set(found)) == 1  # S2-28
     known = await recipients.person(records, found[0])

@@ -66,6 +66,8 @@ class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
     app: Code | None = None
 
     def __post_init__(self) -> None:
+        if self.channel is None:
+            return
         # Two ways to say where would be two contents of one key; what is stored has one.
         if isinstance(self.channel, str) and self.channel and self.channel_code is None and self.recipient is None:
             force_setattr(self, "recipient" if PLACE.fullmatch(self.channel) else "channel_code", self.channel)
