@@ -32,9 +32,9 @@ def test_the_smallest_program_sends_once(gesta, capsys):
     program(ROOT / "README.md", "asyncio.run(main())")
     program(ROOT / "README.md", "asyncio.run(main())")
     first, second = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"created Done\(id='msg_[0-9a-f]{32}'\)", first)
+    assert re.fullmatch(r"created Done\(id='\d{10}\.\d{6}', target='C012AB3CD'\)", first)
     assert second == first.replace("created", "duplicate")
-    assert [effect.data for effect in gesta.sandbox.webhook.effects] == [{"order": 7}]
+    assert [effect.text for effect in gesta.sandbox.slack.effects] == ["hello"]
 
 
 async def test_the_flow_of_ones_own_sends_its_key(gesta):

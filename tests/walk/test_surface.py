@@ -7,9 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 import pytest
 
+from gesta import Engine
+from gesta.flows import slack
 from gesta.sandbox.server import SandboxServer
 
 SECRET = "whsec_" + "QUJD" * 8
@@ -50,6 +54,35 @@ async def main():
         print(request.verdict, await request.outcome(timeout=10))       # created Done(id='1731…')
 
 asyncio.run(main())
+"""
+
+SLACK = """
+async with Engine("sqlite:///gesta.db", flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
+    request = await engine.submit(slack.Message(channel="C012AB3CD", text="hello"), key="hello-1")
+    print(request.verdict, await request.outcome(timeout=10))       # created Done(id='1731…')
+"""
+
+SLACK_IMPORTS = """
+import asyncio
+from gesta import Engine
+from gesta.flows import slack
+"""
+
+#: The workspace as a tenant stores it, which goes before a program's own: here the double's address instead of Slack's.
+SLACK_STORED = """
+async def main():
+    async with Engine("sqlite:///gesta.db", flows=[slack.flow()], work=False) as engine:
+        await engine.operating.put_config("slack.workspace", "default", {"token": "xoxb-stored", "api_url": URL})
+
+asyncio.run(main())
+"""
+
+TESTING = """
+async def test_ops_hear_of_a_paid_order(gesta, client):
+    gesta.sandbox.slack.next(status=429, retry_after=30)
+    await client.post("/orders/7/paid")
+    await gesta.settle()                                              # moves the clock until nothing is due
+    assert [m.text for m in gesta.sandbox.slack.effects] == ["7 paid"]
 """
 
 BEING_TOLD = """
@@ -137,6 +170,39 @@ async def test_the_smallest_program_sends_one_signed_webhook(run_program):
         (effect,) = server.sandbox.webhook.effects
         assert (effect.type, effect.data, server.sandbox.webhook.refusals) == ("hello", {"text": "hello"}, [])
         assert lines == [f"created Done(id='{effect.id}')"]
+
+
+def wrapped(lines: str) -> str:
+    """Lines of a program that stand for themselves in the documentation, in the function that they need around them."""
+    return "async def main():\n" + indent(lines, "    ") + "\nasyncio.run(main())\n"
+
+
+@pytest.mark.slow
+async def test_the_smallest_program_posts_one_slack_message(run_program):
+    async with SandboxServer() as server:
+        await run_program(SLACK_IMPORTS + f"URL = '{server.url}/slack/'\n" + SLACK_STORED)
+        lines = await run_program(SLACK_IMPORTS + wrapped(SLACK))
+        (effect,) = server.sandbox.slack.effects
+        assert lines == [f"created Done(id='{effect.id}', target='C012AB3CD')"]
+        assert (effect.text, effect.headers["authorization"]) == ("hello", "Bearer xoxb-stored")
+        # A second run is the same request.
+        assert await run_program(SLACK_IMPORTS + wrapped(SLACK)) == [lines[0].replace("created", "duplicate")]
+        assert len(server.sandbox.slack.effects) == 1
+
+
+async def test_the_test_of_an_application_sees_a_throttled_message_once(gesta):
+    class Client:
+        """A double of an application's HTTP client: it calls the route at once."""
+
+        async def post(self, path: str) -> None:
+            number = path.split("/")[2]
+            await engine.submit(slack.Message(channel="C012AB3CD", text=f"{number} paid"), key=f"order-{number}-paid")
+
+    names: dict[str, Any] = {}
+    exec(TESTING, names)
+    async with Engine(flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
+        await names["test_ops_hear_of_a_paid_order"](gesta, Client())
+        assert gesta.sandbox.slack.calls == 2
 
 
 @pytest.mark.slow
