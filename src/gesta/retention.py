@@ -32,6 +32,8 @@ class Retention:
         self._keep_ms = None if days is None else days * DAY_MS
         self._flows, self._views, self._commits = flows, views, commits
         self._runtime, self._telemetry = runtime, telemetry
+        #: Flows whose ids tell nothing about their age.
+        self._foreign = frozenset(name for name, flow in flows.items() if flow.request_id is not None)
         self._place = _START
         self._rests_until = float("-inf")
 
@@ -43,7 +45,7 @@ class Retention:
         if any(role.name == REBUILD and role.is_held(now) for role in await self._views.roles()):
             # It would have to begin again.
             return
-        ended, place = await self._views.old(now - self._keep_ms, self._place, BATCH)
+        ended, place = await self._views.old(now - self._keep_ms, self._place, BATCH, self._foreign)
         leaving = [
             (request_stream(state.flow, state.tenant, state.id), state)
             for state in ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -168,10 +168,12 @@ class Views(Protocol):
         """Requests that want a job and have not changed since; in id order from `after_id`, so that a sweep can go through all."""
         ...
 
-    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+    async def old(
+        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], Place | None]:
         """Ended requests that have not changed since, among the `limit` next ones behind a place; and where to go on, if anywhere.
 
-        Our ids tell when they were made: what is newer is passed over without being looked at.
+        Our ids tell when they were made: what is newer is passed over without being looked at. Not so in `foreign` flows, whose ids callers may bring.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -133,6 +134,17 @@ class OldViewsContract(Contract):
         await harness.views.save([new], [], None)
         assert await _walk(harness, [new]) == []
 
+    async def test_foreign_ids_tell_nothing_about_their_age(self, harness: CommitsHarness) -> None:
+        tenant = fresh_name("tenant")
+        views = [
+            fresh_view(tenant=tenant, flow=flow, status="sent", updated_at=OLD_MS - 1)
+            for flow in ("contract.foreign", "contract.own", "contract.foreign")
+        ]
+        new = [View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload) for view in views]
+        await harness.views.save(new, [], None)
+        found = await _walk(harness, new, limit=1, foreign={"contract.foreign"})
+        assert _ids(found) == {new[0].state.id, new[2].state.id}
+
     async def test_small_steps_go_through_all(self, harness: CommitsHarness) -> None:
         tenant = fresh_name("tenant")
         views = [await _saved(harness, tenant=tenant, status=status) for status in ("queued", "sent", "queued", "failed", "sent")]
@@ -174,11 +186,11 @@ async def _saved(harness: CommitsHarness, **fields: object) -> View:
     return old
 
 
-async def _walk(harness: CommitsHarness, own: list[View], limit: int = 100) -> list[State]:
+async def _walk(harness: CommitsHarness, own: list[View], limit: int = 100, foreign: Collection[str] = ()) -> list[State]:
     """Those of our requests that a walk through all finds."""
     found: list[State] = []
     place: tuple[str, str, str] | None = ("", "", "")
     while place is not None:
-        page, place = await harness.views.old(OLD_MS, place, limit)
+        page, place = await harness.views.old(OLD_MS, place, limit, foreign)
         found += page
     return [state for state in found if state.id in {view.state.id for view in own}]

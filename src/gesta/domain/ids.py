@@ -32,6 +32,11 @@ def id_floor(at_ms: int) -> str:
     return f"{text[:8]}-{text[8:]}"
 
 
+def id_end() -> str:
+    """Sorts after every id."""
+    return "g"
+
+
 def made_at(text: str) -> int | None:
     """When an id of ours was made; None for one that is not ours."""
     return int(text[:8] + text[9:13], 16) if UUID7.fullmatch(text) else None

@@ -80,19 +80,25 @@ class BringsBackWhatWasRemoved(Harness):
 
 @breaks(Old.test_old_requests_that_have_ended_are_found_whoevers_they_are, Old.test_small_steps_go_through_all)
 class FindsTheFirstOnly(MemoryViews):
-    async def old(self, before_ms, after, limit):
-        found, _ = await super().old(before_ms, after, limit)
+    async def old(self, before_ms, after, limit, foreign=()):
+        found, _ = await super().old(before_ms, after, limit, foreign)
         return found[:1], None
 
 
 @breaks(Old.test_what_is_open_or_has_changed_lately_is_not_told)
 class TellsWhatIsOpen(MemoryViews):
-    async def old(self, before_ms, after, limit):
-        _, place = await super().old(before_ms, after, limit)
+    async def old(self, before_ms, after, limit, foreign=()):
+        _, place = await super().old(before_ms, after, limit, foreign)
         return [row.state for row in self._rows.values()], place
 
 
 @breaks(Old.test_what_was_made_lately_is_passed_over)
 class LooksAtEverything(MemoryViews):
-    def _made_before(self, tenant, at_ms):
-        return super()._made_before(tenant, 2**47)
+    def _made_before(self, tenant, at_ms, foreign):
+        return super()._made_before(tenant, 2**47, foreign)
+
+
+@breaks(Old.test_foreign_ids_tell_nothing_about_their_age)
+class TrustsForeignIds(MemoryViews):
+    def _made_before(self, tenant, at_ms, foreign):
+        return super()._made_before(tenant, at_ms, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.pending import PendingJobs
@@ -120,18 +120,24 @@ class MemoryViews:
         entries = self._wanting.ascending(after=(f"{after_id}\0",))
         return self._rows_of((entry for entry in entries if _is_older(self._rows[entry[1]].state, before_ms)), limit)
 
-    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+    async def old(
+        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], Place | None]:
         tenants = sorted(tenant for tenant in self._by_tenant if tenant >= after[0])
         places = sorted(
-            (state.tenant, state.flow, state.id) for tenant in tenants for state in self._made_before(tenant, before_ms)
+            (state.tenant, state.flow, state.id) for tenant in tenants for state in self._made_before(tenant, before_ms, foreign)
         )
         page = [place for place in places if place > after][:limit]
         states = [self._rows[flow, tenant, id_].state for tenant, flow, id_ in page]
         found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
         return found, page[-1] if len(page) == limit else None
 
-    def _made_before(self, tenant: str, at_ms: int) -> Iterable[State]:
-        return (self._rows[key].state for _, key in self._by_tenant[tenant].descending((id_floor(at_ms),)))
+    def _made_before(self, tenant: str, at_ms: int, foreign: Collection[str]) -> Iterable[State]:
+        ids = self._by_tenant[tenant]
+        yield from (self._rows[key].state for _, key in ids.descending((id_floor(at_ms),)))
+        if foreign:
+            newer = (self._rows[key].state for _, key in ids.ascending(after=(id_floor(at_ms),)))
+            yield from (state for state in newer if state.flow in foreign)
 
     def passed_by_all(self) -> int:
         """Where the last of all who follow the log stands; `dispatched` follows nothing."""

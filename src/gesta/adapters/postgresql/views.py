@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from gesta.adapters.postgresql.connections import Connection
@@ -11,7 +11,7 @@ from gesta.adapters.postgresql.pending import add_pending, job_of
 from gesta.adapters.postgresql.shadow import PostgresqlShadow
 from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
 from gesta.adapters.recent_views import RecentViews, Saved
-from gesta.domain.ids import id_floor
+from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
@@ -138,10 +138,13 @@ class PostgresqlViews:
             after_id = page[-1].state.id
         return found
 
-    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+    async def old(
+        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], Place | None]:
         """At most one tenant and flow at a time: the next call hops to the next."""
         tenant, flow, after_id = after
-        rows = await self._database.ask("old_views", tenant, flow, after_id, id_floor(before_ms), limit)
+        before_id = id_end() if flow in foreign else id_floor(before_ms)
+        rows = await self._database.ask("old_views", tenant, flow, after_id, before_id, limit)
         states = [state_of(row) for row in rows]
         found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
         if len(states) == limit:

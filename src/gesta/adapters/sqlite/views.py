@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import apsw
@@ -13,7 +13,7 @@ from gesta.adapters.sqlite.pending import add_pending, first_pending, remove_pen
 from gesta.adapters.sqlite.shadow import SqliteShadow
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.view_rows import park_step, state_of, view_of, view_rows
-from gesta.domain.ids import id_floor
+from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
@@ -111,8 +111,10 @@ class SqliteViews:
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         return await self._database.read(lambda db: _stale(db, before_ms, after_id, limit))
 
-    async def old(self, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
-        return await self._database.read(lambda db: _old(db, before_ms, after, limit))
+    async def old(
+        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], Place | None]:
+        return await self._database.read(lambda db: _old(db, before_ms, after, limit, foreign))
 
     async def undecided(self) -> tuple[int, int | None]:
         return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
@@ -202,10 +204,13 @@ def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> li
     return found
 
 
-def _old(db: apsw.Connection, before_ms: int, after: Place, limit: int) -> tuple[list[State], Place | None]:
+def _old(
+    db: apsw.Connection, before_ms: int, after: Place, limit: int, foreign: Collection[str]
+) -> tuple[list[State], Place | None]:
     """At most one tenant and flow at a time: the next call hops to the next."""
     tenant, flow, after_id = after
-    rows = db.execute(sql("old_views"), (tenant, flow, after_id, id_floor(before_ms), limit)).fetchall()
+    before_id = id_end() if flow in foreign else id_floor(before_ms)
+    rows = db.execute(sql("old_views"), (tenant, flow, after_id, before_id, limit)).fetchall()
     states = [state_of(row) for row in rows]
     found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
     if len(states) == limit:
