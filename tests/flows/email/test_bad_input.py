@@ -21,14 +21,21 @@ from gesta.flows.email.smtp import verdict_of
 from gesta.outbound_mail import MailAnswer, MailReply
 from gesta.testing import Harness
 from gesta.unspent import CredentialRefused
+from gesta.validation import decode_fields
 from gesta.wiring import Wiring
 from tests.flows.email.jobs import OUTBOX, job
 
 #: Characters that break things: line ends, other controls, halves of characters, right-to-left, combining, far away.
+WORDS = st.sampled_from(["=?utf-8?q?=0D=0ABcc:_x?=", "=?utf-8?b?DQpCY2M6IHg=?=", "=?us-ascii*en?Q?=0A?="])
 NASTY = st.sampled_from("\r\n\0\t\v\x1b\x7f\x85\u2028\u2029\ud800\u202e\u0301\ufeff<>\"',;:@()[]\\%=?. ")
-TEXT = st.text(st.one_of(NASTY, st.characters()), max_size=60)
+TEXT = st.text(st.one_of(NASTY, st.characters()), max_size=60) | WORDS
 PLAIN = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\u2028\u2029"), min_size=1, max_size=150)
-ADDRESS = st.one_of(TEXT, st.emails(), st.sampled_from(["ana@example.com", "Ana@EXAMPLE.com", "a@münchen.example.com"]))
+ADDRESS = st.one_of(
+    TEXT,
+    st.emails(),
+    WORDS.map(lambda word: f"{word}@example.com"),
+    st.sampled_from(["ana@example.com", "Ana@EXAMPLE.com", "a@münchen.example.com"]),
+)
 HEADER = st.one_of(TEXT, st.sampled_from(["X-A", "x-b", "References", "List-Unsubscribe", "Bcc", "X-A: y\r\nBcc"]))
 VALUE = st.one_of(TEXT, PLAIN, st.just("a\r\nBcc: x@example.com"), st.just("=?utf-8?q?=0D=0ABcc:?="))
 HOSTILE = {
@@ -150,7 +157,13 @@ def test_whatever_a_server_says_is_classified_and_not_repeated(code, text, stage
     assert re.fullmatch(r"(answered -?\d+( \d\.\d{1,3}\.\d{1,3})? at [a-z]+)?", told)
 
 
+WORD = "=?utf-8?q?=0D=0ABcc:_eve=40example.com?="
 LETTERS: list[dict[str, Any]] = [
+    {"subject": f"Hi {WORD}"},
+    {"to": f"{WORD}@example.com"},
+    {"headers": {"X-A": WORD}},
+    {"headers": {"References": f"<a@b> {WORD}"}},
+    {"unsubscribe": f"https://example.com/{WORD}"},
     {"to": "ana@example.com\r\nBcc: eve@example.com"},
     {"subject": "Hi\r\nBcc: eve@example.com"},
     {"headers": {"X-A": "1\r\nBcc: eve@example.com"}},
@@ -201,3 +214,21 @@ def test_a_hostile_body_is_sent_as_it_is_or_not_at_all(body):
             Wiring.wire = staticmethod(before)
 
     asyncio.run(send())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"headers": {"X-A": WORD}}, {"subject": WORD}, {"to": f"{WORD}@example.com"}, {"unsubscribe": WORD}]
+)
+def test_what_the_library_reads_into_a_header_is_not_written_even_past_the_rules(fields):
+    message = email.Message(**({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields))
+    with pytest.raises(ValueError, match=r"control characters|e-mail address"):
+        check_letter(message, "<p>x</p>", "x")
+
+
+def test_a_senders_name_is_a_name():
+    for bad in (WORD, "a\r\nBcc: x", "a\x85b"):
+        body, faults = decode_fields(email.Sender, {"kind": "smtp", "from_address": "a@example.com", "from_name": bad})
+        assert (body, list(faults)) == (None, ["from_name"])
+    assert (
+        decode_fields(email.Sender, {"kind": "smtp", "from_address": "a@example.com", "from_name": "Loja = João? & Cia"})[1] == {}
+    )

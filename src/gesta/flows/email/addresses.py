@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 ADDRESS_LENGTH_MAX = 254
 NOT_AN_ADDRESS = f"must be a valid e-mail address of at most {ADDRESS_LENGTH_MAX} characters"
+
+
+#: RFC 2047. Whoever reads a header decodes it, so that it can bring in what a header must not have.
+ENCODED_WORD = re.compile(r"=\?[^?]*\?[^?]?\?")
+
+
+def has_controls(text: str) -> bool:
+    """Whether it has a line break, another control character, or half a character: none of them belongs into a header."""
+    return any(ord(one) < 32 or 127 <= ord(one) < 160 or one in "\u2028\u2029" or 0xD800 <= ord(one) < 0xE000 for one in text)
 
 
 def normal(address: str) -> str:
@@ -29,7 +40,7 @@ def _ascii(address: object) -> str | None:
     # Here, because the library belongs to the extra `email`.
     from email_validator import EmailNotValidError, validate_email
 
-    if not isinstance(address, str) or not 0 < len(address) <= ADDRESS_LENGTH_MAX:
+    if not isinstance(address, str) or not 0 < len(address) <= ADDRESS_LENGTH_MAX or ENCODED_WORD.search(address):
         return None
     try:
         # Names before the @ in other scripts need a server that speaks SMTPUTF8, and a sender cannot know that before it sends.

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.flows.email.addresses import ascii_address
+from gesta.flows.email.addresses import ascii_address, has_controls
 from gesta.flows.email.message import Message
 
 #: RFC 5322, CRLF not counted.
@@ -46,6 +46,9 @@ class _Policy(EmailPolicy):
 
     def fold(self, name: str, value: Any) -> str:
         line = f"{name}: {value}"
+        if has_controls(str(value)):
+            # The library reads encoded words (=?utf-8?q?=0D=0A?=) when a header is set: what was one line may be two by now.
+            raise ValueError("a header with control characters in it")
         if name.lower() not in _FOLDED and line.isascii() and len(line) <= _LINE_BYTES_MAX:
             return f"{line}\r\n"
         return str(super().fold(name, value))

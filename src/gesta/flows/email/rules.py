@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from gesta.flows.email.addresses import address_fault
+from gesta.flows.email.addresses import ENCODED_WORD, address_fault, has_controls
 from gesta.flows.email.documents import HASH
 from gesta.flows.email.html_refs import ref_fault
 from gesta.flows.email.message import Message, Recipient
@@ -49,7 +49,9 @@ def faults_of(message: Message) -> dict[str, str]:
     if message.reply_to is not None and (fault := address_fault(message.reply_to)):
         faults["replyTo"] = fault
     if not is_subject(message.subject) and not (message.subject == "" and message.template is not None):
-        faults["subject"] = f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks or other control characters"
+        faults["subject"] = (
+            f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks, other control characters or encoded words"
+        )
     if message.outbox_id is not None and not _is_uuid(message.outbox_id):
         faults["outboxId"] = NOT_A_UUID
     if not 0 < len(message.sender) <= CODE_LENGTH_MAX:
@@ -64,12 +66,9 @@ def faults_of(message: Message) -> dict[str, str]:
 
 def is_subject(text: object) -> bool:
     """Whether a text may be the subject line; one made by a template is asked, too."""
-    return isinstance(text, str) and 0 < len(text) <= SUBJECT_LENGTH_MAX and bool(text.strip()) and not has_controls(text)
-
-
-def has_controls(text: str) -> bool:
-    """Whether it has a line break, another control character, or half a character: none of them belongs into a header."""
-    return any(ord(one) < 32 or 127 <= ord(one) < 160 or one in "\u2028\u2029" or 0xD800 <= ord(one) < 0xE000 for one in text)
+    if not isinstance(text, str) or not 0 < len(text) <= SUBJECT_LENGTH_MAX or not text.strip():
+        return False
+    return not has_controls(text) and ENCODED_WORD.search(text) is None
 
 
 def recipient_faults(recipient: Recipient, to: str) -> dict[str, str]:
@@ -124,8 +123,10 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
             )
         elif plain in seen:
             faults[where] = "named twice"
-        elif not value.strip() or has_controls(value) or not (value.isascii() or plain.startswith("x-")):
-            faults[where] = "a value without line breaks or other control characters, in ASCII unless the header is X-…"
+        elif not value.strip() or has_controls(value) or ENCODED_WORD.search(value) is not None:
+            faults[where] = "a value without line breaks, other control characters or encoded words (=?…?=)"
+        elif not (value.isascii() or plain.startswith("x-")):
+            faults[where] = "in ASCII, unless the header is X-…"
         elif len(f"{name}: {value}".encode()) > HEADER_BYTES_MAX:
             faults[where] = f"at most {HEADER_BYTES_MAX} bytes with its name"
         seen.add(plain)
@@ -139,7 +140,13 @@ def _tags(tags: list[str]) -> dict[str, str]:
 
 
 def _is_unsubscribe(url: str) -> bool:
-    if not url.isascii() or has_controls(url) or len(url) > HEADER_BYTES_MAX - 20 or any(one in url for one in " <>,"):
+    if (
+        not url.isascii()
+        or has_controls(url)
+        or ENCODED_WORD.search(url) is not None
+        or len(url) > HEADER_BYTES_MAX - 20
+        or any(one in url for one in " <>,")
+    ):
         return False
     try:
         parts = urlsplit(url)

@@ -21,7 +21,7 @@ class Sender(ConfigBody, frozen=True):
 
     kind: Literal["smtp", "ses"]
     from_address: Annotated[str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
-    from_name: Annotated[str, msgspec.Meta(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    from_name: Annotated[str, msgspec.Meta(max_length=100, pattern=r"^((?!=\?)[^\x00-\x1f\x7f-\x9f])*$")] = ""
     #: SMTP.
     host: Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[A-Za-z0-9.:-]*$")] = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 587
