@@ -23,6 +23,8 @@ class Rates(msgspec.Struct, frozen=True):
     store_slow: float = 0.0
     #: The provider does something else than what it was asked for.
     provider: float = 0.0
+    #: A call is none after all: there is no token for it, or the provider refuses the credential.
+    unspent: float = 0.0
 
 
 CALM = Rates()
@@ -76,7 +78,7 @@ def options(seed: int) -> Options:
 
     rates = Rates(
         sometimes(0.5, 0.02), sometimes(0.5, 0.25), sometimes(0.4, 0.03), sometimes(0.4, 0.06), sometimes(0.4, 0.06),
-        sometimes(0.4, 0.03), sometimes(0.8, 1.0),
+        sometimes(0.4, 0.03), sometimes(0.8, 1.0), _unspent(seed),
     )  # fmt: skip
     processes, skewed = random.choice([1, 2, 2, 3]), random.random() < 0.25
     return Options(
@@ -97,6 +99,12 @@ def options(seed: int) -> Options:
         people_after_seconds=random.choice([0.0, 20.0, 400.0]),
         partitions=random.choice([1, 3]),
     )
+
+
+def _unspent(seed: int) -> float:
+    """With dice of its own, so that what else a seed means stays as it was."""
+    random = Random(f"unspent {seed}")
+    return random.random() if random.random() < 0.3 else 0.0
 
 
 def faultless(seed: int) -> Options:

@@ -29,6 +29,7 @@ from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.intake import Accepted, Intake
 from gesta.job_queue import Ack, Drop, Settled, Settlement, Taken
 from gesta.options import Options
+from gesta.pausing import Pausing
 from gesta.projector import partitions
 from gesta.projector.folding import Folding
 from gesta.projector.follow import Projector
@@ -40,6 +41,7 @@ from gesta.subscriptions import Subscriber
 from gesta.views import Move
 from gesta.worker import attempt, guard, pool
 from gesta.worker.attempt import Attempts
+from gesta.worker.pool import Pool
 from gesta.worker.soundness import sound
 from tests.simulation.options import Rates
 
@@ -326,6 +328,21 @@ def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
 )  # fmt: skip
 def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
     return False
+
+
+@plants(
+    Pool, "_has", "two never call at once", "a careless flow doubles only what was in doubt",
+    rates=Rates(answer_lost=0.15, provider=0.5), payloads=("Deduping", "Careless"), submits=7,
+)  # fmt: skip
+def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> bool:
+    return False
+
+
+@plants(
+    Pausing, "_unhold", "everything comes to rest", "it goes on, and comes to an end", rates=Rates(unspent=0.8), submits=7,
+)  # fmt: skip
+async def what_was_resumed_stays_held(self: Pausing, scope: str) -> int:
+    return 0
 
 
 BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(

@@ -30,21 +30,7 @@ KEY_MARGIN_SECONDS = 60.0
 
 RETRY = RetryPolicy(attempts=4, base_seconds=1.0, cap_seconds=6.0)
 #: Weights: most of what goes wrong is an answer that is missing.
-FATES = (
-    "throttled",
-    "rejected",
-    "lost",
-    "lost",
-    "not_reached",
-    "error_500",
-    "slow",
-    "hangs",
-    "deaf",
-    "raises",
-    "raises",
-    "postponed",
-    "refused",
-)
+FATES = ("throttled", "rejected", "lost", "lost", "not_reached", "error_500", "slow", "hangs", "deaf", "raises", "raises")
 #: What every flow uses, in every tenant.
 CREDENTIAL = "sim.account/main"
 
@@ -155,9 +141,8 @@ class Provider:
             if attempt.flow not in ("sim.asked", "sim.journalled"):
                 # Something is looked up first. Whoever asks the provider instead of trusting a key must not dawdle here.
                 await self._on_the_way(process)
-            fate = self._fate()
-            self._maybe_spare(fate)
-            outcome = await self._exchange(call, fate)
+            self._maybe_spare()
+            outcome = await self._exchange(call, self._fate())
             call.is_answered = isinstance(outcome, Done)
             return outcome
         finally:
@@ -166,8 +151,7 @@ class Provider:
     async def _ask(self, _payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
         await self._on_the_way(process)
-        if world.chance(world.rates.provider / 4):
-            self._maybe_spare(world.random.choice(["postponed", "refused"]))
+        self._maybe_spare()
         if world.chance(world.rates.provider / 2):
             world.hit("question_lost")
             return Unknown("cannot_tell")
@@ -177,16 +161,17 @@ class Provider:
         world.hit("asked_executed" if executed else "asked_no_trace")
         return Done(attempt.key) if executed else Retry("no_trace")
 
-    def _maybe_spare(self, fate: str) -> None:
+    def _maybe_spare(self) -> None:
         """Some calls are none after all, and spend no attempt: nothing has left."""
         world = self._world
-        if fate in ("postponed", "refused"):
-            world.hit(f"provider_{fate}")
-        if fate == "postponed":
+        if not world.chance(world.rates.unspent):
+            return
+        if world.chance(0.5):
+            world.hit("provider_postponed")
             raise Postponed(world.random.random() * 5)
-        if fate == "refused":
-            world.later(world.random.random() * 4, world.users.mend)
-            raise CredentialRefused(CREDENTIAL, "revoked")
+        world.hit("provider_refused")
+        world.later(world.random.random() * 4, world.users.mend)
+        raise CredentialRefused(CREDENTIAL, "revoked")
 
     def _fate(self) -> str:
         world = self._world

@@ -50,6 +50,8 @@ class Users:
         self._decided: Counter[str] = Counter()
         #: Keys in the vault that an acknowledged erasure destroyed.
         self.destroyed: set[Ref] = set()
+        #: Nobody does anything any more.
+        self.is_done = False
         self._wishes: list[tuple[type[Any], dict[str, Any], str]] = []
 
     def plan(self) -> None:
@@ -70,7 +72,8 @@ class Users:
 
     def mend(self) -> None:
         """Somebody has put right what the provider refused."""
-        self._begin(self._mend)
+        if not self.is_done:
+            self._begin(self._mend)
 
     async def _mend(self, process: Process) -> None:
         for tenant in TENANTS:

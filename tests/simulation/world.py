@@ -105,7 +105,9 @@ class World:
         self._go_on(lambda: self.loop.now >= (self._people_at or 0.0))
         self.told(None, "people look after it")
         self.users.look_after()
+        self._mend()
         self._come_to_rest(0.0)
+        self.users.is_done = True
         self._rebuild_and_compare()
 
     def _come_to_rest(self, seconds: float) -> None:
@@ -227,7 +229,11 @@ class World:
         self.is_healed, self.rates = True, CALM
         for process in self.processes:
             self._resume(process)
-        for seconds in MENDED_AFTER_SECONDS:
+        self._mend()
+
+    def _mend(self) -> None:
+        """No provider refuses anything any more."""
+        for seconds in MENDED_AFTER_SECONDS if self.hits["provider_refused"] else ():
             self.later(seconds, self.users.mend)
 
     # What is known.

@@ -71,6 +71,8 @@ class Pool:
         self._ended = Signal(runtime)
         #: Jobs that this process holds, by their ids.
         self._holding: dict[str, Taken] = {}
+        #: Jobs that came to us again before we were done with them.
+        self._again: dict[str, Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[str, int] = {}
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
@@ -132,20 +134,37 @@ class Pool:
             await self._news.wait(wait)
             return
         self.lease.renewed(token, asked_at)
-        fresh = [one for one in taken if not self._has(one)]
-        if len(fresh) < len(taken):
+        known = [one for one in taken if not (one.is_suspect and self._has(one))]
+        if len(known) < len(taken):
             # Our own lease ended unnoticed, say because the machine slept. The attempts that still run settle these jobs.
             self.lease.lose("it had ended before it was renewed")
-        self.lease.held += len(fresh)
-        for one in fresh:
+        self.lease.held += len(known)
+        fresh = []
+        for one in known:
             self._free[one.job.flow] -= 1
-            self._holding[one.job.id] = one
-        self._start(self._begin(fresh))
+            if self._has(one):
+                self._put_aside(one)
+            else:
+                self._holding[one.job.id] = one
+                fresh.append(one)
+        if fresh:
+            self._start(self._begin(fresh))
 
     def _has(self, taken: Taken) -> bool:
-        """Whether a job is given to us that we hold. A first take is none of these: we have just given it back, and it was ready at once."""
+        """Whether a job is given to us, under this very token, that we have in our hands."""
         held = self._holding.get(taken.job.id)
-        return held is not None and held.token == taken.token and taken.takes > 1
+        return held is not None and held.token == taken.token
+
+    def _put_aside(self, taken: Taken) -> None:
+        """Given back by us and ready at once; but whoever did so has not heard of it yet, and may do it again, which would end this take.
+
+        So nothing is begun before that one has ended, and then the job goes back once more.
+        """
+        before = self._again.pop(taken.job.id, None)
+        self._again[taken.job.id] = taken
+        if before is not None:
+            # Given back by that very repetition.
+            self._free_slot(before)
 
     def _start(self, coroutine: Coroutine[Any, Any, None], running: Running | None = None) -> None:
         task = spawn(coroutine, "gesta-attempt")
@@ -260,6 +279,9 @@ class Pool:
         self.lease.held -= 1
         if self._holding.get(taken.job.id) is taken:
             del self._holding[taken.job.id]
+            if (again := self._again.pop(taken.job.id, None)) is not None:
+                self._holding[again.job.id] = again
+                self._start(self._give_back([again]))
         self._free[taken.job.flow] += 1
         if self._free[taken.job.flow] == 1:
             # It was full: its next job may have been ready for long.
