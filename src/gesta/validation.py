@@ -74,11 +74,19 @@ def naive_times(value: object, path: str = "") -> dict[str, str]:
     return {name: fault for part, item in parts for name, fault in naive_times(item, part).items()}
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
 def _is_placed(value: object) -> bool:
     """Whether nothing in it is at fault: the same question without the paths, which nobody needs to hear of what is right."""
     kind = type(value)
-    if kind is str or kind is int or value is None or kind is bool:
+    if kind in _PLAIN:
         return True
+    # A message and its data, the two that come with every request, before all that has to be looked at more closely.
+    if isinstance(value, msgspec.Struct):
+        return all(_is_placed(getattr(value, name)) for name in _open_names(type(value)))
+    if kind is dict:
+        return _PLAIN.issuperset(map(type, value.values())) or all(map(_is_placed, value.values()))  # type: ignore[attr-defined]
     if isinstance(value, datetime):
         return value.tzinfo is not None
     if isinstance(value, float):
@@ -87,8 +95,6 @@ def _is_placed(value: object) -> bool:
         return all(map(_is_placed, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
         return all(map(_is_placed, value))
-    if isinstance(value, msgspec.Struct):
-        return all(_is_placed(getattr(value, name)) for name in _open_names(type(value)))
     return True
 
 
