@@ -18,7 +18,7 @@ from gesta.config import ConfigCache, ConfigWriter, TenantConfig
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
-from gesta.domain.ids import KEY_LENGTH_MAX, event_id, id_bytes, id_text
+from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, event_id, id_bytes, id_text
 from gesta.domain.notification import decide
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Stale, Verdict
@@ -64,6 +64,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     request_id: str
     #: Whom it is about, where the payload says so.
     about: str | None
+    #: Its key is the caller's own id of it.
+    is_own: bool = False
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -192,7 +194,7 @@ class Intake:
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
         if own is not None:
-            return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, own, about)
+            return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, own, about, is_own=True)
         return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
 
     async def _check(self, draft: Draft, payload: Payload) -> None:
@@ -226,7 +228,7 @@ class Intake:
             own = None if flow.request_id is None else flow.request_id(payload)
             if own is not None:
                 # Its id was told already, before anybody had read the payload.
-                draft = replace(draft, options=keyed_by(own, flow, options))
+                draft = replace(draft, options=keyed_by(own, flow, options), is_own=True)
             checked = replace(draft, body=self._validated(kind, payload, draft.options, faults), about=about)
             if flow.check is not None:
                 await self._check(checked, payload)
@@ -285,9 +287,12 @@ class Intake:
         ]
         claim = None
         if key is not None:
-            # Of a caller's own id each submit claims as somebody else: only an append that is sent again is no second one.
-            claimant = request_id if key != request_id else id_text(raw_id)
-            claim = Claim(self._identity.name(tenant, flow.name, key), claimant, self._identity.content(draft.body))
+            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(draft.body))
+        if key is not None and draft.is_own:
+            # Jobs are told by the ids of their requests, so a caller's own id is claimed for all tenants and flows at once. Each submit
+            # claims as somebody else: only an append that is sent again is no second one.
+            content = self._identity.content(f"{tenant}\0{flow.name}\0".encode() + draft.body)
+            claim = Claim(self._identity.name("", "", key), id_text(raw_id), content)
         return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)
 
     def _validated(self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
@@ -320,6 +325,8 @@ def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
 
 def keyed_by(own: str, flow: Flow, options: Options) -> Options:
     """The options with the caller's own id as the key: the same id with the same content is a duplicate then."""
+    if not REQUEST_ID.fullmatch(own):
+        raise InvalidRequest(flow.name, {"id": "the payload's own id must be a UUID: 36 characters, lower case"})
     if options.key not in (None, own):
         raise InvalidRequest(flow.name, {"key": "the payload brings an id of its own, which is the key; leave this one out"})
     return replace(options, key=own)

@@ -331,11 +331,12 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
 
 
 @plants(
-    Pool, "_has", "two never call at once", "a careless flow doubles only what was in doubt",
+    Pool, "_put_aside", "two never call at once", "a careless flow doubles only what was in doubt",
     rates=Rates(answer_lost=0.15, provider=0.5), payloads=("Deduping", "Careless"), submits=7,
 )  # fmt: skip
-def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> bool:
-    return False
+def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> None:
+    self._holding[taken.job.id] = taken
+    self._start(self._begin([taken]))
 
 
 @plants(

@@ -315,6 +315,21 @@ async def test_a_callers_own_id_is_the_requests_id_and_asks_once(post_office):
     assert await first.outcome() == Done()
 
 
+async def test_a_callers_own_id_is_one_request_of_one_tenant(gesta, post_office):
+    """Jobs are told by the ids of their requests: two of the same id would be one job."""
+    first = await post_office.submit(Letter("hello", OWN), tenant="acme")
+    with pytest.raises(Conflict):
+        await post_office.submit(Letter("hello", OWN), tenant="globex")
+    assert (await post_office.submit(Letter("hello", OWN), tenant="acme")).verdict == "duplicate"
+    assert await first.outcome() == Done()
+
+
+@pytest.mark.parametrize("own", ["", "7", OWN.upper(), f"{OWN} ", OWN.replace("-", "")])
+async def test_a_callers_own_id_is_a_uuid_in_its_usual_form(post_office, own):
+    with pytest.raises(InvalidRequest, match="must be a UUID"):
+        await post_office.submit(Letter("hello", own))
+
+
 async def test_an_id_of_ours_cannot_be_brought_again_as_ones_own(post_office):
     ours = await post_office.submit(Letter("hello"))
     with pytest.raises(Conflict):

@@ -175,3 +175,14 @@ def test_sqlite_lets_no_event_go_but_those_that_retention_names(tmp_path):
         assert db.execute("select count(*) from events").get == 1
     finally:
         db.close()
+
+
+async def test_a_callers_own_id_that_looks_old_is_kept_as_long_as_any_other(gesta):
+    own = "00000000-0000-4000-8000-000000000001"
+    async with keeping(Provider(), 30, request_id=lambda _: own) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+        await days_pass(gesta, 20)
+        assert [view.state.id for view in await engine.find()] == [own]
+        await days_pass(gesta, 11)
+        assert await engine.find() == []

@@ -134,26 +134,24 @@ class Pool:
             await self._news.wait(wait)
             return
         self.lease.renewed(token, asked_at)
-        known = [one for one in taken if not (one.is_suspect and self._has(one))]
-        if len(known) < len(taken):
-            # Our own lease ended unnoticed, say because the machine slept. The attempts that still run settle these jobs.
-            self.lease.lose("it had ended before it was renewed")
-        self.lease.held += len(known)
-        fresh = []
-        for one in known:
+        fresh, is_lost = [], False
+        for one in taken:
+            held = self._holding.get(one.job.id)
+            if held is not None and held.token == one.token and one.is_suspect:
+                # Our own lease ended unnoticed, say because the machine slept. The attempt that still runs settles this job.
+                is_lost = True
+                continue
+            self.lease.held += 1
             self._free[one.job.flow] -= 1
-            if self._has(one):
+            if held is not None and held.token == one.token:
                 self._put_aside(one)
             else:
                 self._holding[one.job.id] = one
                 fresh.append(one)
+        if is_lost:
+            self.lease.lose("it had ended before it was renewed")
         if fresh:
             self._start(self._begin(fresh))
-
-    def _has(self, taken: Taken) -> bool:
-        """Whether a job is given to us, under this very token, that we have in our hands."""
-        held = self._holding.get(taken.job.id)
-        return held is not None and held.token == taken.token
 
     def _put_aside(self, taken: Taken) -> None:
         """Given back by us and ready at once; but whoever did so has not heard of it yet, and may do it again, which would end this take.
