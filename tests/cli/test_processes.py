@@ -40,7 +40,7 @@ def receiver(folder) -> Iterator[SandboxServer]:
 def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_attempt_end(start: Start, cli, receiver):
     server = start("serve")
     server.wait_for("ready")
-    for told in ("works on sqlite:///gesta.db", "flows: notification.webhook", "made a master key in gesta.key"):
+    for told in ("works on sqlite:///gesta.db", "flows: ", "notification.webhook", "made a master key in gesta.key"):
         assert told in server.heard
 
     sent = start("send", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10").end()

@@ -137,9 +137,9 @@ async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_en
             sizes.append(len(ended))
             return await original(ended)
 
-        async def old(original, before_ms, after, limit):
+        async def old(original, before_ms, after, *rest):
             looked.append(after)
-            return await original(before_ms, after, limit)
+            return await original(before_ms, after, *rest)
 
         ports.commits.replace("remove", remove)
         ports.views.replace("old", old)
