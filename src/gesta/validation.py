@@ -16,7 +16,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
     """Field → what is wrong with it, for every field of `kind` and every key that it does not have."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    faults = {name: "unknown field" for name in given if name not in fields}
+    faults = {name: f"unknown field; known: {', '.join(fields)}" for name in given if name not in fields}
     for name, field in fields.items():
         if name not in given:
             if field.required:

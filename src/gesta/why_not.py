@@ -64,7 +64,7 @@ def _paused(pause: Pause, now_ms: int) -> str:
 def _change(scope: Scope) -> str:
     kind, _, code = (scope.credential or "").partition("/")
     again = f"gesta resume --tenant {scope.tenant} --credential {scope.credential}"
-    return f"gesta config put {kind} {code} NAME=VALUE --tenant {scope.tenant}; if the provider has mended it: {again}"
+    return f"gesta config put {kind} {code} with the new secret (NAME=@FILE) --tenant {scope.tenant}; if the provider has mended it: {again}"
 
 
 def _ended(state: State, now_ms: int) -> str:

@@ -91,6 +91,20 @@ def test_an_unknown_kind_is_answered_with_the_known_ones(cli, folder):
     assert not (folder / "gesta.db").exists()
 
 
+def test_what_is_left_out_of_a_stored_entity_keeps_its_value(cli, folder):
+    cli("send", "notification.webhook", '{"type": "a", "data": {}}')
+    assert (
+        cli("config", "put", "slack.workspace", "main", "token=xoxb-1", "default_channel_id=C012AB3CD", "per_second=2.5").code
+        == 0
+    )
+    answer = cli("config", "put", "slack.workspace", "main", "token=xoxb-2")
+    assert (answer.code, "kept: default_channel_id, per_second" in answer.err) == (0, True), answer
+    told = cli("config", "get", "slack.workspace", "main").out
+    assert all(word in told for word in ("C012AB3CD", "2.5", "version 2")), told
+    assert cli("config", "put", "slack.workspace", "main", "per_second=3", "--replace").code == 0
+    assert "C012AB3CD" not in cli("config", "get", "slack.workspace", "main").out
+
+
 def test_an_entity_is_removed_once(cli, stored):
     assert cli("config", "delete", KIND, "shop").code == 0
     assert cli("config", "delete", KIND, "shop").code == 3

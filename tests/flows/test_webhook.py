@@ -220,7 +220,7 @@ async def test_an_endpoint_that_the_tenant_does_not_have_is_refused():
     road = Road(webhook.flow())
     for endpoint in ("default", "erp"):
         outcome = await road.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
-        assert outcome == Rejected("endpoint_missing", "the tenant has no webhook.endpoint of this code")
+        assert outcome == Rejected("endpoint_missing", f"the tenant has no webhook.endpoint {endpoint}")
     assert road.receiver.calls == 0
 
 

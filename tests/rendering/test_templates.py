@@ -135,7 +135,7 @@ def test_a_locale_is_looked_for_as_it_is_usually_written(locale: str, found: tup
         ("a", {"text": "x" * 200_001}, {"template": "longer than 200000 characters"}),
         ("a", {}, {"template": "give at least one of subject, text, html, mjml, blocks"}),
         ("a", {"text": "\ud800"}, {"text": "has half a character (a lone surrogate); write UTF-8"}),
-        ("a", {"txt": "x"}, {"txt": "unknown field"}),
+        ("a", {"txt": "x"}, {"txt": "unknown field; known: subject, text, html, mjml, blocks"}),
         ("a@PT", {"text": "x"}, {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"}),
         ("a@", {"text": "x"}, {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"}),
     ],

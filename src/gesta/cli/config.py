@@ -66,10 +66,13 @@ async def put_entity(
             help="Fields. NAME=@FILE, NAME=- (stdin) and NAME=env:VARIABLE keep a secret out of the shell's history.",
         ),
     ],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Forget the fields that are left out, instead of keeping them.")
+    ] = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Store an entity of a tenant's config. A secret left out keeps the stored one; a new one overlaps with it for a day."""
+    """Store an entity of a tenant's config. What is left out of one that is there keeps its value; a new secret overlaps with the old one for a day."""
     from gesta.cli.records import entity_record
 
     engine, tenant = call.engine(), call.tenant_name
@@ -80,12 +83,27 @@ async def put_entity(
     types = {field.encode_name: field.type for field in msgspec.structs.fields(body)}
     values = {name: typed(text, types.get(name, str)) for name, text in texts.items()}
     async with call.opened(engine, create=True):
-        stored = await engine.operating.put_config(kind, code, values, tenant=tenant, actor=call.actor(by))
+        kept = {} if replace else await _kept(engine, kind, code, tenant, set(values))
+        stored = await engine.operating.put_config(kind, code, kept | values, tenant=tenant, actor=call.actor(by))
         if as_json:
             print_json(entity_record(stored))
         else:
             say(f"{kind}/{code}")
-            tell("stored; the next attempt uses it")
+            beside = f" (kept: {', '.join(kept)})" if kept else ""
+            tell(f"stored; the next attempt uses it{beside}")
+
+
+async def _kept(engine: Engine, kind: str, code: str, tenant: str, given: set[str]) -> Fields:
+    """What is stored beside the fields that are given and the secrets, which keep themselves. Whoever puts an entity again wants it at work."""
+    from gesta.config import secret_fields
+    from gesta.errors import BadConfig, NotFound
+
+    try:
+        body = (await engine.operating.get_config(kind, code, tenant=tenant)).body
+    except (NotFound, BadConfig):
+        return {}
+    left_out = given | set(secret_fields(type(body))) | {"disabled", "disabled_reason"}
+    return {name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out}
 
 
 async def delete_entity(call: Invocation, kind: Kind, code: Code, by: By = None) -> None:

@@ -78,7 +78,7 @@ def note(state: State, now_ms: int, pause: Pause | None = None) -> str:
 def paused(pause: Pause) -> str:
     """Why a request is held."""
     if pause.refusal is not None:
-        return f"held: the provider refuses {pause.scope.credential} ({pause.reason}); put it again"
+        return f"the provider refuses {pause.scope.credential} ({pause.reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
 
 

@@ -146,7 +146,7 @@ async def _endpoint(code: str, declared: Endpoint | None, attempt: Attempt) -> t
             raise AttemptEnded(Rejected("endpoint_disabled", endpoint.disabled_reason))
         return endpoint, await attempt.config.secrets(ENDPOINT, code, "secret")
     if declared is None or code != DEFAULT:
-        raise AttemptEnded(Rejected("endpoint_missing", f"the tenant has no {ENDPOINT} of this code"))
+        raise AttemptEnded(Rejected("endpoint_missing", f"the tenant has no {ENDPOINT} {code}"))
     if not declared.secret.startswith(_REFERENCE):
         return declared, [declared.secret]
     try:

@@ -10,13 +10,13 @@ from aiohttp import web
 
 from gesta.runtime import SystemRuntime
 from gesta.sandbox import Sandbox, WebhookSandbox
-from gesta.sandbox.server import SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
+from gesta.sandbox.server import HELP, SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
 from gesta.sandbox.smtp_server import SmtpFace
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m gesta.sandbox", description="doubles of the outside world on a port of this machine"
+        prog="python -m gesta.sandbox", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
     parser.add_argument("--secret", action="append", default=[], help="refuse webhooks that none of these secrets has signed")

@@ -55,8 +55,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     slow_seconds: float = 0.0
     #: Accept, then drop the connection: the effect happens, the answer is lost.
     drop: bool = False
-    #: For so many calls; None: for ever.
-    times: int | None = 1
+    #: For so many calls; None: for ever. Left out: once, or for ever where `match` says for which.
+    times: int | msgspec.UnsetType | None = msgspec.UNSET
     #: Only for calls with this key, this type or one of these names.
     match: str | None = None
     #: The provider's own code for an error, e.g. `channel_not_found` or `21610`, said the way that the provider says it.
@@ -165,9 +165,9 @@ class Receiver(ABC):
         if fault.match is not None:
             matches = _picks(fault.match)
         if matches is None:
-            self._queue.append(_Armed(lambda _: True, fault, fault.times))
+            self._queue.append(_Armed(lambda _: True, fault, 1 if fault.times is msgspec.UNSET else fault.times))
         else:
-            self._rules.append(_Armed(matches, fault, fault.times))
+            self._rules.append(_Armed(matches, fault, None if fault.times is msgspec.UNSET else fault.times))
 
     def heal(self) -> None:
         """Forget all faults that are still to come."""

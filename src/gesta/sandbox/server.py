@@ -20,6 +20,15 @@ from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Fault, Receiver
 from gesta.sandbox.smtp_server import SmtpFace
 
+#: What whoever knocks is told.
+HELP = """doubles of providers on a port of this machine; point a channel's api_url, host or url at one
+
+POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call goes wrong; also "error" (the provider's word for it),
+                               "drop": true (the effect happens, the answer is lost), "slow_seconds": 9, "times": 3;
+                               {"match": "xoxb-old", "error": "token_revoked"}  every call of that token, channel, number or key does
+DELETE /sandbox/FACE/faults    forget them
+GET    /sandbox/FACE/effects   what was done, once for each effect
+"""
 #: The doubles are for this machine only.
 HOST = "127.0.0.1"
 REQUEST_BYTES_MAX = 1_048_576
@@ -39,6 +48,12 @@ def address(listening: socket.socket) -> str:
 def sandbox_app(sandbox: Sandbox, runtime: Runtime) -> web.Application:
     """The doubles and their control as an aiohttp application."""
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
+    names = [receiver.name for receiver in sandbox]
+
+    async def explain(_: web.Request) -> web.Response:
+        return web.Response(text=f"{HELP}\nfaces: {', '.join(names)}\n")
+
+    app.router.add_get("/", explain)
     for receiver in sandbox:
         _add_face(app, receiver, runtime)
         _add_control(app, receiver)

@@ -50,7 +50,7 @@ def sender_of(attempt: Attempt, code: str) -> Sender:
     """The account that a letter names. Ends the attempt when the tenant has none of that code."""
     entity = attempt.config.get(SENDER, code)
     if entity is None:
-        raise AttemptEnded(Rejected("sender_missing", f"the tenant has no {SENDER} of this code"))
+        raise AttemptEnded(Rejected("sender_missing", f"the tenant has no {SENDER} {code}"))
     sender = entity.body
     assert isinstance(sender, Sender)
     if (sender.kind == "smtp" and not sender.host) or (sender.kind == "ses" and not sender.region):

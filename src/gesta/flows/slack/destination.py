@@ -60,7 +60,7 @@ def _workspace(message: Message, stored: Entity | None, declared: str | None) ->
         assert isinstance(stored.body, Workspace)
         return stored.body
     if declared is None or message.workspace != DEFAULT:
-        raise AttemptEnded(Rejected("workspace_missing", f"the tenant has no {WORKSPACE} of this code"))
+        raise AttemptEnded(Rejected("workspace_missing", f"the tenant has no {WORKSPACE} {message.workspace}"))
     return Workspace("")
 
 
@@ -70,7 +70,7 @@ def _channel(message: Message, attempt: Attempt) -> Channel | None:
         return None
     stored = attempt.config.get(CHANNEL, message.channel_code)
     if stored is None:
-        raise AttemptEnded(Rejected("channel_config_missing", f"the tenant has no {CHANNEL} of this code"))
+        raise AttemptEnded(Rejected("channel_config_missing", f"the tenant has no {CHANNEL} {message.channel_code}"))
     assert isinstance(stored.body, Channel)
     if stored.body.disabled:
         raise AttemptEnded(
@@ -102,7 +102,7 @@ def _app(message: Message, attempt: Attempt) -> App | None:
         return None
     stored = attempt.config.get(APP, message.app)
     if stored is None:
-        raise AttemptEnded(Rejected("app_config_missing", f"the tenant has no {APP} of this code"))
+        raise AttemptEnded(Rejected("app_config_missing", f"the tenant has no {APP} {message.app}"))
     assert isinstance(stored.body, App)
     return stored.body
 

@@ -141,7 +141,7 @@ async def _account(
         assert isinstance(stored.body, Account)
         account, tokens = stored.body, await attempt.config.secrets(ACCOUNT, message.account, "auth_token")
     elif declared is None or message.account != DEFAULT:
-        raise AttemptEnded(Rejected("account_missing", f"the tenant has no {ACCOUNT} of this code"))
+        raise AttemptEnded(Rejected("account_missing", f"the tenant has no {ACCOUNT} {message.account}"))
     else:
         account, tokens = declared, _referenced(declared.auth_token, attempt)
     if not tokens:
