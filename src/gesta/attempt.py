@@ -33,7 +33,7 @@ class Attempt(msgspec.Struct, frozen=True):
     limits: Limits
     #: The tenant's templates as they are now.
     templates: Templates
-    #: No attempt of this intent can have begun before this, epoch milliseconds: where a question to the provider begins to look.
+    #: Where a question to the provider begins to look: no attempt of this intent can have begun before. In a call: when it began. Epoch milliseconds.
     first_ms: int = 0
     #: SMTP, for channels that hand in letters. None only in a test that gives none.
     mail: Mail | None = None

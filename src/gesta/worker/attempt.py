@@ -26,7 +26,7 @@ from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.outbound_mail import Mail
 from gesta.recorder import Applied, Recorder, Settle, no_job
-from gesta.records import Records
+from gesta.records import Records, TenantRecords
 from gesta.rendering import Templates
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
@@ -45,6 +45,7 @@ BAD_PAYLOAD = Rejected(
 )
 #: A job that is due by the queue's clock and not by ours is looked at again after this: another worker's clock may be right.
 CLOCK_PAUSE_MS = 1_000
+TENANTS_KEPT = 1_000
 
 
 class Attempts:
@@ -67,6 +68,7 @@ class Attempts:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
         self._tokens, self._giving_back = tokens, giving_back
         self._mail, self._records = mail, records
+        self._of_tenants: dict[str, tuple[Limits, TenantRecords]] = {}
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
@@ -131,9 +133,10 @@ class Attempts:
             outcome = Retry("lease_lost", "nothing was called")
         else:
             running.view, running.asking, running.used = view, asking, config.used
+            limits, records = self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
-                Limits(self._tokens, state.tenant), self._templates(config), state.attempted_from, self._mail, self._records.of(state.tenant),
+                limits, self._templates(config), state.attempted_from if asking else started_ms, self._mail, records,
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:
@@ -160,6 +163,13 @@ class Attempts:
             self._telemetry.given_up(applied.view.state, line)
         else:
             self._telemetry.late_outcome(line, flow.name)
+
+    def _of_tenant(self, tenant: str) -> tuple[Limits, TenantRecords]:
+        """What is the same for all attempts of a tenant, kept for those that were seen lately."""
+        if len(self._of_tenants) >= TENANTS_KEPT:
+            self._of_tenants.clear()
+        made = self._of_tenants[tenant] = Limits(self._tokens, tenant), self._records.of(tenant)
+        return made
 
     async def abandon(self, running: Running) -> None:
         """Record an attempt that was cut off and does not end. Should it end one day, evidence of success still counts."""
