@@ -18,6 +18,7 @@ from gesta.domain.outcome import Retry
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
+from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
 from gesta.outbound_http import AttemptEnded
 from gesta.pauses import PAUSED, RESUMED, PauseBook
 from gesta.rendering.renderer import Renderer
@@ -95,6 +96,7 @@ class ConfigCache:
         self._entities: dict[str, Entities] = {}
         self._writer = writer
         self.pauses = PauseBook(declared)
+        self.keys = KeyNotes()
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
@@ -118,6 +120,8 @@ class ConfigCache:
             try:
                 if recorded.type in (PAUSED, RESUMED):
                     self.pauses.fold(tenant, recorded)
+                elif recorded.type in (KEY_CREATED, KEY_REVOKED):
+                    self.keys.fold(tenant, recorded)
                 else:
                     self._fold(fresh.setdefault(tenant, dict(self._entities.get(tenant, {}))), tenant, recorded)
             except msgspec.DecodeError as error:
@@ -287,10 +291,21 @@ class ConfigWriter:
 
     async def note_erasure(self, cache: ConfigCache, tenant: str, digest: str, actor: Actor | None) -> None:
         """Put on record that a subject was erased."""
-        data = encode(SubjectErased(digest))
+        await self.note(cache, tenant, ERASED, encode(SubjectErased(digest)), actor)
+
+    async def note(
+        self,
+        cache: ConfigCache,
+        tenant: str,
+        type_name: str,
+        data: bytes,
+        actor: Actor | None,
+        unless: Callable[[], bool] = bool,
+    ) -> None:
+        """Put something on record that was done elsewhere; nothing, where what the stream says by then speaks against it."""
         for _ in range(TRIES):
             await self.refresh(cache, tenant)
-            if await self.append(tenant, cache.version(tenant), ERASED, data, actor):
+            if unless() or await self.append(tenant, cache.version(tenant), type_name, data, actor):
                 return
         raise busy(tenant)
 
@@ -324,7 +339,7 @@ class ConfigWriter:
 
 def _names(recorded: Recorded, entity: Entity) -> bool:
     """Whether an event is about this entity; one that cannot be read may be."""
-    if recorded.type in (ERASED, PAUSED, RESUMED):
+    if recorded.type in (ERASED, PAUSED, RESUMED, KEY_CREATED, KEY_REVOKED):
         return False
     try:
         named = msgspec.json.decode(recorded.data, type=EntityDeleted)

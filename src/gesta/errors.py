@@ -11,6 +11,7 @@ GestaError
 │   ├── BadConfig          a tenant's config entity
 │   ├── BadScope           what to pause or resume
 │   └── BadTransaction     what a request is to be part of
+├── AccessDenied           the API key opens nothing
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
 ├── Refused                the request's state does not allow it
@@ -100,6 +101,13 @@ class BadTransaction(BadInput):
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"within: {fault}")
+
+
+class AccessDenied(GestaError):
+    """One text for every key that is none: whoever tries them learns nothing by it."""
+
+    def __init__(self) -> None:
+        super().__init__("the API key is unknown, wrong, revoked or expired; make one with: gesta key create")
 
 
 class Conflict(GestaError):

@@ -107,6 +107,10 @@ class EventStore(Protocol):
         """The events of each stream after the given version, in order within a stream. Reads what is committed now."""
         ...
 
+    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
+        """The last events of a stream before the given version, or of all of it; newest first."""
+        ...
+
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later."""
         ...

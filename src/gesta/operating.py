@@ -1,10 +1,14 @@
-"""What people who run gesta do with it: counts, dead letters, config, pauses, rebuild."""
+"""What people who run gesta do with it: counts, dead letters, config, keys, pauses, rebuild."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from gesta.access import ApiKey
+from gesta.addresses import config_stream
+from gesta.audit import Change, change_of
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
@@ -189,6 +193,32 @@ class Operating:
         for tenant in {view.state.tenant for view in views}:
             await pausing.paused(tenant)
         return [pausing.pause_of(view, self._road.flows.get(view.state.flow)) for view in views]
+
+    async def create_key(
+        self,
+        *,
+        name: str,
+        scopes: Sequence[str] = ("read", "submit"),
+        expires_at: datetime | None = None,
+        test: bool = False,
+        tenant: str = "default",
+        actor: Actor,
+    ) -> tuple[ApiKey, str]:
+        """A new API key of the tenant, and its text, which is shown this once. A `test` key reaches nothing but the sandbox."""
+        return await self._road.keys.create(tenant, name=name, scopes=scopes, expires_at=expires_at, test=test, actor=actor)
+
+    async def list_keys(self, tenant: str = "default") -> list[ApiKey]:
+        """The tenant's API keys, newest first, without their texts."""
+        return await self._road.keys.listed(tenant)
+
+    async def revoke_key(self, key_id: str, *, tenant: str = "default", actor: Actor) -> ApiKey:
+        """End an API key of the tenant for good; everywhere within a second. Safe to repeat."""
+        return await self._road.keys.revoke(tenant, key_id, actor)
+
+    async def audit(self, tenant: str = "default", before: int | None = None, limit: int = 50) -> list[Change]:
+        """Who changed what of a tenant's config, keys, pauses and people, newest first; `before` a version continues a listing."""
+        events = self._road.outside.stores.events
+        return [change_of(one) for one in await events.read_back(config_stream(tenant), before, min(max(limit, 1), PAGE))]
 
     async def held(self) -> list[Held]:
         """How many jobs are held, by tenant and scope."""

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
+from gesta.access import Keys
 from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.credentials import declared_digests
@@ -77,6 +78,7 @@ class Road:
         identity = Identity(identity_secret)
         declared = declared_digests(flows.values(), outside.reference, identity)
         self.config = ConfigCache(flows, self.config_writer, declared)
+        self.keys = Keys(stores.vault, safe, identity_secret, self.config, self.config_writer, runtime)
         self.subjects = Subjects(stores.vault, safe, identity, runtime)
         # For people who ask who plays a role.
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"

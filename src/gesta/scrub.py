@@ -69,9 +69,10 @@ _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
         (rf"(?i)([\"'])({_NAMED})\1(\s*[:=]\s*)([\"'])(?!\[token\])(?:(?!\4).)+", r"\1\2\1\3\4[token]"),
         (rf"(?i)\b({_NAMED})(:\s*+)(?=\S*\d)(?!\[)[^\s,;\"']{{6,}}", r"\1\2[token]"),
         (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "[token]"),
-        # Slack; webhook secrets; Stripe and its kin; AWS, GitHub, JSON web tokens.
+        # Slack; webhook secrets; our own keys; Stripe and its kin; AWS, GitHub, JSON web tokens.
         (r"(?i)\b(?:xox[a-z]|xapp)[-.][a-z0-9.-]{6,}", "[token]"),
         (r"\bwhs(?:ec|k)_[A-Za-z0-9+/=_-]+", "[token]"),
+        (r"gesta_(?:live|test)_[0-9a-z]+_[0-9A-Za-z]+", "[token]"),
         (r"\b[sr]k[_-][A-Za-z0-9_-]{8,}", "[token]"),
         (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+", "[token]"),
         (r"[^\s@\"'<>()\[\],;:]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+", "[email]"),
@@ -101,7 +102,7 @@ def scrub(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
 
 #: What every match of a rule has somewhere in it. Cheaper than the rules by far, and never blind where they see.
 _SUSPECT = re.compile(
-    r"[@+(\s]|://|/[0-9A-Z]{4}-\d\d|(?:\d[.-]{0,2}){9}|whs|[sr]k[_-]|A[KS]IA|gh[a-z]_|eyJ"
+    r"[@+(\s]|://|/[0-9A-Z]{4}-\d\d|(?:\d[.-]{0,2}){9}|whs|gesta_|[sr]k[_-]|A[KS]IA|gh[a-z]_|eyJ"
     r"|(?i:xox|xapp|key|token|secret|passw|pwd|senha|sig|authorization|cookie)"
 )
 #: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: told from the others at a glance.

@@ -16,6 +16,8 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 #: Vault entries of the installation itself; no tenant can be called so.
 SYSTEM = "_gesta"
+#: What the names of API keys begin with.
+API_KEYS = "api-key/"
 #: The secret behind content identity: the first that a store is given, so it tells whether a master key was made for it.
 IDENTITY = (SYSTEM, "identity", 1)
 
@@ -107,6 +109,14 @@ class Safe:
         except (InvalidTag, ValueError):
             return None
 
+    def seal_own(self, name: str, version: int, secret: bytes) -> Sealed:
+        """A version of something that the installation keeps for itself, under its own name and the master key."""
+        return Sealed(SYSTEM, name, version, self._master.wrap(secret, _wrapping_context(name), self._random(NONCE_BYTES)))
+
+    def open_own(self, sealed: Sealed) -> bytes:
+        """What `seal_own` sealed. Raises WrongMasterKey when it was changed in the store."""
+        return self._master.unwrap(sealed.box, _wrapping_context(sealed.name))
+
     async def _data_key(self, tenant: str) -> AESGCM:
         key = self._data_keys.get(tenant)
         if key is None:
@@ -120,6 +130,11 @@ class Safe:
 def data_key_name(tenant: str) -> str:
     """What the key of a tenant's secrets is called among those of the installation."""
     return f"data-key/{tenant}"
+
+
+def api_key_name(key_id: str, tenant: str) -> str:
+    """What an API key is called among what the installation keeps: found by its id, and told to be a tenant's by its end."""
+    return f"{API_KEYS}{key_id}/{tenant}"
 
 
 def prove(master: MasterKey, sealed: Sealed) -> None:

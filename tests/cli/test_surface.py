@@ -22,6 +22,7 @@ def test_the_commands_are_exactly_these():
         "doctor", "pause", "resume", "rebuild", "copy", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
         "config list", "config get", "config put", "config delete", "config apply",
+        "key create", "key list", "key revoke",
         "template preview",
     ]  # fmt: skip
 
@@ -42,6 +43,7 @@ def test_the_settings_are_exactly_these():
         (errors.BadSettings("x"), 2),
         (errors.BadConfig("kind", "code", {}), 2),
         (errors.Erased("1"), 1),
+        (errors.AccessDenied(), 1),
         (errors.NotFound("request", "1"), 3),
         (errors.Conflict("key", "1"), 4),
         (errors.NotYet("1", State("1", "default", "shop.note", "queued", 1, 0, 0), 1), 5),

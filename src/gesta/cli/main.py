@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 import typer.main
 
-from gesta.cli import config, copy, decisions, dlq, doctor, pauses, requests, serve, show, tail, template, trials, upkeep
+from gesta.cli import config, copy, decisions, dlq, doctor, key, pauses, requests, serve, show, tail, template, trials, upkeep
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
@@ -66,6 +66,10 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
             "delete": config.delete_entity,
             "apply": config.apply_file,
         },
+    ),
+    "key": (
+        "API keys: who may do what over HTTP, in a tenant's name.",
+        {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
     ),
     "template": ("Templates of messages, stored as config of kind template.", {"preview": template.preview}),
 }

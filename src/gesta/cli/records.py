@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gesta.access import ApiKey
 from gesta.config import Entity, secret_fields
 from gesta.dead_letters import iso
 from gesta.domain import events as e
@@ -65,6 +66,22 @@ def pause_record(pause: Pause, held: int) -> Record:
         "refused": pause.refusal is not None,
         "by": pause.by,
         "held": held,
+    }
+
+
+def key_record(key: ApiKey) -> Record:
+    """A key without its text, which nobody has but its holder."""
+    return {
+        "id": key.id,
+        "tenant": key.tenant,
+        "name": key.name,
+        "scopes": key.scopes,
+        "test": key.is_test,
+        "createdAt": iso(key.created_ms),
+        "createdBy": key.created_by,
+        "expiresAt": _iso(key.expires_ms),
+        "revokedAt": _iso(key.revoked_ms),
+        "revokedBy": key.revoked_by or None,
     }
 
 

@@ -116,6 +116,17 @@ class EventStoreContract(Contract):
         found = await harness.events.read([(first.stream, 1), (second.stream, 2), (fresh_name(), 0)])
         assert [(event.stream, event.version) for event in found] == [(first.stream, 2), (first.stream, 3)]
 
+    async def test_a_stream_is_read_back_from_its_end_or_from_before_a_version(self, harness: EventsHarness) -> None:
+        append = fresh_append(count=5)
+        await harness.events.append([append, fresh_append()])
+        forth = await harness.events.read([(append.stream, 0)])
+        assert await harness.events.read_back(append.stream, None, 2) == [forth[4], forth[3]]
+        assert await harness.events.read_back(append.stream, 4, 2) == [forth[2], forth[1]]
+        assert await harness.events.read_back(append.stream, 2, 100) == [forth[0]]
+        assert await harness.events.read_back(append.stream, 1, 100) == []
+        assert await harness.events.read_back(append.stream, 99, 1) == [forth[4]]
+        assert await harness.events.read_back(fresh_name(), None, 100) == []
+
     async def test_the_log_has_every_event_once_in_the_order_of_rising_positions(self, harness: EventsHarness) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append(count=2) for _ in range(20)]

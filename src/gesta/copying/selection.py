@@ -10,7 +10,7 @@ from gesta.domain.events import Meta
 from gesta.event_store import Recorded
 from gesta.job_queue import Job
 from gesta.pauses import EVERYTHING, Scope
-from gesta.sealing import IDENTITY, SYSTEM, data_key_name
+from gesta.sealing import API_KEYS, IDENTITY, SYSTEM, data_key_name
 from gesta.vault import Sealed
 
 #: Rows read and written at once.
@@ -43,7 +43,12 @@ class Selection:
     def has_secret(self, sealed: Sealed) -> bool:
         if self.tenant is None or sealed.tenant == self.tenant:
             return True
-        return sealed.tenant == SYSTEM and sealed.name in (IDENTITY[1], data_key_name(self.tenant))
+        if sealed.tenant != SYSTEM:
+            return False
+        if sealed.name.startswith(API_KEYS):
+            # No tenant's name has a slash, so none is the end of another's.
+            return sealed.name.endswith(f"/{self.tenant}")
+        return sealed.name in (IDENTITY[1], data_key_name(self.tenant))
 
     def has_job(self, job: Job) -> bool:
         return self.tenant in (None, job.tenant)

@@ -195,3 +195,15 @@ class LetsTheLastClaimCount(MemoryEventStore):
     async def put_claims(self, claims):
         self._claims |= {claim.name: claim for claim in claims}
         return [True] * len(claims)
+
+
+@breaks(Events.test_a_stream_is_read_back_from_its_end_or_from_before_a_version)
+class ReadsBackFromTheBeginning(MemoryEventStore):
+    async def read_back(self, stream, before, limit):
+        return (await super().read_back(stream, before, 100))[::-1][:limit]
+
+
+@breaks(Events.test_a_stream_is_read_back_from_its_end_or_from_before_a_version)
+class ReadsBackWithTheVersionItself(MemoryEventStore):
+    async def read_back(self, stream, before, limit):
+        return await super().read_back(stream, None if before is None else before + 1, limit)

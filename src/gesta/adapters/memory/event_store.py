@@ -36,6 +36,11 @@ class MemoryEventStore:
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         return [event for stream, after in streams for event in self._streams.get(stream, [])[after:]]
 
+    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
+        events = self._streams.get(stream, [])
+        end = len(events) if before is None else max(0, min(len(events), before - 1))
+        return events[max(0, end - limit) : end][::-1]
+
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         there = (event for event in itertools.islice(self._log, after, None) if event is not None)
         return list(itertools.islice(there, limit))

@@ -35,6 +35,9 @@ class PostgresqlEventStore:
         rows = await self._database.ask("read_streams", [stream for stream, _ in streams], [after for _, after in streams])
         return [Recorded(*row) for row in rows]
 
+    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
+        return [Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)]
+
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         own = self._own.after(after, limit)
         if own:

@@ -41,6 +41,10 @@ class SqliteEventStore:
         rows = await self._database.read(lambda db: ask_many(db, "read_streams", 2, flat))
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
+    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
+        rows = await self._database.read(lambda db: db.execute(sql("read_back"), (stream, before, limit)).fetchall())
+        return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         own = self._own.after(after, limit)
         if own:

@@ -1,0 +1,277 @@
+"""API keys: who may do what in whose name. Shown once; what is kept is a keyed hash, sealed in the vault, found by the key's id.
+
+What a crash between two steps leaves is harmless. `create` first puts on record that a key is made, then makes it, then shows it: a note without
+a key may be left, or a key that nobody has seen and that the list has. `revoke` first ends the key, then notes it: a dead key without its
+note may be left, which the list tells of and a second `revoke` makes up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from hmac import compare_digest
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from gesta.config import ConfigCache, ConfigWriter
+from gesta.domain.codec import encode
+from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, TENANT_RULE
+from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
+from gesta.group_commit import GroupCommit
+from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
+from gesta.key_texts import HASH_BYTES, KeyTexts
+from gesta.options import actor_errors
+from gesta.runtime import Runtime
+from gesta.scrub import scrub
+from gesta.sealing import API_KEYS, SYSTEM, Safe, api_key_name
+from gesta.vault import Sealed, Vault
+
+Scope = Literal["read", "submit", "execute", "operate", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+#: All that a test key may do: whatever else there is acts on requests that are no tests.
+TEST_SCOPES: Final = ("read", "submit")
+
+#: A revocation by another process counts after this at the latest.
+FRESH_SECONDS: Final = 1.0
+#: Keys that are remembered between two looks into the vault.
+KEPT: Final = 10_000
+NAME_LENGTH_MAX: Final = 100
+PAGE: Final = 500
+#: No text has this hash: comparing takes as long where there is nothing to compare with.
+_NOBODYS: Final = bytes(HASH_BYTES)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What a key that was shown allows, and in whose name."""
+
+    key_id: str
+    tenant: str
+    scopes: frozenset[str]
+    name: str
+    is_test: bool
+    expires_ms: int | None
+
+    def allows(self, scope: Scope) -> bool:
+        """`admin` allows everything, each other scope only itself."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """A key as its tenant may know it; its text is in nobody's hands but the holder's. Times are epoch milliseconds."""
+
+    id: str
+    tenant: str
+    name: str
+    scopes: tuple[Scope, ...]
+    is_test: bool
+    created_ms: int
+    created_by: str
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+    revoked_by: str = ""
+
+    def counts(self, now_ms: int) -> bool:
+        """Whether it opens anything then."""
+        return self.revoked_ms is None and (self.expires_ms is None or now_ms < self.expires_ms)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is sealed in the vault. Version 1 is the key, 2 says that it was revoked."""
+
+    version: int
+    key: ApiKey
+    hash: bytes
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A key as the vault had it at a moment of the monotonic clock; without one, it had none of that id."""
+
+    at: float
+    kept: _Kept | None = None
+    grant: Grant | None = None
+
+
+class Keys:
+    def __init__(
+        self, vault: Vault, safe: Safe, secret: bytes, config: ConfigCache, writer: ConfigWriter, runtime: Runtime
+    ) -> None:
+        """`secret`: the one of the installation that is behind all identity, so that a tenant's keys go on where the tenant is copied to."""
+        self._vault, self._safe, self._config, self._writer, self._runtime = vault, safe, config, writer, runtime
+        self._texts = KeyTexts(secret, runtime)
+        self._seen: dict[str, _Seen] = {}
+        self._asking: GroupCommit[str, _Seen] = GroupCommit(self._look, "gesta-keys")
+
+    async def create(
+        self,
+        tenant: str,
+        *,
+        name: str,
+        scopes: Sequence[str],
+        expires_at: datetime | None = None,
+        test: bool = False,
+        actor: Actor,
+    ) -> tuple[ApiKey, str]:
+        """A new key and its text, which nobody can show again. Raises InvalidRequest with every fault."""
+        now = self._runtime.now_ms()
+        faults = _tenant_errors(tenant) | _actor_errors(actor) | _key_errors(name, scopes, expires_at, now, test=test)
+        if faults:
+            raise InvalidRequest("API key", faults)
+        key_id, text = self._texts.new(test=test)
+        chosen = tuple(scope for scope in SCOPES if scope in scopes)
+        expires_ms = None if expires_at is None else round(expires_at.timestamp() * 1000)
+        key = ApiKey(key_id, tenant, scrub(name), chosen, test, now, actor.user_id, expires_ms)
+        note = KeyCreated(key.id, key.name, key.scopes, key.is_test, key.expires_ms)
+        await self._writer.note(self._config, tenant, KEY_CREATED, encode(note), actor)
+        if not await self._put(_Kept(1, key, self._texts.digest(text))):
+            raise StoreError("the id of a new key was taken; no key was made. Try again")
+        return key, text
+
+    async def check(self, text: str) -> Grant:
+        """What the key allows. Raises AccessDenied for every text that is no key which counts now, StoreError when the vault is out of reach."""
+        key_id = self._texts.id_in(text)
+        if key_id is None:
+            raise AccessDenied
+        seen = self._seen.get(key_id)
+        if seen is None or not self._is_fresh(seen):
+            seen = await self._asking.add(key_id)
+        kept, grant = seen.kept, seen.grant
+        is_equal = compare_digest(self._texts.digest(text), _NOBODYS if kept is None else kept.hash)
+        if grant is None or kept is None or not is_equal or not kept.key.counts(self._runtime.now_ms()):
+            raise AccessDenied
+        return grant
+
+    async def listed(self, tenant: str) -> list[ApiKey]:
+        """A tenant's keys, newest first, those that were revoked or have expired among them."""
+        await self._writer.refresh(self._config, tenant)
+        ids = self._config.keys.created(tenant)
+        found: list[ApiKey] = []
+        for start in range(0, len(ids), PAGE):
+            names = [(SYSTEM, api_key_name(key_id, tenant)) for key_id in ids[start : start + PAGE]]
+            held = await self._vault.newest(names)
+            # One that was noted and never made, by a crash between the two, is no key.
+            found += [kept.key for name in names if name in held and (kept := self._open(held[name])) is not None]
+        return found[::-1]
+
+    async def revoke(self, tenant: str, key_id: str, actor: Actor) -> ApiKey:
+        """End a key for good: here at once, elsewhere within a second. Raises NotFound for what is not this tenant's. Safe to repeat."""
+        if faults := _tenant_errors(tenant) | _actor_errors(actor):
+            raise InvalidRequest("API key", faults)
+        kept = await self._newest(tenant, key_id) if self._texts.is_id(key_id) else None
+        if kept is None:
+            raise NotFound("API key", scrub(key_id, NAME_LENGTH_MAX))
+        if kept.key.revoked_ms is None:
+            ended = msgspec.structs.replace(kept.key, revoked_ms=self._runtime.now_ms(), revoked_by=actor.user_id)
+            revoked = _Kept(kept.version + 1, ended, kept.hash)
+            # Where somebody else was faster, what they wrote stands.
+            kept = revoked if await self._put(revoked) else await self._newest(tenant, key_id) or revoked
+        self._remember(key_id, self._runtime.monotonic(), kept)
+        note = encode(KeyRevoked(key_id))
+        await self._writer.note(
+            self._config, tenant, KEY_REVOKED, note, actor, lambda: self._config.keys.is_revoked(tenant, key_id)
+        )
+        return kept.key
+
+    async def any_admin(self) -> bool:
+        """Whether any tenant has a key of scope `admin` that counts now."""
+        now, after = self._runtime.now_ms(), (SYSTEM, API_KEYS, 0)
+        newest: Sealed | None = None
+        while page := await self._vault.listed(after, PAGE):
+            after = (page[-1].tenant, page[-1].name, page[-1].version)
+            for sealed in page:
+                is_next = newest is not None and sealed.name != newest.name
+                if is_next and self._is_admin(newest, now):
+                    return True
+                if sealed.tenant != SYSTEM or not sealed.name.startswith(API_KEYS):
+                    return False
+                newest = sealed
+        return self._is_admin(newest, now)
+
+    def _is_admin(self, sealed: Sealed | None, now_ms: int) -> bool:
+        kept = None if sealed is None else self._open(sealed)
+        return kept is not None and "admin" in kept.key.scopes and kept.key.counts(now_ms)
+
+    async def _look(self, ids: list[str]) -> list[_Seen]:
+        """One look into the vault for everybody who asks now. A key that was found before need not be searched for."""
+        began = self._runtime.monotonic()
+        before = {key_id: self._seen.get(key_id) for key_id in ids}
+        answers = {key_id: seen for key_id, seen in before.items() if seen is not None and self._is_fresh(seen)}
+        names = {
+            key_id: (SYSTEM, api_key_name(key_id, seen.kept.key.tenant))
+            for key_id, seen in before.items()
+            if key_id not in answers and seen is not None and seen.kept is not None
+        }
+        held = await self._vault.newest(list(names.values())) if names else {}
+        for key_id in before:
+            if key_id not in answers:
+                sealed = held.get(names[key_id]) if key_id in names else await self._search(key_id)
+                answers[key_id] = self._remember(key_id, began, None if sealed is None else self._open(sealed))
+        return [answers[key_id] for key_id in ids]
+
+    async def _search(self, key_id: str) -> Sealed | None:
+        """The newest version of the key of this id, whosever it is. The ids are ours, so there is one for each, unless its maker died."""
+        prefix = f"{API_KEYS}{key_id}/"
+        page = await self._vault.listed((SYSTEM, prefix, 0), 2)
+        return next((one for one in reversed(page) if one.tenant == SYSTEM and one.name.startswith(prefix)), None)
+
+    def _remember(self, key_id: str, at: float, kept: _Kept | None) -> _Seen:
+        before = self._seen.get(key_id)
+        if before is not None and before.kept is not None and kept is not None and before.kept.version > kept.version:
+            # Read before it was revoked here.
+            return before
+        if len(self._seen) >= KEPT:
+            self._seen.clear()
+        grant = None
+        if kept is not None:
+            key = kept.key
+            grant = Grant(key.id, key.tenant, frozenset(key.scopes), key.name, key.is_test, key.expires_ms)
+        seen = self._seen[key_id] = _Seen(at, kept, grant)
+        return seen
+
+    def _is_fresh(self, seen: _Seen) -> bool:
+        return self._runtime.monotonic() - seen.at < FRESH_SECONDS
+
+    async def _newest(self, tenant: str, key_id: str) -> _Kept | None:
+        name = (SYSTEM, api_key_name(key_id, tenant))
+        sealed = (await self._vault.newest([name])).get(name)
+        return None if sealed is None else self._open(sealed)
+
+    async def _put(self, kept: _Kept) -> bool:
+        name = api_key_name(kept.key.id, kept.key.tenant)
+        return (await self._vault.put([self._safe.seal_own(name, kept.version, encode(kept))]))[0]
+
+    def _open(self, sealed: Sealed) -> _Kept | None:
+        """None for what was changed in the store, or put under another name there: that is nobody's key."""
+        try:
+            kept = msgspec.json.decode(self._safe.open_own(sealed), type=_Kept)
+        except (WrongMasterKey, msgspec.DecodeError):
+            return None
+        is_here = sealed.name == api_key_name(kept.key.id, kept.key.tenant) and sealed.version == kept.version
+        return kept if is_here else None
+
+
+def _tenant_errors(tenant: object) -> dict[str, str]:
+    return {} if isinstance(tenant, str) and TENANT.fullmatch(tenant) else {"tenant": TENANT_RULE}
+
+
+def _actor_errors(actor: object) -> dict[str, str]:
+    return {"actor": "who decides must be told"} if actor is None else actor_errors(actor)
+
+
+def _key_errors(name: object, scopes: Sequence[str], expires_at: object, now_ms: int, *, test: object) -> dict[str, str]:
+    faults: dict[str, str] = {}
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+        faults["name"] = f"1 to {NAME_LENGTH_MAX} printable characters"
+    if isinstance(scopes, str) or not scopes or not set(scopes) <= set(SCOPES):
+        faults["scopes"] = f"one or more of {', '.join(SCOPES)}"
+    elif test and not set(scopes) <= set(TEST_SCOPES):
+        faults["scopes"] = f"a test key has {' and '.join(TEST_SCOPES)} at most: the others act on requests that are no tests"
+    if type(test) is not bool:
+        faults["test"] = "true or false"
+    if expires_at is not None:
+        if not isinstance(expires_at, datetime) or expires_at.tzinfo is None:
+            faults["expiresAt"] = "a time with its zone, for instance 2030-01-31T09:00:00Z"
+        elif expires_at.timestamp() * 1000 <= now_ms:
+            faults["expiresAt"] = "is over already"
+    return faults
