@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from prometheus_client import generate_latest
 
@@ -38,6 +38,9 @@ from gesta.validation import decode_fields
 from gesta.views import Filter, View
 from gesta.wiring import Wiring, refuse_fenced
 from gesta.work import EVERYTHING, NOTHING, Work
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -96,6 +99,10 @@ class Engine:
     @property
     def flows(self) -> dict[str, Flow]:
         return dict(self._flows)
+
+    @property
+    def is_running(self) -> bool:
+        return self._road is not None
 
     @property
     def road(self) -> Road:
@@ -161,6 +168,13 @@ class Engine:
         """For ASGI frameworks: `FastAPI(lifespan=engine.lifespan)`."""
         async with self:
             yield
+
+    def web(self) -> Starlette:
+        """The HTTP API as an ASGI application: `app.mount("/gesta", engine.web())`. It answers while the engine runs."""
+        # Most programs never serve it.
+        from gesta.web.app import Web
+
+        return Web(self).app
 
     async def submit(
         self,

@@ -96,6 +96,13 @@ class BadScope(BadInput):
     """What is to be paused or resumed is not said well; the text says how."""
 
 
+class BadCursor(BadInput):
+    """A place in a list that was not given out for it."""
+
+    def __init__(self) -> None:
+        super().__init__("the cursor is none that was given out here; begin the list anew")
+
+
 class BadTransaction(BadInput):
     """The request cannot be part of what `within` was given; the text says why, and what is taken."""
 

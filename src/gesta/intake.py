@@ -143,13 +143,33 @@ class Intake:
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
-            draft = self._draft(payload, options)
-            if draft.flow.check is not None:
-                await self._check(draft, payload)
-            drafts.append(draft)
+            drafts.append(await self._checked(payload, options))
             if number % TURN == 0:
                 # A large batch leaves the others their turns.
                 await turn()
+        return await self._accept_all(drafts)
+
+    async def submit_each(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict | InvalidRequest]:
+        """As `submit_many`, where an invalid one keeps no other from being accepted."""
+        drafts: list[Draft] = []
+        refused: dict[int, InvalidRequest] = {}
+        for number, (payload, options) in enumerate(requests):
+            try:
+                drafts.append(await self._checked(payload, options))
+            except InvalidRequest as error:
+                refused[number] = error
+            if number % TURN == TURN - 1:
+                await turn()
+        accepted = iter(await self._accept_all(drafts) if drafts else [])
+        return [refused[number] if number in refused else next(accepted) for number in range(len(requests))]
+
+    async def _checked(self, payload: Payload, options: Options) -> Draft:
+        draft = self._draft(payload, options)
+        if draft.flow.check is not None:
+            await self._check(draft, payload)
+        return draft
+
+    async def _accept_all(self, drafts: list[Draft]) -> list[Accepted | Conflict]:
         if not self._admission.is_open:
             await self._admission.ask()
         # In one append and not by the group commit, which may cut a batch in two: a full disk takes all of them or none.

@@ -13,6 +13,7 @@ from gesta.admission import Admission
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.credentials import declared_digests
 from gesta.current import Loader
+from gesta.cursors import Cursors
 from gesta.draining import Draining
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
@@ -76,6 +77,7 @@ class Road:
         self.recorder = Recorder(stores.commits, self.loader, runtime)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
         identity = Identity(identity_secret)
+        self.cursors = Cursors(identity_secret)
         declared = declared_digests(flows.values(), outside.reference, identity)
         self.config = ConfigCache(flows, self.config_writer, declared)
         self.keys = Keys(stores.vault, safe, identity_secret, self.config, self.config_writer, runtime)

@@ -42,6 +42,11 @@ class Settings:
     backlog_max: int = 1_000_000
     #: Megabytes that must stay free on the store's disk for what was accepted already; below, submit says "try later".
     disk_free_min_mb: int = 200
+    #: Where `gesta serve` and `gesta api` answer HTTP.
+    api_host: str = "127.0.0.1"
+    api_port: int = 8420
+    #: Calls a second that one API key may make of one process; after a rest twice as many at once.
+    api_rate: int = 5_000
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -50,7 +55,7 @@ class Settings:
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
 SECRET = frozenset({"master_key"})
 #: Setting → the least it may be.
-WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0}
+WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0, "api_port": 0, "api_rate": 1}
 
 
 def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:

@@ -20,6 +20,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
     "Run": {
         "demo": trials.demo,
         "serve": serve.serve,
+        "api": serve.api,
         "projector": serve.projector,
         "worker": serve.worker,
         "sweeper": serve.sweeper,

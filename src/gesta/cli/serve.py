@@ -1,12 +1,15 @@
-"""serve, projector, worker, sweeper: a process that works until somebody stops it; all stations in one, or one part of the road each."""
+"""serve, api, projector, worker, sweeper: a process that works until somebody stops it; all stations in one, or one part of the road each."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gesta.cli.api_port import ApiHost, ApiPort, NoApi, api_port
 from gesta.cli.health_port import HOST, HealthHost, HealthPort, health_port
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import tell
@@ -21,15 +24,32 @@ OnlyFlows = Annotated[
 ]
 
 
-async def serve(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
-    r"""Run everything in one process: projector, worker and sweep. Ctrl-C or SIGTERM lets running attempts end first.
+async def serve(
+    call: Invocation,
+    port: ApiPort = None,
+    host: ApiHost = None,
+    no_api: NoApi = False,
+    health_at: HealthPort = None,
+    health_host: HealthHost = HOST,
+) -> None:
+    r"""Run everything in one process: API, projector, worker and sweep. Ctrl-C or SIGTERM lets running attempts end first.
 
     Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the built-in flows run with what
     gesta.toml says in \[flows.webhook] and so on.
     """
     from gesta.work import EVERYTHING
 
-    await _work(call, EVERYTHING, health_at, health_host)
+    api = None if no_api else Api(host, port, needed=False)
+    await _work(call, EVERYTHING, health_at, health_host, api)
+
+
+async def api(
+    call: Invocation, port: ApiPort = None, host: ApiHost = None, health_at: HealthPort = None, health_host: HealthHost = HOST
+) -> None:
+    """Run the HTTP API alone: it accepts and shows requests; projectors, workers and sweepers run beside it."""
+    from gesta.work import NOTHING
+
+    await _work(call, NOTHING, health_at, health_host, Api(host, port, needed=True))
 
 
 async def projector(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
@@ -62,7 +82,16 @@ async def sweeper(call: Invocation, health_at: HealthPort = None, health_host: H
     await _work(call, Work(frozenset({"sweeper"})), health_at, health_host)
 
 
-async def _work(call: Invocation, work: Work, port: int | None, host: str) -> None:
+@dataclass(frozen=True)
+class Api:
+    """Where the API is to answer; `needed`: without it the process is of no use."""
+
+    host: str | None
+    port: int | None
+    needed: bool
+
+
+async def _work(call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None) -> None:
     """Start, say so, and work until the signal."""
     from gesta.cli.flows import left_out
     from gesta.scrub import scrub
@@ -73,7 +102,8 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str) -> No
     async with StopSignal() as stop:
         async with health_port(port, host) as health, call.opened(engine, create=True):
             health.watch(engine.road)
-            settings, parts = call.settings, () if work == EVERYTHING else sorted(work.parts)
+            settings = call.settings
+            parts = () if work == EVERYTHING else sorted(work.parts) or ("api",)
             title = " ".join(["gesta", version("gesta"), *parts])
             tell(f"{title} works on {scrub(settings.url)} (url from {settings.sources['url']})")
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
@@ -81,8 +111,11 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str) -> No
                 tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
             for missing in left_out(settings):
                 engine.road.telemetry.channel_left_out(missing)
-            tell("ready; Ctrl-C stops it")
-            await stop.wait()
+            async with AsyncExitStack() as stack:
+                if api is not None:
+                    await stack.enter_async_context(api_port(engine, settings, api.host, api.port, needed=api.needed))
+                tell("ready; Ctrl-C stops it")
+                await stop.wait()
             running = engine.road.pool.in_flight
             tell(f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)" if running else "stopping")
         tell("stopped")

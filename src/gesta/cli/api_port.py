@@ -1,0 +1,57 @@
+"""Where a process answers HTTP: the options of `serve` and `api`, and the address they print."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gesta.cli.output import tell
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
+    from gesta.settings import Settings
+
+_PANEL = "API"
+
+ApiPort = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=0, max=65535, metavar="PORT", help="The API's port; 0 takes a free one. Without it, api_port.", rich_help_panel=_PANEL
+    ),
+]  # fmt: skip
+ApiHost = Annotated[
+    str | None, typer.Option("--host", metavar="HOST", help="The API's address. Without it, api_host.", rich_help_panel=_PANEL)
+]
+NoApi = Annotated[bool, typer.Option("--no-api", help="Answer no HTTP.", rich_help_panel=_PANEL)]
+
+
+@asynccontextmanager
+async def api_port(
+    engine: Engine, settings: Settings, host: str | None, port: int | None, *, needed: bool
+) -> AsyncIterator[None]:
+    """Answer for as long as the body runs. A port that nobody asked for may be taken: then this process answers nothing, and says so."""
+    from gesta.errors import BadInput
+    from gesta.web.server import address_of, bind, serving
+
+    is_asked = needed or host is not None or port is not None or settings.sources.get("api_port") != "default"
+    try:
+        listener = bind(host or settings.api_host, settings.api_port if port is None else port)
+    except BadInput as error:
+        if is_asked:
+            raise
+        tell(f"api: off, {error}")
+        yield
+        return
+    async with serving(engine.web(), listener):
+        tell(f"api: {address_of(listener)}/v1")
+        if not is_loopback(listener.getsockname()[0]):
+            tell("note: this is plain HTTP beyond this machine; keys travel in clear unless a proxy in front of it speaks TLS")
+        yield
+
+
+def is_loopback(host: str) -> bool:
+    return ip_address(host).is_loopback

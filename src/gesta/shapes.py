@@ -1,0 +1,231 @@
+"""Requests, events, attempts, config and pauses as they are shown: by the API as they stand here, by the command line as JSON objects.
+
+The names are stable: programs and scripts build on them. No secret is in them, and what is personal is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from gesta.access import ApiKey, Scope
+from gesta.config import Entity, secret_fields
+from gesta.dead_letters import iso
+from gesta.domain import events as e
+from gesta.domain.codec import encode
+from gesta.domain.operation import State, Status
+from gesta.flows.flow import Flow
+from gesta.pauses import Pause
+from gesta.personal import plan_of
+from gesta.scrub import without_credentials
+from gesta.sealed_fields import is_sealed, replace_sealed
+from gesta.views import Parked
+
+#: What `Engine.history` gives for each event.
+Told = tuple[str, e.Event | None, e.Meta]
+
+#: In place of what is sealed, and of what is personal but was stored before its field was marked so.
+SEALED, PERSONAL = b'"[sealed]"', b'"(personal)"'
+
+
+class Shown(msgspec.Struct, frozen=True, rename="camel"):
+    """Times are ISO-8601 in UTC."""
+
+
+class RequestShape(Shown, frozen=True):
+    id: str
+    flow: str
+    tenant: str
+    status: Status
+    key: str | None
+    attempt_count: int
+    reason: str
+    detail: str
+    provider_id: str
+    in_doubt: bool
+    cancel_requested: bool
+    operation: str
+    intent: int
+    priority: int
+    created_at: str
+    updated_at: str
+    due_at: str | None
+    expires_at: str | None
+    correlation_id: str
+    version: int
+    #: The pause that keeps it from going on.
+    held_by: str | None
+
+
+class EventShape(Shown, frozen=True):
+    version: int
+    type: str
+    at: str
+    actor: str | None
+    data: dict[str, Any]
+
+
+class AttemptShape(Shown):
+    """Not frozen: its end is filled in when it is met."""
+
+    number: int
+    started_at: str | None = None
+    ended_at: str | None = None
+    outcome: Literal["retry", "unknown", "done", "rejected"] | None = None
+    reason: str = ""
+    detail: str = ""
+    next_at: str | None = None
+    used: dict[str, int] = {}
+
+
+class PauseShape(Shown, frozen=True):
+    scope: str
+    flow: str | None
+    tenant: str | None
+    credential: str | None
+    reason: str
+    since: str
+    refused: bool
+    by: str | None
+    held: int
+
+
+class KeyShape(Shown, frozen=True):
+    """A key without its text, which nobody has but its holder."""
+
+    id: str
+    tenant: str
+    name: str
+    scopes: tuple[Scope, ...]
+    test: bool
+    created_at: str
+    created_by: str
+    expires_at: str | None
+    revoked_at: str | None
+    revoked_by: str | None
+
+
+class EntityShape(Shown, frozen=True):
+    """Config without its secrets: of those only the version is told, and of a URL neither user nor query."""
+
+    kind: str
+    code: str
+    version: int
+    fields: dict[str, Any]
+    secrets: dict[str, int]
+
+
+class ParkedShape(Shown, frozen=True):
+    what: str
+    tenant: str
+    name: str
+    version: int
+    error: str
+    at: str
+
+
+def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
+    return RequestShape(
+        state.id, state.flow, state.tenant, state.status, state.key, state.attempts, state.reason, state.detail, state.provider_id,
+        state.in_doubt, state.cancel_requested, state.operation, state.intent, state.priority, iso(state.created_at), iso(state.updated_at),
+        _iso(state.due_at), _iso(state.expires_at), state.correlation_id, state.version, None if pause is None else str(pause.scope),
+    )  # fmt: skip
+
+
+def pause_shape(pause: Pause, held: int) -> PauseShape:
+    scope = pause.scope
+    return PauseShape(
+        str(scope), scope.flow, scope.tenant, scope.credential, pause.reason, iso(pause.since_ms), pause.refusal is not None, pause.by, held
+    )  # fmt: skip
+
+
+def key_shape(key: ApiKey) -> KeyShape:
+    return KeyShape(
+        key.id, key.tenant, key.name, key.scopes, key.is_test, iso(key.created_ms), key.created_by, _iso(key.expires_ms),
+        _iso(key.revoked_ms), key.revoked_by or None,
+    )  # fmt: skip
+
+
+def payload_shape(payload: bytes, flow: Flow | None) -> dict[str, Any] | None:
+    """The payload with its personal parts masked; None where the flow is not declared, so that nobody knows which those are."""
+    if flow is None:
+        return None
+    plan = plan_of(flow.payload)
+    if plan is not None:
+        payload = plan.replace(payload, "", lambda raw, _: raw if is_sealed(raw) else PERSONAL)
+    fields: dict[str, Any] = msgspec.json.decode(replace_sealed(payload, lambda _, __: SEALED))
+    return fields
+
+
+def event_shape(told: Told, version: int) -> EventShape:
+    type_name, event, meta = told
+    return EventShape(
+        version, type_name, iso(meta.occurred_at), None if meta.actor is None else meta.actor.user_id, _event_fields(event)
+    )
+
+
+def attempt_shapes(history: Iterable[Told]) -> list[AttemptShape]:
+    """What each attempt came to, gathered from the events."""
+    attempts: dict[int, AttemptShape] = {}
+
+    def attempt(number: int) -> AttemptShape:
+        return attempts.setdefault(number, AttemptShape(number))
+
+    def end(number: int, at: int, outcome: Any, reason: str, detail: str, used: e.Used, next_at: int | None = None) -> None:
+        one = attempt(number)
+        one.ended_at, one.outcome, one.reason, one.detail = iso(at), outcome, reason, detail
+        one.next_at, one.used = _iso(next_at), used
+
+    def has_ended(number: int) -> bool:
+        return number in attempts and attempts[number].outcome is not None
+
+    for _, event, meta in history:
+        at = meta.occurred_at
+        match event:
+            case e.AttemptStarted():
+                attempt(event.attempt).started_at = iso(at)
+            case e.Updated(change="postponed"):
+                # It called nobody, so it was none: the next one has its number.
+                attempts = {number: one for number, one in attempts.items() if one.outcome is not None}
+            case e.AttemptFailed():
+                end(event.attempt, at, "retry", event.reason, event.detail, event.used, event.next_attempt_at)
+            case e.OutcomeUnknown() if not has_ended(event.attempt):
+                # A second one for the same attempt is a question to the provider that brought no answer.
+                end(event.attempt, at, "unknown", event.reason, event.detail, event.used, event.next_at)
+            case e.Sent() | e.SentLate():
+                end(event.attempts, at, "done", "", event.detail or event.provider_message_id, event.used)
+            case e.Failed() if event.attempts and not has_ended(event.attempts):
+                # Where the attempt has an end already, this is only the request's.
+                end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)
+            case _:
+                pass
+    return [attempts[number] for number in sorted(attempts)]
+
+
+def entity_shape(entity: Entity) -> EntityShape:
+    hidden = set(secret_fields(type(entity.body)))
+    fields: dict[str, Any] = msgspec.to_builtins(entity.body)
+    shown = {name: _shown(value) for name, value in fields.items() if name not in hidden}
+    secrets = {name: refs[0].version for name, refs in entity.secrets.items() if refs}
+    return EntityShape(entity.kind, entity.code, entity.version, shown, secrets)
+
+
+def parked_shape(parked: Parked) -> ParkedShape:
+    return ParkedShape(parked.what, parked.tenant, parked.stream, parked.version, parked.error, iso(parked.at_ms))
+
+
+def _shown(value: Any) -> Any:
+    return without_credentials(value) if isinstance(value, str) else value
+
+
+def _event_fields(event: e.Event | None) -> dict[str, Any]:
+    """An event's own fields, times in ISO-8601; a payload stands with its request and not here."""
+    fields: dict[str, Any] = {} if event is None else msgspec.json.decode(encode(event))
+    fields.pop("payload", None)
+    return {name: iso(value) if name.endswith("At") and isinstance(value, int) else value for name, value in fields.items()}
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)

@@ -1,0 +1,66 @@
+"""Every route of the API, and the application that serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from gesta.web import decisions, requests, stream
+from gesta.web.endpoint import Endpoint, send_answer
+from gesta.web.problem import MEDIA_TYPE, Problem
+from gesta.web.rate import KeyRates
+from gesta.web.route import Route
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from gesta.engine import Engine
+
+#: The table. The first lines are those that are called most: they are looked through in this order.
+ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES]
+
+
+class Web:
+    """The API of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.rates = KeyRates(engine.settings.api_rate)
+        #: Streams that are open.
+        self.streams = 0
+        self.app = Starlette(
+            routes=[StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
+            exception_handlers={404: _not_found},
+        )
+
+
+def _paths(routes: Sequence[Route]) -> list[str]:
+    return list(dict.fromkeys(route.path for route in routes))
+
+
+class _Methods:
+    """The routes of one path, by method."""
+
+    def __init__(self, routes: Sequence[Route], web: Web) -> None:
+        self._endpoints = {route.method: Endpoint(route, web) for route in routes}
+        self._allowed = ", ".join(sorted(self._endpoints))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is None:
+            told = f"{scope['method']} is not possible here; possible: {self._allowed}"
+            await send_answer(Problem(405, "method", told, headers={"Allow": self._allowed}).answer(), send, {})
+            return
+        await endpoint(scope, receive, send)
+
+
+async def _not_found(request: Request, _: Exception) -> Response:
+    import msgspec
+
+    problem = Problem(404, "no_route", f"nothing is at {request.url.path}; GET /openapi.json lists what there is")
+    return Response(msgspec.json.encode(problem.shape), 404, media_type=MEDIA_TYPE)

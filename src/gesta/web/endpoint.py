@@ -1,0 +1,200 @@
+"""One call from its first byte to its answer: key, rate, body, handler. Plain ASGI, because this is walked by every call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gesta.access import Grant
+from gesta.errors import AccessDenied, GestaError
+from gesta.runtime import Timer, spawn
+from gesta.web.problem import Problem, problem_of
+from gesta.web.reading import CallerGone, Headers, decode_body, decode_query, read_body
+from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
+
+if TYPE_CHECKING:
+    from gesta.web.app import Web
+
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Scope = Mapping[str, Any]
+
+#: Who calls a route that asks for no key.
+OPEN = Grant(key_id="", tenant="", scopes=frozenset(), name="", is_test=False, expires_ms=None)
+#: How long a caller may take to send a body.
+BODY_SECONDS = 20.0
+#: On every answer: nothing here is for a cache or for a guess.
+ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+
+
+class Endpoint:
+    """A route at work."""
+
+    def __init__(self, route: Route, web: Web) -> None:
+        self.route, self._web = route, web
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits: dict[str, str] = {}
+        try:
+            answer = await self._answer(scope, receive, limits)
+        except CallerGone:
+            return
+        except Problem as problem:
+            answer = problem.answer()
+        except AccessDenied as denied:
+            answer = Problem(401, "key_refused", str(denied), headers={"WWW-Authenticate": "Bearer"}).answer()
+        except GestaError as error:
+            problem_told = problem_of(error)
+            answer = self._fault(error) if problem_told is None else problem_told.answer()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the caller gets an answer and the log the rest
+            answer = self._fault(error)
+        if isinstance(answer, Stream):
+            await send_stream(answer, receive, send)
+        else:
+            await send_answer(answer, send, limits)
+
+    async def _answer(self, scope: Scope, receive: Receive, limits: dict[str, str]) -> Answer | Stream:
+        route, web = self.route, self._web
+        if not web.engine.is_running:
+            raise Problem(503, "not_running", "the engine is not running", headers={"Retry-After": "1"})
+        road = web.engine.road
+        headers = Headers(scope["headers"])
+        grant = OPEN if route.scope is None else await self._grant(headers)
+        query = decode_query(scope["query_string"], route.query)
+        raw, body = b"", None
+        if route.body is not None or route.takes != JSON:
+            raw = await self._read(receive, headers)
+            if route.takes == JSON and route.body is not None:
+                body = decode_body(raw, headers, route.body)
+        if grant is not OPEN:
+            self._weigh(grant, body, limits)
+        peer = scope.get("client")
+        call = Call(
+            web, road, grant, scope.get("path_params", {}), query, body, headers, scope.get("root_path", ""), raw,
+            lambda work: while_there(work, receive), peer[0] if peer else "",
+        )  # fmt: skip
+        return await route.handler(call)
+
+    async def _grant(self, headers: Headers) -> Grant:
+        """Whose key it is; raises where there is none, or it does not allow this."""
+        kind, _, text = (headers("authorization") or "").partition(" ")
+        if kind.lower() != "bearer" or not text:
+            told = "send a key: Authorization: Bearer gesta_…; `gesta key create` makes one"
+            raise Problem(401, "key_missing", told, headers={"WWW-Authenticate": "Bearer"})
+        grant = await self._web.engine.road.keys.check(text.strip())
+        scope = self.route.scope
+        assert scope is not None
+        if not grant.allows(scope):
+            raise Problem(403, "scope_missing", f"this needs a key with the scope {scope}")
+        return grant
+
+    def _weigh(self, grant: Grant, body: Any, limits: dict[str, str]) -> None:
+        """Count the call against its key's rate; the headers tell what is left."""
+        rates, weighs = self._web.rates, self.route.weighs
+        now = self._web.engine.road.runtime.monotonic()
+        left, wait = rates.take(grant.key_id, 1 if weighs is None else weighs(body), now)
+        limits["ratelimit-limit"] = str(rates.burst)
+        limits["ratelimit-remaining"] = str(left)
+        if wait:
+            limits["ratelimit-reset"] = str(wait)
+            raise Problem(429, "too_many", f"this key may ask again in {wait} s", headers={"Retry-After": str(wait)})
+
+    async def _read(self, receive: Receive, headers: Headers) -> bytes:
+        """The body, unless it takes too long. A body that is there already, which is the rule, needs no timer."""
+        told = headers("expect")
+        if told is None and headers("transfer-encoding") is None and int_of(headers("content-length")) <= 0:
+            return await read_body(receive, headers, self.route)
+        slow = _Patience(self._web)
+        try:
+            return await read_body(receive, headers, self.route)
+        except asyncio.CancelledError:
+            if not slow.is_over:
+                raise
+            raise Problem(
+                408, "too_slow", f"the body did not come within {BODY_SECONDS:g} s", headers={"Connection": "close"}
+            ) from None
+        finally:
+            slow.end()
+
+    def _fault(self, error: Exception) -> Answer:
+        self._web.engine.road.telemetry.crashed(f"web {self.route.name}", error)
+        return Problem(500, "fault", "something went wrong inside; it is in the log").answer()
+
+
+class _Patience:
+    """Cuts off the task that reads a body when its time is up."""
+
+    def __init__(self, web: Web) -> None:
+        self.is_over = False
+        self._task = asyncio.current_task()
+        self._timer: Timer = web.engine.road.runtime.call_later(BODY_SECONDS, self._cut)
+
+    def _cut(self) -> None:
+        self.is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self.is_over and self._task is not None:
+            self._task.uncancel()
+
+
+def int_of(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
+
+
+async def while_there(work: Awaitable[Any], receive: Receive) -> Any:
+    """What the work comes to, as long as the caller is there; it is given up with them."""
+    task = spawn(_awaited(work), "gesta-web-work")
+    watch = spawn(_gone(receive, task), "gesta-web-watch")
+    try:
+        return await task
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            task.cancel()
+            raise
+        raise CallerGone from None
+    finally:
+        watch.cancel()
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+async def _gone(receive: Receive, task: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+
+
+async def send_answer(answer: Answer, send: Send, limits: Mapping[str, str]) -> None:
+    body = answer.body
+    raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
+    headers = [(b"content-length", str(len(raw)).encode()), *ALWAYS]
+    if body is not None:
+        headers.append((b"content-type", answer.media_type.encode()))
+    for pairs in (answer.headers, limits):
+        headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in pairs.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": raw})
+
+
+async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
+    """Send parts as they come, until the caller goes away."""
+    headers = [(b"content-type", stream.media_type.encode()), (b"x-accel-buffering", b"no"), *ALWAYS]
+
+    async def all_parts() -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for part in stream.parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    try:
+        await while_there(all_parts(), receive)
+    except CallerGone:
+        return

@@ -1,0 +1,136 @@
+"""What a caller sent, read with bounds: headers once each, bodies of a size, JSON of a type with every fault at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from gesta.validation import decode_fields, field_errors
+from gesta.web.problem import Problem, invalid
+from gesta.web.route import JSON, Asked, Receive, Route
+
+T = TypeVar("T", bound=msgspec.Struct)
+#: Parameters of one query. More are somebody's experiment.
+PARAMETERS_MAX = 50
+
+
+class CallerGone(Exception):
+    """Nobody is there any more to be answered."""
+
+
+class Headers:
+    """The headers of one call. One that is there twice is refused: which of the two counts is what attacks are made of."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._pairs = pairs
+
+    def __call__(self, name: str) -> str | None:
+        wanted, found = name.encode(), None
+        for key, value in self._pairs:
+            if key == wanted:
+                if found is not None:
+                    raise Problem(400, "repeated_header", f"the header {name} stands there twice")
+                found = value
+        if found is None:
+            return None
+        try:
+            return found.decode()
+        except UnicodeDecodeError:
+            raise Problem(400, "bad_header", f"the header {name} is no UTF-8") from None
+
+
+async def read_body(receive: Receive, headers: Headers, route: Route) -> bytes:
+    """The whole body, as long as it is no longer than the route takes."""
+    most = route.body_bytes_max
+    told = headers("content-length")
+    if told is not None and (not told.isdecimal() or int(told) > most):
+        raise _too_large(most)
+    parts: list[bytes] = []
+    length = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone
+        part = message.get("body", b"")
+        length += len(part)
+        if length > most:
+            raise _too_large(most)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return part if len(parts) == 1 else b"".join(parts)
+
+
+def decode_body(raw: bytes, headers: Headers, kind: type[T]) -> T:
+    """The body as its type; raises with every fault at once."""
+    sent_as = (headers("content-type") or "").partition(";")[0].strip().lower()
+    if sent_as != JSON:
+        raise Problem(415, "not_json", f"send the body as {JSON}, not as {sent_as or 'nothing'}")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _unreadable(error) from None
+    try:
+        given = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _unreadable(error) from None
+    if not isinstance(given, dict):
+        raise invalid({"body": "must be a JSON object"})
+    value, faults = decode_fields(kind, given)
+    if value is None:
+        raise invalid(faults)
+    return value
+
+
+def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
+    """The parameters of a query as their type; raises with every fault at once."""
+    if not query_string:
+        try:
+            return msgspec.convert({}, kind)
+        except msgspec.ValidationError:
+            raise invalid(field_errors(kind, {})) from None
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=PARAMETERS_MAX,
+            strict_parsing=True,
+        )
+    except ValueError:
+        raise Problem(400, "bad_query", "the query cannot be read") from None
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in given:
+            raise Problem(400, "repeated_parameter", f"the parameter {name!r} stands there twice")
+        given[name] = value
+    faults = {}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, value in list(given.items()):
+        if name not in fields:
+            faults[name] = f"unknown; known: {', '.join(fields) or 'none'}"
+            continue
+        try:
+            given[name] = msgspec.convert(value, fields[name].type, strict=False)
+        except msgspec.ValidationError as error:
+            faults[name] = str(error)[:1].lower() + str(error)[1:].replace("`", "'")
+    faults |= {name: "missing" for name, field in fields.items() if field.required and name not in given}
+    if faults:
+        raise invalid(faults)
+    return kind(**{fields[name].name: value for name, value in given.items()})
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too_large", f"at most {most} bytes are taken", headers={"Connection": "close"})
+
+
+def _unreadable(error: Exception) -> Problem:
+    if isinstance(error, RecursionError):
+        return Problem(400, "too_deep", "the JSON is nested too deeply")
+    return Problem(400, "malformed_json", f"the body is no JSON: {error}")

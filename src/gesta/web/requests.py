@@ -1,0 +1,300 @@
+"""/v1/requests: ask for something, one or many; see what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from gesta.domain.ids import REQUEST_ID
+from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet, PartlyAccepted, UnknownFlow
+from gesta.flows.flow import Payload
+from gesta.intake import Accepted
+from gesta.options import Options, option_errors
+from gesta.request import Request
+from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, payload_shape, request_shape
+from gesta.validation import decode_fields
+from gesta.web.problem import Problem, ProblemShape, invalid, problem_of
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.web.waiting import Wait, wait_seconds
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
+    from gesta.views import View
+
+BATCH_MAX = 1_000
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+PAGE_MAX = 200
+#: What an option is called in Python → in JSON.
+_OPTIONS = {"deliver_at": "deliverAt", "ttl": "ttlSeconds", "correlation_id": "correlationId", "causation_id": "causationId"}
+
+Verdict = Literal["created", "duplicate"]
+
+
+class Submit(Asked, frozen=True):
+    """A request. The tenant is that of the key; `key` may come as the header Idempotency-Key instead."""
+
+    flow: str
+    payload: dict[str, Any]
+    key: str | None = None
+    deliver_at: datetime | None = None
+    ttl_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
+    correlation_id: str | None = None
+    causation_id: str | None = None
+
+
+class Batch(Asked, frozen=True):
+    """Many requests, each of which gets its own verdict."""
+
+    requests: Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class Submitted(Shape, frozen=True, omit_defaults=True):
+    """It is on disk. `request` is there when the call waited for it."""
+
+    id: str
+    flow: str
+    verdict: Verdict
+    request: RequestShape | None = None
+
+
+class Result(Shape, frozen=True, omit_defaults=True):
+    """What became of one request of a batch. With `invalid`, `conflict` and `not_written` nothing was stored."""
+
+    verdict: Literal["created", "duplicate", "conflict", "invalid", "not_written"]
+    id: str | None = None
+    flow: str | None = None
+    problem: ProblemShape | None = None
+
+
+class Results(Shape, frozen=True):
+    """One for each request, in their order."""
+
+    results: list[Result]
+
+
+class Page(Shape, frozen=True):
+    """Newest first. `next` continues the list; null: that was all."""
+
+    items: list[RequestShape]
+    next: str | None
+
+
+class Listing(Asked, frozen=True):
+    flow: str | None = None
+    status: Literal["requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"] | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+class Whole(RequestShape, frozen=True):
+    """A request with what was asked, what is personal in it masked; null: its flow is not declared in this process."""
+
+    payload: dict[str, Any] | None = None
+
+
+class Timeline(Shape, frozen=True):
+    events: list[EventShape]
+
+
+class Attempts(Shape, frozen=True):
+    attempts: list[AttemptShape]
+
+
+async def submit(call: Call) -> Answer:
+    """Ask for one side effect. 202: it is on disk and will be done once. 200: this key was here before with the same content."""
+    asked: Submit = call.body
+    payload, options = read(call.engine, asked, call, _key(call, asked.key))
+    try:
+        request = Request(call.road, await call.road.intake.submit(payload, options))
+    except InvalidRequest as error:
+        raise invalid(_of_payload(error.fields)) from None
+    shown = None
+    seconds = wait_seconds(call.query.wait)
+    if seconds:
+        shown = await call.while_there(_after(request, seconds))
+    verdict: Verdict = "created" if request.verdict == "created" else "duplicate"
+    body = Submitted(request.id, request.flow, verdict, shown)
+    return Answer(body, 202 if verdict == "created" else 200, {"Location": where(call, request.flow, request.id)})
+
+
+async def submit_batch(call: Call) -> Answer:
+    """Ask for up to 1,000 at once; each gets a verdict, and one that is wrong keeps no other from being accepted."""
+    if call.header("idempotency-key") is not None:
+        raise Problem(400, "key_of_a_batch", "a batch has no key of its own; give each request one")
+    raws: list[msgspec.Raw] = call.body.requests
+    results: list[Result | None] = [None] * len(raws)
+    ready: list[tuple[Payload, Options]] = []
+    places: list[int] = []
+    for place, raw in enumerate(raws):
+        try:
+            ready.append(_read_one(call, raw))
+            places.append(place)
+        except Problem as problem:
+            results[place] = Result("invalid", problem=problem.shape)
+    if ready:
+        await _accept(call, ready, places, results)
+    return Answer(Results([one for one in results if one is not None]))
+
+
+async def _accept(call: Call, ready: list[tuple[Payload, Options]], places: list[int], results: list[Result | None]) -> None:
+    """Submit what can be read, and put each verdict in its place."""
+    answers: Sequence[object]
+    try:
+        answers = await call.road.intake.submit_each(ready)
+    except PartlyAccepted as partly:
+        answers = partly.answers
+        problem = problem_of(partly.__cause__) if isinstance(partly.__cause__, GestaError) else None
+        for place in places:
+            results[place] = Result("not_written", problem=None if problem is None else problem.shape)
+    for place, answer in zip(places, answers, strict=False):
+        results[place] = _result(answer)
+
+
+def _result(answer: object) -> Result:
+    if isinstance(answer, Accepted):
+        return Result("created" if answer.verdict == "created" else "duplicate", answer.request_id, answer.flow)
+    if isinstance(answer, InvalidRequest):
+        return Result("invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).shape)
+    assert isinstance(answer, Conflict)
+    problem = problem_of(answer)
+    return Result("conflict", answer.request_id, problem=None if problem is None else problem.shape)
+
+
+async def show(call: Call) -> Answer:
+    """A request as it is now, whether or not the views have caught up. `wait` holds the answer back until it has ended."""
+    request_id, flow = _named(call)
+    seconds = wait_seconds(call.query.wait)
+    view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
+    if seconds:
+        handle = Request(call.road, Accepted(flow, call.tenant, request_id, "duplicate"))
+        await call.while_there(_ended(handle, seconds))
+        view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
+    return Answer(await whole(call, view))
+
+
+async def whole(call: Call, view: View) -> Whole:
+    (pause,) = await call.engine.operating.pauses_of([view])
+    fields = msgspec.structs.asdict(request_shape(view.state, pause))
+    return Whole(**fields, payload=payload_shape(view.payload, call.engine.flows.get(view.state.flow)))
+
+
+async def listing(call: Call) -> Answer:
+    """The tenant's requests, newest first. They may lag some milliseconds behind; a request that is asked for by its id never does."""
+    asked: Listing = call.query
+    if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
+        raise BadCursor
+    views = await call.engine.find(
+        tenant=call.tenant, flow=asked.flow, status=asked.status, before_id=asked.cursor, limit=asked.limit + 1
+    )
+    page = views[: asked.limit]
+    pauses = await call.engine.operating.pauses_of(page)
+    items = [request_shape(view.state, pause) for view, pause in zip(page, pauses, strict=True)]
+    return Answer(Page(items, page[-1].state.id if len(views) > asked.limit else None))
+
+
+async def timeline(call: Call) -> Answer:
+    """Every event of a request, in order."""
+    request_id, flow = _named(call)
+    history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
+    return Answer(Timeline([event_shape(one, version) for version, one in enumerate(history, start=1)]))
+
+
+async def attempts(call: Call) -> Answer:
+    """What each attempt came to."""
+    request_id, flow = _named(call)
+    return Answer(Attempts(attempt_shapes(await call.engine.history(request_id, flow=flow, tenant=call.tenant))))
+
+
+def _named(call: Call) -> tuple[str, str]:
+    """The request that the path names. What no request can be called is not there."""
+    request_id, flow = call.params["id"], call.params["flow"]
+    if not REQUEST_ID.fullmatch(request_id) or flow not in call.engine.flows:
+        raise Problem(404, "not_found", f"no request {request_id!r} of flow {flow!r} for this tenant")
+    return request_id, flow
+
+
+async def handle_of(call: Call) -> Request:
+    """The request that the path names, to be decided about. Raises NotFound."""
+    request_id, flow = _named(call)
+    return await call.engine.request(request_id, flow=flow, tenant=call.tenant)
+
+
+def where(call: Call, flow: str, request_id: str) -> str:
+    return f"{call.root}/v1/requests/{flow}/{request_id}"
+
+
+async def _after(request: Request, seconds: float) -> RequestShape:
+    await _ended(request, seconds)
+    return request_shape((await request.view()).state)
+
+
+async def _ended(request: Request, seconds: float) -> None:
+    """Wait for the end, for so long."""
+    try:
+        await request.outcome(timeout=seconds)
+    except NotYet:
+        return
+
+
+def _key(call: Call, in_body: str | None) -> str | None:
+    in_header = call.header("idempotency-key")
+    if in_header is None:
+        return in_body
+    if in_body is not None and in_body != in_header:
+        raise invalid({"key": "differs from the header Idempotency-Key; send one of the two"})
+    if not in_header:
+        raise invalid({"Idempotency-Key": "is empty"})
+    return in_header
+
+
+def _read_one(call: Call, raw: msgspec.Raw) -> tuple[Payload, Options]:
+    try:
+        asked = msgspec.json.decode(raw, type=Submit)
+    except msgspec.ValidationError:
+        given = msgspec.json.decode(raw)
+        _, faults = decode_fields(Submit, given)
+        raise invalid(
+            {("request" if name == "payload" and not isinstance(given, dict) else name): told for name, told in faults.items()}
+        ) from None
+    return read(call.engine, asked, call, asked.key)
+
+
+def read(engine: Engine, asked: Submit, call: Call, key: str | None) -> tuple[Payload, Options]:
+    """What was asked, of the flow's own type; raises with every fault of payload and options at once."""
+    options = Options(
+        key, call.tenant, asked.deliver_at, None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
+        asked.priority, asked.correlation_id, asked.causation_id, call.actor,
+    )  # fmt: skip
+    try:
+        flow = engine.flow(asked.flow)
+    except UnknownFlow as error:
+        raise invalid({"flow": str(error)}) from None
+    payload, faults = decode_fields(flow.payload, asked.payload)
+    told = _of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in option_errors(options).items()}
+    if payload is None or told:
+        raise invalid(told)
+    return payload, options
+
+
+def _of_payload(faults: Any) -> dict[str, str]:
+    return {name if name in ("payload", "key") else f"payload.{name}": fault for name, fault in faults.items()}
+
+
+ROUTES = [
+    Route(
+        "POST", "/v1/requests", submit, "submit", "Ask for one side effect", "requests", query=Wait, body=Submit, answer=Submitted, status=202,
+        problems=(200, 409), headers={"Idempotency-Key": "The request's key, unless the body has one"},
+    ),
+    Route(
+        "POST", "/v1/requests/batch", submit_batch, "submit", "Ask for up to 1,000 at once", "requests", body=Batch, answer=Results,
+        body_bytes_max=BATCH_BYTES_MAX, weighs=lambda body: len(body.requests),
+    ),
+    Route("GET", "/v1/requests", listing, "read", "List requests, newest first", "requests", query=Listing, answer=Page),
+    Route("GET", "/v1/requests/{flow}/{id}", show, "read", "A request as it is now", "requests", query=Wait, answer=Whole, problems=(404,)),
+    Route("GET", "/v1/requests/{flow}/{id}/events", timeline, "read", "Every event of a request", "requests", answer=Timeline, problems=(404,)),
+    Route("GET", "/v1/requests/{flow}/{id}/attempts", attempts, "read", "What each attempt came to", "requests", answer=Attempts, problems=(404,)),
+]  # fmt: skip

@@ -1,0 +1,133 @@
+"""What a route is: one line of the table in app.py, from which the server, the OpenAPI description and the tests are made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from gesta.access import Grant, Scope
+from gesta.domain.events import Actor
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
+    from gesta.road import Road
+    from gesta.web.app import Web
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+Receive = Callable[[], Awaitable[Any]]
+JSON = "application/json"
+
+#: Of one body, if a route says nothing else: a payload of the largest size, and what stands around it.
+BODY_BYTES_MAX = 300 * 1024
+
+
+class Shape(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that is answered."""
+
+
+class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Something that is asked: a body, or the parameters of a query. What it does not name is refused."""
+
+
+class Nothing(Asked, frozen=True):
+    """No parameters."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a handler gives back. `body` is a Shape, bytes as they are, or None."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = JSON
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An answer without an end: parts as they come, until the caller goes away or the engine stops."""
+
+    parts: AsyncIterator[bytes]
+    media_type: str = "text/event-stream"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, checked: whose it is, and what was asked, each of the type that its route names."""
+
+    web: Web
+    road: Road
+    #: Whose key it was. A route without a scope is called by nobody in particular: see `OPEN`.
+    grant: Grant
+    params: Mapping[str, str]
+    query: Any
+    body: Any
+    #: One value of each header, by its name in lower case.
+    header: Callable[[str], str | None]
+    #: Where the API is mounted, e.g. "/gesta".
+    root: str
+    #: The body as it came, for routes that verify a signature over it.
+    raw: bytes
+    #: Runs something that takes its time, and gives it up when the caller goes away.
+    while_there: Callable[[Awaitable[Any]], Awaitable[Any]]
+    #: The address of the other end, as far as it is known.
+    peer: str
+
+    @property
+    def engine(self) -> Engine:
+        return self.web.engine
+
+    @property
+    def tenant(self) -> str:
+        return self.grant.tenant
+
+    @property
+    def actor(self) -> Actor:
+        """Who decides, for the record: the key, and the person it acts for where the header Gesta-Actor names one."""
+        key, person = f"key:{self.grant.key_id}", self.header("gesta-actor")
+        return Actor(key) if person is None else Actor(person, (key,))
+
+
+Handler = Callable[[Call], Awaitable[Answer | Stream]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """A line of the table. `scope` is what a key must allow; None: no key is asked for."""
+
+    method: Method
+    path: str
+    handler: Handler
+    scope: Scope | None
+    #: What OpenAPI and people read.
+    summary: str
+    tag: str
+    query: type[Asked] = Nothing
+    body: type[Any] | None = None
+    answer: type[Any] | None = None
+    #: The status of a success, and others that a caller must expect beside those that every route has.
+    status: int = 200
+    problems: tuple[int, ...] = ()
+    body_bytes_max: int = BODY_BYTES_MAX
+    #: What the body is sent as. The handler reads anything but JSON itself, from `call.raw`.
+    takes: str = JSON
+    gives: str = JSON
+    #: A body, or the lack of one, that can be tried as it is.
+    example: Any = None
+    #: Headers that the route looks at beside those that every route does: name → what it means.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: How much of a key's rate a call is; a batch is as many as it carries.
+    weighs: Callable[[Any], int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The operation's id: what its handler is called."""
+        return self.handler.__name__
+
+
+def item(call: Call, name: str) -> str:
+    """A part of the path."""
+    return call.params[name]

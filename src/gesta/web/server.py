@@ -1,0 +1,123 @@
+"""uvicorn inside our own loop, so that one process can be the API and the stations; bounded where it is not by itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gesta.errors import BadInput
+from gesta.runtime import Signal, SystemRuntime, Timer, sleep, spawn
+
+#: From the first byte of a request to the end of its headers, and from the connection to the first request.
+HEAD_SECONDS = 10.0
+HEAD_BYTES_MAX = 64 * 1024
+#: How long a connection may rest between two requests.
+REST_SECONDS = 30
+#: How long calls may go on when the server stops; streams have no end of their own.
+STOP_SECONDS = 3
+CONNECTIONS_MAX = 2_000
+_TICK_SECONDS = 0.01
+
+
+class _Protocol(HttpToolsProtocol):
+    """Closes on those who never come to the end of their headers: too slowly, or with too many."""
+
+    _clock = SystemRuntime()
+    _patience: Timer | None = None
+    _head_bytes = 0
+    _is_in_head = True
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._be_patient()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_patience()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX + len(data) and not self.transport.is_closing():
+                self.transport.close()
+                return
+        super().data_received(data)
+        if self._is_in_head and self._head_bytes and self._patience is None:
+            self._be_patient()
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head, self._head_bytes = False, 0
+        self._end_patience()
+        super().on_headers_complete()
+
+    def _be_patient(self) -> None:
+        self._patience = self._clock.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to whoever runs the process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there; raises BadInput where that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise BadInput(f"port {port} on {host}: {error.strerror or error}; choose another one with --port") from None
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@asynccontextmanager
+async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
+    """Answer for as long as the body runs; then take nothing more, and let calls come to their end for a moment."""
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=REST_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        limit_concurrency=CONNECTIONS_MAX,
+    )
+    server, clock = _Server(config), SystemRuntime()
+    ended = Signal(clock)
+    task = spawn(server.serve(sockets=[listener]), "gesta-http")
+    task.add_done_callback(lambda _: ended.set())
+    while not server.started and not task.done():
+        await sleep(clock, _TICK_SECONDS)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await ended.wait(STOP_SECONDS + 2.0)

@@ -1,0 +1,105 @@
+"""/v1/stream: what happens to the tenant's requests, as it happens (server-sent events). Last-Event-ID goes on where a stream ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from gesta.domain.codec import decode_meta, event_types
+from gesta.domain.ids import REQUEST_ID, covers
+from gesta.domain.told import word_of
+from gesta.event_store import Recorded
+from gesta.projector.folding import CONFIG
+from gesta.shapes import EventShape, event_shape
+from gesta.web.problem import Problem
+from gesta.web.route import Asked, Call, Route, Stream
+
+BATCH = 200
+#: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.
+HEARTBEAT_SECONDS = 15.0
+#: Streams of one process at a time; each reads the log by itself.
+STREAMS_MAX = 200
+PURPOSE = "stream/"
+
+
+class Following(Asked, frozen=True):
+    #: A flow, `kind.*` for all of a kind; all flows unless named.
+    flow: str = "*"
+    request: str | None = None
+
+
+class StreamEvent(EventShape, frozen=True):
+    """An event of a request."""
+
+    request_id: str
+    flow: str
+
+
+async def follow(call: Call) -> Stream:
+    """Everything that happens from now on, or from behind the event that Last-Event-ID names."""
+    asked: Following = call.query
+    if asked.request is not None and not REQUEST_ID.fullmatch(asked.request):
+        raise Problem(404, "not_found", f"no request {asked.request!r} for this tenant")
+    last, events = call.header("last-event-id"), call.road.outside.stores.events
+    position = await events.end() if last is None else call.road.cursors.open(last, PURPOSE + call.tenant)
+    if call.web.streams >= STREAMS_MAX:
+        raise Problem(503, "too_many_streams", f"{STREAMS_MAX} streams are open in this process", headers={"Retry-After": "5"})
+    return Stream(_parts(call, asked, position))
+
+
+async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[bytes]:
+    road, events = call.road, call.road.outside.stores.events
+    call.web.streams += 1
+    try:
+        yield b"retry: 2000\n\n"
+        told_at = road.runtime.monotonic()
+        while not road.is_stopping:
+            batch = await events.follow(position, BATCH)
+            told = b"".join([_told(call, one) for one in batch if _is_meant(one, asked, call.tenant)])
+            position = batch[-1].position if batch else position
+            if not batch:
+                await events.changed(HEARTBEAT_SECONDS)
+            if not told and road.runtime.monotonic() - told_at >= HEARTBEAT_SECONDS:
+                # An id without data moves the place to go on from and tells nobody anything.
+                told = _id(call, position) + b"\n"
+            if told:
+                told_at = road.runtime.monotonic()
+                yield told
+    finally:
+        call.web.streams -= 1
+
+
+def _is_meant(recorded: Recorded, asked: Following, tenant: str) -> bool:
+    try:
+        meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
+    except ValueError:
+        # The projector meets it, too, and parks it.
+        return False
+    if meta.tenant != tenant or meta.flow == CONFIG:
+        return False
+    return covers(asked.flow, meta.flow) and asked.request in (None, meta.request_id)
+
+
+def _told(call: Call, recorded: Recorded) -> bytes:
+    meta = decode_meta(recorded.meta)
+    try:
+        event = event_types(meta.flow).decode(recorded.type, recorded.data)
+    except ValueError:
+        return b""
+    shape = event_shape((recorded.type, event, meta), recorded.version)
+    data = StreamEvent(**msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow)
+    word = word_of(event) or "changed"
+    return _id(call, recorded.position) + b"event: " + word.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _id(call: Call, position: int) -> bytes:
+    return b"id: " + call.road.cursors.seal(position, PURPOSE + call.tenant).encode() + b"\n"
+
+
+ROUTES = [
+    Route(
+        "GET", "/v1/stream", follow, "read", "What happens, as it happens", "requests", query=Following, answer=StreamEvent,
+        gives="text/event-stream", headers={"Last-Event-ID": "The id of the last event that was seen"},
+    )
+]  # fmt: skip

@@ -1,0 +1,30 @@
+"""`?wait=20s`: how long a caller wants an answer to be held back."""
+
+from __future__ import annotations
+
+import re
+
+from gesta.web.problem import invalid
+from gesta.web.route import Asked
+
+WAIT_SECONDS_MAX = 60.0
+_DURATION = re.compile(r"(\d{1,6})(ms|s)?")
+
+
+class Wait(Asked, frozen=True):
+    #: For instance 20s or 500ms; at most 60s.
+    wait: str | None = None
+
+
+def wait_seconds(text: str | None) -> float:
+    """The seconds that the text tells, at most 60; 0 for none."""
+    if text is None:
+        return 0.0
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise invalid({"wait": "write it like 20s or 500ms; at most 60s"})
+    number = int(match[1])
+    seconds = number / 1000 if match[2] == "ms" else float(number)
+    if seconds > WAIT_SECONDS_MAX:
+        raise invalid({"wait": f"at most {WAIT_SECONDS_MAX:g}s"})
+    return seconds

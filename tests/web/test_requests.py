@@ -1,0 +1,198 @@
+"""/v1/requests: submit, see, list, and every way to do it wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+
+async def test_a_request_is_accepted_with_its_place_and_done(api):
+    key = await api.key("submit", "read")
+    made = await api.submit(key, key="order-7")
+    assert made.status == 202
+    assert made.body["verdict"] == "created"
+    assert made.headers["Location"] == f"/v1/requests/shop.note/{made.body['id']}"
+    shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
+    assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "sent", "order-7")
+    assert shown.body["payload"] == {"text": "hello", "to": "[sealed]"} or shown.body["payload"]["text"] == "hello"
+
+
+async def test_a_call_may_wait_for_the_outcome_at_once(api):
+    key = await api.key("submit", "read")
+    body = {"flow": "shop.note", "payload": {"text": "refuse"}}
+    made = await api.call("POST", "/v1/requests?wait=20s", body, key=key)
+    assert made.status == 202
+    assert (made.body["request"]["status"], made.body["request"]["reason"]) == ("failed", "said_no")
+
+
+async def test_the_same_key_answers_duplicate_and_other_content_conflict(api):
+    key = await api.key("submit")
+    first = await api.submit(key, key="order-7")
+    again = await api.submit(key, key="order-7")
+    assert (again.status, again.body["verdict"], again.body["id"]) == (200, "duplicate", first.body["id"])
+    other = await api.submit(key, "other", key="order-7")
+    assert (other.status, other.body["code"], other.body["requestId"]) == (409, "conflict", first.body["id"])  # S1-30
+    assert other.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_the_header_is_the_key(api):
+    key = await api.key("submit")
+    body = {"flow": "shop.note", "payload": {"text": "hello"}}
+    first = await api.call("POST", "/v1/requests", body, key=key, headers={"Idempotency-Key": "k-1"})
+    again = await api.call("POST", "/v1/requests", {**body, "key": "k-1"}, key=key)
+    assert (again.body["verdict"], again.body["id"]) == ("duplicate", first.body["id"])  # S1-30
+    both = await api.call("POST", "/v1/requests", {**body, "key": "k-2"}, key=key, headers={"Idempotency-Key": "k-1"})
+    assert (both.status, list(both.body["errors"])) == (422, ["key"])
+
+
+async def test_the_same_key_of_two_tenants_is_two_requests(api):
+    mine, theirs = await api.key("submit"), await api.key("submit", tenant="acme")
+    first, second = await api.submit(mine, key="order-7"), await api.submit(theirs, key="order-7")
+    assert (first.status, second.status) == (202, 202)
+    assert first.body["id"] != second.body["id"]
+
+
+async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
+    key = await api.key("submit", "read")
+    body = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "ttlSeconds": -1, "colour": "red"}
+    bad = await api.call("POST", "/v1/requests", body, key=key)
+    assert bad.status == 422
+    assert set(bad.body["errors"]) == {"priority", "ttlSeconds", "colour"}
+    payload = await api.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"txt": 1}, "key": ""}, key=key)
+    assert set(payload.body["errors"]) == {"payload.txt", "payload.text", "key"}
+    unknown = await api.call("POST", "/v1/requests", {"flow": "shop.nothing", "payload": {}}, key=key)
+    assert (unknown.status, set(unknown.body["errors"])) == (422, {"flow"})
+    assert (await api.call("GET", "/v1/requests", key=key)).body == {"items": [], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "code"),
+    [
+        (b"{", 400, "malformed_json"),
+        (b"\xff\xfe", 400, "malformed_json"),
+        (b"[]", 422, "invalid"),
+        (b"", 400, "malformed_json"),
+        (b'{"flow":"shop.note","payload":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001, 400, "too_deep"),
+        (b'{"flow":"shop.note","payload":{"text":"' + b"x" * 400_000 + b'"}}', 413, "too_large"),
+        (b'{"flow":"shop.note","payload":{"text":"' + b"x" * 270_000 + b'"}}', 422, "invalid"),
+    ],
+    ids=["half", "no-utf8", "list", "empty", "deep", "body-too-large", "payload-too-large"],
+)
+async def test_a_bad_body_gets_its_status_and_code(api_here, raw, status, code):
+    key = await api_here.key("submit")
+    answer = await api_here.call("POST", "/v1/requests", raw=raw, key=key)
+    assert (answer.status, answer.body["code"]) == (status, code)
+    assert await api_here.engine.find() == []
+
+
+async def test_a_body_that_is_not_json_is_refused(api_here):
+    key = await api_here.key("submit")
+    answer = await api_here.call("POST", "/v1/requests", raw=b"flow=shop.note", headers={"Content-Type": "text/plain"}, key=key)
+    assert (answer.status, answer.body["code"]) == (415, "not_json")
+
+
+async def test_a_batch_gets_a_verdict_each(api):
+    key = await api.key("submit", "read")
+    await api.submit(key, "first", key="a")
+    batch = [
+        {"flow": "shop.note", "payload": {"text": "first"}, "key": "a"},
+        {"flow": "shop.note", "payload": {"text": "other"}, "key": "a"},
+        {"flow": "shop.note", "payload": {"text": 1}},
+        {"flow": "shop.note", "payload": {"text": "new"}},
+        {"flow": "shop.note"},
+        7,
+        {"flow": "shop.note", "payload": {"text": "x" * 270_000}},
+    ]
+    answer = await api.call("POST", "/v1/requests/batch", {"requests": batch}, key=key)
+    assert answer.status == 200
+    verdicts = [one["verdict"] for one in answer.body["results"]]
+    assert verdicts == ["duplicate", "conflict", "invalid", "created", "invalid", "invalid", "invalid"]
+    assert answer.body["results"][2]["problem"]["errors"] == {"payload.text": "expected 'str', got 'int'"}
+    assert len(await api.engine.find()) == 2
+
+
+async def test_a_batch_has_bounds(api_here):
+    key = await api_here.key("submit")
+    one = {"flow": "shop.note", "payload": {"text": "x"}}
+    many = await api_here.call("POST", "/v1/requests/batch", {"requests": [one] * 1_001}, key=key)
+    assert (many.status, set(many.body["errors"])) == (422, {"requests"})
+    keyed = await api_here.call("POST", "/v1/requests/batch", {"requests": [one]}, key=key, headers={"Idempotency-Key": "k"})
+    assert (keyed.status, keyed.body["code"]) == (400, "key_of_a_batch")
+    assert await api_here.engine.find() == []
+
+
+async def test_a_list_goes_on_where_it_ended(api):
+    key = await api.key("submit", "read")
+    ids = [(await api.submit(key, str(number))).body["id"] for number in range(5)]
+    for made in ids:
+        await api.call("GET", f"/v1/requests/shop.note/{made}?wait=20s", key=key)
+    seen, cursor = [], ""
+    while True:
+        page = (await api.call("GET", f"/v1/requests?limit=2&status=sent{cursor}", key=key)).body
+        seen += [one["id"] for one in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert seen == ids[::-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("cursor=zzz", 400, "bad_cursor"),
+        ("limit=0", 422, "invalid"),
+        ("limit=many", 422, "invalid"),
+        ("status=lost", 422, "invalid"),
+        ("colour=red", 422, "invalid"),
+        ("limit=1&limit=2", 400, "repeated_parameter"),
+        ("limit=%ff", 400, "bad_query"),
+    ],
+)
+async def test_a_bad_query_is_told(api_here, query, status, code):
+    key = await api_here.key("read")
+    answer = await api_here.call("GET", f"/v1/requests?{query}", key=key)
+    assert (answer.status, answer.body["code"]) == (status, code)
+
+
+async def test_the_timeline_and_the_attempts_tell_what_happened(api):
+    key = await api.key("submit", "read")
+    made = await api.call("POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": "refuse"}}, key=key)
+    here = made.headers["Location"]
+    events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
+    assert [one["type"] for one in events] == ["shop.note.RequestCreated.v1", "shop.note.RequestFailed.v1"] or len(events) == 2
+    assert events[0]["actor"].startswith("key:")
+    attempts = (await api.call("GET", f"{here}/attempts", key=key)).body["attempts"]
+    assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [(1, "rejected", "said_no")]
+
+
+async def test_an_accepted_request_never_answers_404_however_far_the_views_are_behind(api):
+    """The engine that accepts has no projector here: nothing is in the views."""
+    key = await api.key("submit", "read")
+    projector = api.engine.road.projector
+    projector.partitions.__dict__["ours"] = lambda: set()
+    await asyncio.sleep(0)
+    made = await api.submit(key)
+    shown = await api.call("GET", made.headers["Location"], key=key)
+    assert shown.status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/requests/shop.note/0190b6f2-7c1a-7000-8000-000000000000",
+        "/v1/requests/shop.note/..%2f..",
+        "/v1/requests/shop.nothing/0190b6f2-7c1a-7000-8000-000000000000",
+        "/v1/nothing",
+    ],
+)
+async def test_what_is_not_there_is_a_problem_too(api_here, path):
+    key = await api_here.key("read")
+    answer = await api_here.call("GET", path, key=key)
+    assert answer.status == 404  # S4-29
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_a_method_that_does_not_fit_is_told_with_those_that_do(api_here):
+    answer = await api_here.call("PUT", "/v1/requests", {}, key=await api_here.key())
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
