@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Every `gesta serve` of a test answers on a free port.
+os.environ["GESTA_API_PORT"] = "0"
 
 # No deadline: a shared machine may be slow without anything being wrong. Derandomised: the gate gives the same answer each time.
 _SHARED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -67,7 +67,7 @@ class EventShape(Shown, frozen=True):
     data: dict[str, Any]
 
 
-class AttemptShape(Shown):
+class AttemptShape(msgspec.Struct, rename="camel"):
     """Not frozen: its end is filled in when it is met."""
 
     number: int

@@ -31,6 +31,11 @@ class Waiters:
     def __init__(self) -> None:
         self._waiting: dict[str, list[asyncio.Future[State]]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many requests somebody waits for."""
+        return len(self._waiting)
+
     def wait(self, request_id: str) -> asyncio.Future[State]:
         future: asyncio.Future[State] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(request_id, []).append(future)

@@ -20,6 +20,7 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "[flows.webhook]\nurl = 'https://example.com'\nsecret = 'hidden'\n"
     )
     monkeypatch.setenv("GESTA_LOG_LEVEL", "error")
+    monkeypatch.delenv("GESTA_API_PORT")
     answer = cli("settings", "--url", "sqlite:///other.db", "--json")
     assert rows(answer) == {
         "url": ("sqlite:///other.db", "argument"),
@@ -32,6 +33,9 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "retention_days": (None, "default"),
         "backlog_max": (1_000_000, "default"),
         "disk_free_min_mb": (200, "default"),
+        "api_host": ("127.0.0.1", "default"),
+        "api_port": (8420, "default"),
+        "api_rate": (5_000, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
     }

@@ -78,6 +78,8 @@ WITHOUT_TENANT = {
     "Engine.road": "the inside of the engine",
     "Engine.operating": "see Operating",
     "Engine.notes": "of this process",
+    "Engine.is_running": "of this process",
+    "Engine.web": "the API, whose routes are walked by themselves: tests/web",
     "Engine.metrics": "no tenant in a label; searched below",
     "Engine.start": "of this process",
     "Engine.stop": "of this process",
@@ -209,6 +211,7 @@ COMMANDS_EMPTY = [
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
     "bench": "a store of its own",
+    "api": "tests/web walks its routes",
     "serve": "works for all tenants and prints nothing of them",
     "projector": "as serve",
     "worker": "as serve",

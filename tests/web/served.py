@@ -17,6 +17,7 @@ from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport
 from gesta.settings import Settings
+from gesta.web.app import Web
 from gesta.web.server import address_of, bind, serving
 from gesta.wiring import Outside, Wiring, wire_really
 
@@ -38,7 +39,7 @@ async def note(payload: Note, attempt: Attempt) -> Outcome:
         case "doubt":
             return Unknown("no_answer")
         case "later":
-            return Retry("not_now", retry_after=3600)
+            return Retry("not_now", after_seconds=3600)
         case _:
             return Done(id=f"done-{attempt.request_id[:8]}")
 
@@ -54,8 +55,8 @@ class Reply:
 class Served:
     """What a test holds in its hands."""
 
-    def __init__(self, engine: Engine, address: str, session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
-        self.engine, self.address, self.session, self.sandbox = engine, address, session, sandbox
+    def __init__(self, web: Web, address: str, session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+        self.web, self.engine, self.address, self.session, self.sandbox = web, web.engine, address, session, sandbox
 
     async def key(self, *scopes: str, tenant: str = "default", test: bool = False) -> str:
         chosen: Any = scopes or ADMIN
@@ -87,12 +88,12 @@ class Served:
             is_json = "json" in answer.headers.get("Content-Type", "")
             return Reply(answer.status, answer.headers, msgspec.json.decode(text) if is_json and text else None, text)
 
-    async def submit(self, key: str, text: str = "hello", **more: Any) -> Reply:
-        return await self.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"text": text}, **more}, key=key)
+    async def submit(self, api_key: str, /, text: str = "hello", **more: Any) -> Reply:
+        return await self.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"text": text}, **more}, key=api_key)
 
 
 @asynccontextmanager
-async def served(url: str, flows: Sequence[Flow] = (), **settings: Any) -> AsyncIterator[Served]:
+async def served(url: str, flows: Sequence[Flow] = (), *, work: bool = True, **settings: Any) -> AsyncIterator[Served]:
     """Everything real but the providers, which are the sandbox's doubles."""
     sandbox, before = Sandbox(), Wiring.wire
 
@@ -105,11 +106,12 @@ async def served(url: str, flows: Sequence[Flow] = (), **settings: Any) -> Async
 
     Wiring.wire = staticmethod(wire)
     declared = flows or [note, slack.flow(), webhook.flow(), sms.flow()]
-    engine = Engine(settings=Settings(url=url, master_key=MASTER, **settings), flows=declared)
+    engine = Engine(settings=Settings(url=url, master_key=MASTER, **settings), flows=declared, work=work)
     listener = bind("127.0.0.1", 0)
     try:
-        async with engine, serving(engine.web(), listener), aiohttp.ClientSession() as session:
-            yield Served(engine, address_of(listener), session, sandbox)
+        web = Web(engine)
+        async with engine, serving(web.app, listener), aiohttp.ClientSession() as session:
+            yield Served(web, address_of(listener), session, sandbox)
     finally:
         Wiring.wire = staticmethod(before)
 

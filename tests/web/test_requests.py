@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
+
+from tests.web.served import served
 
 
 async def test_a_request_is_accepted_with_its_place_and_done(api):
@@ -15,7 +15,7 @@ async def test_a_request_is_accepted_with_its_place_and_done(api):
     assert made.headers["Location"] == f"/v1/requests/shop.note/{made.body['id']}"
     shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
     assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "sent", "order-7")
-    assert shown.body["payload"] == {"text": "hello", "to": "[sealed]"} or shown.body["payload"]["text"] == "hello"
+    assert shown.body["payload"] == {"text": "hello", "to": ""}
 
 
 async def test_a_call_may_wait_for_the_outcome_at_once(api):
@@ -109,6 +109,7 @@ async def test_a_batch_gets_a_verdict_each(api):
     verdicts = [one["verdict"] for one in answer.body["results"]]
     assert verdicts == ["duplicate", "conflict", "invalid", "created", "invalid", "invalid", "invalid"]
     assert answer.body["results"][2]["problem"]["errors"] == {"payload.text": "expected 'str', got 'int'"}
+    await api.call("GET", f"/v1/requests/shop.note/{answer.body['results'][3]['id']}?wait=20s", key=key)
     assert len(await api.engine.find()) == 2
 
 
@@ -160,21 +161,20 @@ async def test_the_timeline_and_the_attempts_tell_what_happened(api):
     made = await api.call("POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": "refuse"}}, key=key)
     here = made.headers["Location"]
     events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
-    assert [one["type"] for one in events] == ["shop.note.RequestCreated.v1", "shop.note.RequestFailed.v1"] or len(events) == 2
+    assert [one["type"] for one in events] == ["shop.note.RequestCreated.v1", "shop.note.Failed.v1"]
     assert events[0]["actor"].startswith("key:")
     attempts = (await api.call("GET", f"{here}/attempts", key=key)).body["attempts"]
     assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [(1, "rejected", "said_no")]
 
 
-async def test_an_accepted_request_never_answers_404_however_far_the_views_are_behind(api):
-    """The engine that accepts has no projector here: nothing is in the views."""
-    key = await api.key("submit", "read")
-    projector = api.engine.road.projector
-    projector.partitions.__dict__["ours"] = lambda: set()
-    await asyncio.sleep(0)
-    made = await api.submit(key)
-    shown = await api.call("GET", made.headers["Location"], key=key)
-    assert shown.status == 200
+async def test_an_accepted_request_never_answers_404_however_far_the_views_are_behind(store_url):
+    async with served(store_url, work=False) as api:
+        key = await api.key("submit", "read")
+        made = await api.submit(key)
+        assert await api.engine.find() == []
+        shown = await api.call("GET", made.headers["Location"], key=key)
+        assert (shown.status, shown.body["status"]) == (200, "queued")
+        assert (await api.call("GET", made.headers["Location"] + "/events", key=key)).status == 200
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from gesta.cli.output import show as print_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gesta.cli.records import Record, Told
+    from gesta.cli.records import Record
     from gesta.domain.operation import State
     from gesta.pauses import Pause
+    from gesta.shapes import Told
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,7 @@ from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
 if TYPE_CHECKING:
     from gesta.web.app import Web
 
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Scope = Mapping[str, Any]
 
 #: Who calls a route that asks for no key.

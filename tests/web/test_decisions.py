@@ -1,0 +1,61 @@
+"""Cancel, retry, redrive, resolve over HTTP."""
+
+from __future__ import annotations
+
+
+async def ended(api, key: str, text: str) -> str:
+    body = {"flow": "shop.note", "payload": {"text": text}}
+    made = await api.call("POST", "/v1/requests?wait=500ms" if text == "later" else "/v1/requests?wait=20s", body, key=key)
+    return str(made.headers["Location"])
+
+
+async def test_a_waiting_request_is_called_back_by_the_key_on_record(api):
+    key = await api.key()
+    here = await ended(api, key, "later")
+    answer = await api.call("POST", f"{here}/cancel", key=key)
+    assert (answer.status, answer.body["status"]) == (200, "cancelled")
+    events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
+    assert events[-1]["actor"] == f"key:{key.split('_')[2]}"
+
+
+async def test_a_person_that_the_key_acts_for_is_on_record_with_it(api_here):
+    key = await api_here.key()
+    here = await ended(api_here, key, "later")
+    await api_here.call("POST", f"{here}/cancel", key=key, headers={"Gesta-Actor": "alice"})
+    history = await api_here.engine.history(here.rsplit("/", 1)[1])
+    actor = history[-1][2].actor
+    assert actor is not None
+    assert (actor.user_id, actor.roles) == ("alice", (f"key:{key.split('_')[2]}",))  # R1-7
+
+
+async def test_what_was_sent_cannot_be_called_back(api):
+    key = await api.key()
+    here = await ended(api, key, "hello")
+    answer = await api.call("POST", f"{here}/cancel", key=key)
+    assert answer.status == 409
+    assert answer.body["requestId"] == here.rsplit("/", 1)[1]
+
+
+async def test_a_failed_request_is_driven_again(api):
+    key = await api.key()
+    here = await ended(api, key, "refuse")
+    answer = await api.call("POST", f"{here}/redrive", {}, key=key)
+    assert (answer.status, answer.body["status"]) == (200, "queued")
+    after = await api.call("GET", f"{here}?wait=20s", key=key)
+    assert (after.body["status"], after.body["attemptCount"]) == ("failed", 2)
+
+
+async def test_a_doubt_is_ended_by_a_persons_word(api):
+    key = await api.key()
+    here = await ended(api, key, "doubt")
+    bad = await api.call("POST", f"{here}/resolve", {"result": "perhaps"}, key=key)
+    assert (bad.status, set(bad.body["errors"])) == (422, {"result", "evidence"})
+    answer = await api.call("POST", f"{here}/resolve", {"result": "executed", "evidence": "seen in their log"}, key=key)
+    assert (answer.status, answer.body["status"]) == (200, "sent")
+
+
+async def test_a_waiting_attempt_is_made_now(api):
+    key = await api.key()
+    here = await ended(api, key, "later")
+    answer = await api.call("POST", f"{here}/retry", key=key)
+    assert (answer.status, answer.body["status"]) == (200, "queued")

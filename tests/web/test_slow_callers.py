@@ -1,0 +1,78 @@
+"""Those who never come to an end, and those who go away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gesta.web import endpoint, server
+
+HEAD = "POST /v1/requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+async def connected(api):
+    host, _, port = api.address.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /v1/req", HEAD.encode()], ids=["nothing", "half-a-line", "half-the-headers"])
+async def test_headers_that_do_not_come_end_the_connection(monkeypatch, api_here, begun):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    reader, writer = await connected(api_here)
+    writer.write(begun)
+    assert await asyncio.wait_for(reader.read(), 20) == b""
+    writer.close()
+
+
+async def test_headers_without_end_end_the_connection(api_here):
+    reader, writer = await connected(api_here)
+    writer.write(HEAD.encode())
+    try:
+        for number in range(100_000):
+            writer.write(f"X-{number}: {'x' * 100}\r\n".encode())
+            await writer.drain()
+            if reader.at_eof():
+                break
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+    except ConnectionError:
+        return
+    finally:
+        writer.close()
+
+
+async def test_a_body_that_does_not_come_is_answered_408(monkeypatch, api_here):
+    monkeypatch.setattr(endpoint, "BODY_SECONDS", 0.2)
+    key = await api_here.key("submit")
+    reader, writer = await connected(api_here)
+    writer.write(f"{HEAD}Authorization: Bearer {key}\r\nContent-Length: 100\r\n\r\n{{".encode())
+    answer = await asyncio.wait_for(reader.read(), 20)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"too_slow" in answer
+    writer.close()
+    assert await api_here.engine.find() == []
+
+
+async def test_a_caller_who_goes_away_while_waiting_leaves_nothing_behind(api_here):
+    key = await api_here.key("submit", "read")
+    made = await api_here.submit(key, "later")
+    waiters = api_here.engine.road.waiters
+    _, writer = await connected(api_here)
+    writer.write(f"GET {made.headers['Location']}?wait=60s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+    while not waiters.waiting:
+        await asyncio.sleep(0.01)
+    writer.close()
+    while waiters.waiting:
+        await asyncio.sleep(0.01)
+    assert (await api_here.call("GET", made.headers["Location"], key=key)).status == 200
+
+
+async def test_a_stream_that_is_left_is_closed(api_here):
+    key = await api_here.key("read")
+    web_streams = []
+    async with api_here.session.get(f"{api_here.address}/v1/stream", headers={"Authorization": f"Bearer {key}"}) as answer:
+        await answer.content.readuntil(b"\n\n")
+        web_streams.append(api_here.web.streams)
+    while api_here.web.streams:
+        await asyncio.sleep(0.01)
+    assert web_streams == [1]
