@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to work in, and no settings from outside."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GESTA_")]:
+    for name in [name for name in os.environ if name.startswith("GESTA_") and name != "GESTA_API_PORT"]:
         monkeypatch.delenv(name)
     # What a command changes in its process, to be as it was afterwards.
     monkeypatch.setattr(sys, "path", [*sys.path])
