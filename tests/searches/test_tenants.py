@@ -13,6 +13,7 @@ import pytest
 
 from gesta import Engine, NotFound, Options, Request
 from gesta.cli.main import COMMANDS, GROUPS
+from gesta.domain.events import Actor
 from gesta.intake import Accepted
 from gesta.operating import Operating
 from gesta.runtime import run
@@ -45,6 +46,7 @@ NOT_FOUND: dict[str, Act] = {
     "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
     "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
     "Operating.template": lambda engine, _: engine.operating.template(CODE, tenant=INTRUDER),
+    "Operating.revoke_key": lambda engine, name: engine.operating.revoke_key(name, tenant=INTRUDER, actor=Actor("me")),
     "Request.view": lambda engine, name: handle(engine, name).view(),
     "Request.payload": lambda engine, name: handle(engine, name).payload(),
     "Request.status": lambda engine, name: handle(engine, name).status(),
@@ -64,10 +66,20 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
     "Operating.paused": lambda engine: engine.operating.paused(INTRUDER),
     "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
+    "Operating.list_keys": lambda engine: engine.operating.list_keys(INTRUDER),
+    "Operating.audit": lambda engine: engine.operating.audit(INTRUDER),
 }
 
 #: What has an effect of the intruder's own, whatever the owner has under the same key or code.
-OWN = {"Engine.submit", "Engine.submit_many", "Engine.erase", "Operating.erase", "Operating.put_config", "Operating.check_config"}
+OWN = {
+    "Engine.submit",
+    "Engine.submit_many",
+    "Engine.erase",
+    "Operating.erase",
+    "Operating.put_config",
+    "Operating.check_config",
+    "Operating.create_key",
+}
 
 #: Calls that name no tenant, and why they show none.
 WITHOUT_TENANT = {
@@ -203,10 +215,11 @@ COMMANDS_NOT_FOUND = {
     "config get": [KIND, CODE],
     "config delete": [KIND, CODE],
     "template preview": [CODE],
+    "key revoke": ["{name}"],
 }
 COMMANDS_EMPTY = [
     ["list"], ["list", "--parked"], ["list", "--json"], ["dlq list"], ["dlq list", "--json"], ["dlq redrive", "--all", "--again"],
-    ["dlq purge", "--all"], ["config list"], ["config list", "--json"],
+    ["dlq purge", "--all"], ["config list"], ["config list", "--json"], ["key list"], ["key list", "--json"],
 ]  # fmt: skip
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
@@ -223,6 +236,7 @@ COMMANDS_WITHOUT_TENANT = {
     "resume": "its own requests; see the test of pausing",
     "erase": "its own people; see the test of erasing",
     "send": "its own request; see the test of the same key",
+    "key create": "its own key",
     "config put": "its own entity; see the test of the same code",
     "config apply": "its own entities; see the test of the same code",
     "tail": "see the test of tail",
