@@ -40,7 +40,7 @@ from gesta.wiring import Wiring, refuse_fenced
 from gesta.work import EVERYTHING, NOTHING, Work
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -169,12 +169,13 @@ class Engine:
         async with self:
             yield
 
-    def web(self) -> Starlette:
+    def web(self) -> ASGIApp:
         """The HTTP API as an ASGI application: `app.mount("/gesta", engine.web())`. It answers while the engine runs."""
         # Most programs never serve it.
         from gesta.web.app import Web
+        from gesta.web.mounted import Mounted
 
-        return Web(self).app
+        return Mounted(Web(self).app)
 
     async def submit(
         self,

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from gesta import runtime
-from gesta.bench import crash, flood, processes
+from gesta.bench import crash, flood, over_http, processes
 from gesta.bench.figures import Figures, Plan
 from gesta.bench.flood import FloodFigures, FloodPlan, measure_flood
 from gesta.bench.machine import bench_folder
@@ -118,6 +118,19 @@ def run_flood_bench(
     figures = _run(work, flood.STAGES, folder)
     print_figures("gesta bench: a flood beside a few requests", figures, flood_rows(figures), json=json)
     return 0
+
+
+def run_http_bench(*, requests: int = 20_000, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
+    """Measure the API beside its bounds and print; the exit code: 0, or 1 when a request was lost or done twice."""
+
+    async def work(inside: Path, tell: Tell) -> over_http.HttpFigures:
+        async with bench_store(url, inside) as store:
+            return await over_http.measure_http(requests, store, tell)
+
+    _check_is_fresh(url)
+    figures = _run(work, over_http.STAGES, folder)
+    print_figures("gesta bench: over HTTP", figures, over_http.http_rows(figures), json=json)
+    return _verdict(figures.faults)
 
 
 def _run(work: Callable[[Path, Tell], Coroutine[Any, Any, T]], stages: Sequence[str], folder: str | None) -> T:

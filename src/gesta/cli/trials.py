@@ -53,6 +53,7 @@ def bench(
             "--processes", help="Several processes on one store instead: how soon does a request start, what does idling cost?"
         ),
     ] = False,
+    http: Annotated[bool, typer.Option("--http", help="Measure the HTTP API instead, beside what bounds it.")] = False,
     peer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Measure another system in the same run: bullmq. Only from a checkout.")
     ] = None,
@@ -61,18 +62,20 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Measure: requests per second, latency, memory, beside the raw rate of this machine."""
-    from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run_processes_bench
+    from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run_http_bench, run_processes_bench
 
-    if crash + processes + flood > 1:
-        raise typer.BadParameter("one at a time: --crash, --processes or --flood")
-    if (crash or processes or flood) and (history or batch or keyed or flow != "plain" or peer is not None):
-        raise typer.BadParameter("--crash, --processes and --flood bring their own load; leave the other options out")
+    if crash + processes + flood + http > 1:
+        raise typer.BadParameter("one at a time: --crash, --processes, --flood or --http")
+    if (crash or processes or flood or http) and (history or batch or keyed or flow != "plain" or peer is not None):
+        raise typer.BadParameter("--crash, --processes, --flood and --http bring their own load; leave the other options out")
     if crash:
         raise typer.Exit(run_crash_bench(kills=kills, url=url, folder=folder, json=as_json))
     if processes:
         raise typer.Exit(run_processes_bench(url=url, folder=folder, json=as_json))
     if flood:
         raise typer.Exit(run_flood_bench(requests=requests or 100_000, url=url, folder=folder, json=as_json))
+    if http:
+        raise typer.Exit(run_http_bench(requests=requests or 20_000, url=url, folder=folder, json=as_json))
     raise typer.Exit(
         run_bench(
             requests=requests or 20_000,

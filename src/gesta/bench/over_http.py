@@ -1,0 +1,209 @@
+"""`gesta bench --http`: what the door costs. Single submits beside a bare route that only validates, batches beside the same batches in process.
+
+The server, bare or ours, runs in this process as in `gesta serve`, with all stations behind it; the callers run in another one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gesta.bench import check
+from gesta.bench.callers import Called, Task
+from gesta.bench.child import run_module
+from gesta.bench.load import BATCH, Load
+from gesta.bench.run import Tell
+from gesta.bench.store import BenchStore
+from gesta.bench.subjects import PLAIN, TEXT, Note
+from gesta.domain.events import Actor
+from gesta.engine import Engine
+from gesta.errors import GestaError
+from gesta.runtime import sleep
+from gesta.web.requests import Submit
+from gesta.web.server import bind, serving
+
+STAGES = (
+    "bare route",
+    "in process",
+    "single",
+    "single, keyed",
+    "batches",
+    "batches, keyed",
+    "count",
+    "in process again",
+    "bare again",
+)
+CONNECTIONS = 64
+#: As many as keep the same number of requests waiting as the load in process does.
+BATCH_CONNECTIONS = 2
+#: What one key may ask here: the bench is not about limits.
+UNLIMITED = 1_000_000
+#: When nothing more ends for so long, what is missing counts as lost.
+STALL_SECONDS = 30.0
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    requests_per_second: float
+    #: Of what it is held against.
+    ratio: float
+    p50_ms: float
+    p99_ms: float
+
+
+class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """All that `gesta bench --http --json` prints."""
+
+    requests: int
+    connections: int
+    bare_runs: list[float]
+    single: Rate
+    single_keyed: Rate
+    in_process_runs: list[float]
+    batch: Rate
+    batch_keyed: Rate
+    faults: list[str]
+
+
+async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigures:
+    """On a fresh store."""
+    settings = replace(store.settings, api_rate=UNLIMITED)
+    tell("bare route", 0, 1)
+    bare, in_process = [await _bare(requests)], []
+    async with Engine(settings=settings, flows=[PLAIN.flow]) as engine:
+        mark = await check.mark(engine, PLAIN)
+        load = Load(engine, PLAIN.payload, keyed=False, stall_seconds=STALL_SECONDS)
+        tell("in process", 0, 1)
+        in_process.append(requests / await load.full(requests, batch=True))
+        runs: dict[str, tuple[Called, float]] = {}
+        ids = list(load.ids)
+        async with _served(engine) as task:
+            for stage in ("single", "single, keyed", "batches", "batches, keyed"):
+                tell(stage, 0, 1)
+                runs[stage] = await _run(engine, _task(task, stage, requests), len(ids))
+                ids += runs[stage][0].ids
+        tell("in process again", 0, 1)
+        again = Load(engine, PLAIN.payload, keyed=False, stall_seconds=STALL_SECONDS)
+        in_process.append(requests / await again.full(requests, batch=True))
+        ids += again.ids
+    tell("bare again", 0, 1)
+    bare.append(await _bare(requests))
+    tell("count", 0, 1)
+    async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
+        faults = await check.faults(engine, PLAIN, mark, ids, 6 * requests)
+    bound, batch_bound = statistics.mean(bare), statistics.mean(in_process)
+    return HttpFigures(
+        requests=requests,
+        connections=CONNECTIONS,
+        bare_runs=[round(one) for one in bare],
+        single=_rate(requests, runs["single"][0].seconds, runs["single"][0], bound),
+        single_keyed=_rate(requests, runs["single, keyed"][0].seconds, runs["single, keyed"][0], bound),
+        in_process_runs=[round(one) for one in in_process],
+        batch=_rate(requests, runs["batches"][1], runs["batches"][0], batch_bound),
+        batch_keyed=_rate(requests, runs["batches, keyed"][1], runs["batches, keyed"][0], batch_bound),
+        faults=faults,
+    )
+
+
+def _task(task: Task, stage: str, requests: int) -> Task:
+    keyed = stage.endswith("keyed")
+    if stage.startswith("single"):
+        return msgspec.structs.replace(task, calls=requests, connections=CONNECTIONS, keyed=keyed)
+    calls = max(1, requests // BATCH)
+    return msgspec.structs.replace(
+        task,
+        path="/v1/requests/batch",
+        calls=calls,
+        connections=min(calls, BATCH_CONNECTIONS),
+        each=requests // calls,
+        keyed=keyed,
+    )
+
+
+async def _run(engine: Engine, task: Task, done_before: int) -> tuple[Called, float]:
+    """How the callers fared, and the seconds until everything they asked for was done."""
+    called = await _call(task)
+    wrong = {status: count for status, count in called.statuses.items() if status not in (200, 202)}
+    if wrong:
+        raise GestaError(f"the API refused what it should take: {wrong}")
+    counts, wanted, since = 0, done_before + len(called.ids), time.perf_counter()
+    while counts < wanted and time.perf_counter() - since < STALL_SECONDS:
+        counts = (await engine.operating.counts()).get((task.flow, "sent"), 0)
+        await sleep(engine.road.runtime, 0.02)
+    # The client's own start is not the server's.
+    return called, called.seconds + max(0.0, time.perf_counter() - since)
+
+
+async def _call(task: Task) -> Called:
+    lines: list[str] = []
+    last = await run_module("gesta.bench.callers", (), msgspec.json.encode(task).decode(), lines.append)
+    return msgspec.structs.replace(msgspec.json.decode(last, type=Called), ids=lines[:-1])
+
+
+@asynccontextmanager
+async def _served(engine: Engine) -> AsyncIterator[Task]:
+    _, key = await engine.operating.create_key(name="bench", scopes=("submit",), actor=Actor("bench"))
+    async with _listening(engine.web()) as port:
+        yield Task("127.0.0.1", port, "/v1/requests", key, 0, 0, flow=PLAIN.flow.name, text=TEXT)
+
+
+async def _bare(requests: int) -> float:
+    """The bound: the same server and the same body, validated, and an answer that says so."""
+
+    async def validate(request: Request) -> Response:
+        asked = msgspec.json.decode(await request.body(), type=Submit)
+        msgspec.convert(asked.payload, Note)
+        return Response(
+            b'{"id":"0190b6f2-7c1a-7000-8000-000000000000","flow":"bench.plain","verdict":"created"}',
+            202,
+            media_type="application/json",
+        )
+
+    async with _listening(Starlette(routes=[Route("/v1/requests", validate, methods=["POST"])])) as port:
+        called = await _call(
+            Task("127.0.0.1", port, "/v1/requests", "none", requests, CONNECTIONS, flow=PLAIN.flow.name, text=TEXT)
+        )
+    return requests / called.seconds
+
+
+@asynccontextmanager
+async def _listening(app: Any) -> AsyncIterator[int]:
+    listener = bind("127.0.0.1", 0)
+    async with serving(app, listener):
+        yield listener.getsockname()[1]
+
+
+def _rate(requests: int, seconds: float, called: Called, bound: float) -> Rate:
+    rate = requests / seconds
+    return Rate(
+        requests_per_second=round(rate),
+        ratio=round(rate / bound, 3),
+        p50_ms=round(called.p50_ms, 1),
+        p99_ms=round(called.p99_ms, 1),
+    )
+
+
+def http_rows(figures: HttpFigures) -> dict[str, str]:
+    def told(rate: Rate) -> str:
+        return f"{rate.requests_per_second:,.0f} per second, {rate.ratio:.2f} of it, p50 {rate.p50_ms:.1f} ms, p99 {rate.p99_ms:.1f} ms"
+
+    bare, inside = (" and ".join(f"{one:,.0f}" for one in runs) for runs in (figures.bare_runs, figures.in_process_runs))
+    return {
+        "requests": f"{figures.requests:,} each time",
+        "bare route": f"{bare} per second over {figures.connections} connections: it validates the same body and answers",
+        "single": told(figures.single),
+        "single with keys": told(figures.single_keyed),
+        "in process": f"{inside} per second by submit_many, until all are done",
+        "batches": f"{told(figures.batch)} a call",
+        "batches with keys": f"{told(figures.batch_keyed)} a call",
+        "count": "; ".join(figures.faults) or "every request done once",
+    }
