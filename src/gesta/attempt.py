@@ -39,3 +39,5 @@ class Attempt(msgspec.Struct, frozen=True):
     mail: Mail | None = None
     #: What the flow keeps about people beside its requests. None only in a test that gives none.
     records: TenantRecords | None = None
+    #: It was submitted as a test: whatever is done through the above reaches the sandbox, and nothing else may be done.
+    test: bool = False

@@ -31,6 +31,7 @@ class Original(msgspec.Struct, frozen=True, rename="camel"):
     stream: str
     version: int
     key: str | None
+    test: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,7 +51,13 @@ def dead_letter(state: State, flow: Flow | None, now_ms: int) -> DeadLetter | No
     failed_at = iso(state.updated_at)
     return DeadLetter(
         Original(
-            state.flow, state.tenant, state.id, request_stream(state.flow, state.tenant, state.id), state.version, state.key
+            state.flow,
+            state.tenant,
+            state.id,
+            request_stream(state.flow, state.tenant, state.id),
+            state.version,
+            state.key,
+            state.test,
         ),
         ErrorInfo(state.reason, state.detail, state.attempts, failed_at),
         DlqMetadata(failed_at, state.flow, iso(state.updated_at + keep_ms)),

@@ -189,13 +189,14 @@ class Engine:
         correlation_id: str | None = None,
         actor: Actor | None = None,
         within: object | None = None,
+        test: bool = False,
     ) -> Request:
         """Accept a request; when this returns it is on disk. The same key with the same content answers `duplicate`.
 
         `within` is your own connection or session with an open transaction on the same PostgreSQL database: then the request is part of it,
-        `deferred`, and exists if and only if that commits.
+        `deferred`, and exists if and only if that commits. A `test` reaches the sandbox and nobody else, and its keys are apart from the live ones.
         """
-        options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor)
+        options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor, test)
         if within is not None:
             stores = self.road.outside.stores
             if stores.outbox is None:

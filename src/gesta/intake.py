@@ -39,6 +39,10 @@ from gesta.validation import decode_fields, holds_times, naive_times, value_erro
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
 SEALED_MAX = 250
+NO_TESTS = (
+    "this flow takes no test requests: nothing says that it goes out through attempt.http and attempt.mail alone, which lead to the sandbox then. "
+    "If it does, declare it with @flow(…, sandbox=True)"
+)
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 100
 
@@ -213,6 +217,9 @@ class Intake:
         body = self._validated(kind, payload, options, faults)
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
+        if own is not None and options.test:
+            # As the key alone: jobs are told by the ids of their requests, and a test must not take the live one's.
+            return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, id_text(raw_id), about)
         if own is not None:
             return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, own, about, is_own=True)
         return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
@@ -292,7 +299,7 @@ class Intake:
         command = Create(
             request_id, flow.name, stored, at, None if key is None else scrubbed_name(key),
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
-            None if ttl_ms is None else round(ttl_ms), options.priority,
+            None if ttl_ms is None else round(ttl_ms), options.priority, options.test,
         )  # fmt: skip
         correlation_id, causation_id = options.correlation_id, options.causation_id
         meta = Meta(
@@ -307,7 +314,9 @@ class Intake:
         ]
         claim = None
         if key is not None:
-            claim = Claim(self._identity.name(tenant, flow.name, key), request_id, self._identity.content(draft.body))
+            # A key of a test is another than the same of a live request: a trial must neither swallow the real thing nor be swallowed by it.
+            scope = f"{flow.name}~test" if options.test else flow.name
+            claim = Claim(self._identity.name(tenant, scope, key), request_id, self._identity.content(draft.body))
         if key is not None and draft.is_own:
             # Jobs are told by the ids of their requests, so a caller's own id is claimed for all tenants and flows at once. Each submit
             # claims as somebody else: only an append that is sent again is no second one.
@@ -334,6 +343,8 @@ class Intake:
             faults |= forged(body)
         if faults or not is_plain(options):
             faults |= option_errors(options)
+        if options.test and not kind.flow.sandbox:
+            faults["test"] = NO_TESTS
         if faults:
             raise InvalidRequest(kind.flow.name, faults)
         return body

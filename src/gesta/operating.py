@@ -22,6 +22,7 @@ from gesta.projector.rebuild import Progress
 from gesta.rendering import TEMPLATE, Templates
 from gesta.request import Request
 from gesta.road import Road
+from gesta.scrub import scrub
 from gesta.views import Filter, Parked, View
 
 PAGE = 200
@@ -162,7 +163,7 @@ class Operating:
         """
         scope = checked(Scope(flow, tenant, credential), reason)
         _check_actor(actor)
-        return await self._road.pausing.pause(scope, reason, actor)
+        return await self._road.pausing.pause(scope, scrub(reason), actor)
 
     async def resume(
         self, *, flow: str | None = None, tenant: str | None = None, credential: str | None = None, actor: Actor | None = None
@@ -176,7 +177,7 @@ class Operating:
         """Begin nothing more of any tenant."""
         checked(Scope(tenant="default"), reason)
         _check_actor(actor)
-        return await self._road.pausing.pause(EVERYTHING, reason, actor)
+        return await self._road.pausing.pause(EVERYTHING, scrub(reason), actor)
 
     async def resume_everything(self, actor: Actor | None = None) -> int:
         """End that pause; how many jobs it held. Others still stand. Raises NotFound when there is none."""

@@ -26,6 +26,8 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None = None
     causation_id: str | None = None
     actor: Actor | None = None
+    #: It may reach the sandbox and nobody else.
+    test: bool = False
 
 
 NO_OPTIONS = Options()
@@ -47,6 +49,7 @@ def option_errors(options: Options) -> dict[str, str]:
     faults: dict[str, str] = {}
     deliver_at: Any = options.deliver_at
     ttl: Any = options.ttl
+    test: Any = options.test
     if not isinstance(options.tenant, str) or not TENANT.fullmatch(options.tenant):
         faults["tenant"] = TENANT_RULE
     for name in ("key", "correlation_id", "causation_id"):
@@ -59,6 +62,8 @@ def option_errors(options: Options) -> dict[str, str]:
         faults["ttl"] = "a positive timedelta"
     if type(options.priority) is not int or not 1 <= options.priority <= 10:
         faults["priority"] = "a whole number from 1 (most urgent) to 10"
+    if not isinstance(test, bool):
+        faults["test"] = "true or false"
     return faults | actor_errors(options.actor)
 
 

@@ -103,7 +103,7 @@ class Pausing:
         """What keeps a request from going on, as far as this process has read."""
         if view.state.wants is None:
             return None
-        credential = partial(credential_of, flow, view.payload)
+        credential = _no_credential if view.state.test else partial(credential_of, flow, view.payload)
         return self._config.pauses.covering(view.state.tenant, view.state.flow, credential)
 
     def holds_of(self, taken: Iterable[Taken], found: Mapping[str, View], flows: Mapping[str, Flow]) -> dict[str, Hold]:
@@ -117,7 +117,10 @@ class Pausing:
                 # Nothing is sent of it any more, and its end need not wait.
                 continue
             payload = b"" if view is None else view.payload
-            pause = self._config.pauses.covering(job.tenant, job.flow, partial(credential_of, flows[job.flow], payload))
+            # A test uses a stand-in, whatever has become of the credential itself.
+            is_test = view is not None and view.state.test
+            credential = _no_credential if is_test else partial(credential_of, flows[job.flow], payload)
+            pause = self._config.pauses.covering(job.tenant, job.flow, credential)
             if pause is not None:
                 holds[job.id] = Hold(job.id, one.token, str(pause.scope))
         return holds
@@ -161,6 +164,10 @@ class Pausing:
 
     async def _read(self, owner: str) -> None:
         await self._writer.refresh(self._config, owner)
+
+
+def _no_credential() -> None:
+    """What a test uses of the tenant's."""
 
 
 def _says(pause: Pause, version: int, ours: str | None) -> bool:

@@ -91,8 +91,14 @@ class TenantRecords:
         ours = await self._all.safe.seal(OWNERS, key, 1, self._tenant.encode())
         if (await self._all.vault.put([ours]))[0]:
             return True
+        return await self.owner(kind, name) == self._tenant
+
+    async def owner(self, kind: str, name: str) -> str | None:
+        """The tenant that has claimed this thing; None when nobody has, or that cannot be read."""
+        key = self._name(kind, name, OWNERS)
         held = (await self._all.vault.get([(OWNERS, key, 1)])).get((OWNERS, key, 1))
-        return held is not None and await self._all.safe.unseal(held) == self._tenant.encode()
+        told = None if held is None else await self._all.safe.unseal(held)
+        return None if told is None else told.decode()
 
     def new_id(self) -> str:
         """An id for something new."""

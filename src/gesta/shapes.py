@@ -57,6 +57,8 @@ class RequestShape(Shown, frozen=True):
     version: int
     #: The pause that keeps it from going on.
     held_by: str | None
+    #: It reaches the sandbox and nobody else.
+    test: bool
 
 
 class EventShape(Shown, frozen=True):
@@ -130,7 +132,7 @@ def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
     return RequestShape(
         state.id, state.flow, state.tenant, state.status, state.key, state.attempts, state.reason, state.detail, state.provider_id,
         state.in_doubt, state.cancel_requested, state.operation, state.intent, state.priority, iso(state.created_at), iso(state.updated_at),
-        _iso(state.due_at), _iso(state.expires_at), state.correlation_id, state.version, None if pause is None else str(pause.scope),
+        _iso(state.due_at), _iso(state.expires_at), state.correlation_id, state.version, None if pause is None else str(pause.scope), state.test,
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def test_the_json_of_a_request_has_stable_keys(cli, shop):
     shown = cli("show", shop("rejected"), "--app", APP, "--json").json
     assert list(shown) == [
         "id", "flow", "tenant", "status", "key", "attemptCount", "reason", "detail", "providerId", "inDoubt", "cancelRequested",
-        "operation", "intent", "priority", "createdAt", "updatedAt", "dueAt", "expiresAt", "correlationId", "version", "heldBy",
+        "operation", "intent", "priority", "createdAt", "updatedAt", "dueAt", "expiresAt", "correlationId", "version", "heldBy", "test",
         "payload", "attempts", "history",
     ]  # fmt: skip
     assert shown["attempts"][0] | {"endedAt": ""} == {

@@ -9,7 +9,7 @@ from gesta import Erased
 from gesta.copying import copy as copying
 from gesta.copying import roles
 from gesta.copying.selection import Home
-from gesta.errors import BadInput, Fenced, StoreError
+from gesta.errors import AccessDenied, BadInput, Fenced, StoreError
 from tests.copying.stage import OPERATOR, Letter, Stage, ended, eventually
 
 
@@ -124,3 +124,22 @@ async def test_the_tenants_people_and_no_others_come_along(stage):
     async with stage.engine("target", work=False) as engine:
         with pytest.raises(Erased):
             await (await engine.request(erased.id, tenant="acme")).payload()
+
+
+async def test_the_keys_of_the_tenant_go_along_and_those_of_others_do_not(stage):
+    async with stage.engine("source", work=False) as engine:
+        made, text = await engine.operating.create_key(name="acme", scopes=["admin"], tenant="acme", actor=OPERATOR)
+        ended, dead = await engine.operating.create_key(name="ended", tenant="acme", actor=OPERATOR)
+        _, theirs = await engine.operating.create_key(name="other", tenant="x-acme", actor=OPERATOR)
+        ended = await engine.operating.revoke_key(ended.id, tenant="acme", actor=OPERATOR)
+        await engine.submit(Letter(1), tenant="acme")
+        await stage.copy("acme")
+        assert (await engine.road.keys.check(theirs)).tenant == "x-acme"
+    async with stage.engine("target", work=False) as engine:
+        assert (await engine.road.keys.check(text)).tenant == "acme"
+        for opens_nothing in (dead, theirs):
+            with pytest.raises(AccessDenied):
+                await engine.road.keys.check(opens_nothing)
+        assert await engine.operating.list_keys("acme") == [ended, made]
+    async with stage.stores("target") as (target,):
+        assert not [one for one in await target.vault.listed(("", "", 0), 1_000) if "x-acme" in one.name]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown
+from gesta import Actor, Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown
 from gesta.domain.commands import Rules
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.rendering import TEMPLATE, Template
@@ -54,11 +54,18 @@ APP = "tests.searches.other_tenant:engine"
 class Planted:
     #: What its request comes to → its id.
     ids: dict[str, str]
+    #: The id of its API key.
+    key_id: str
 
     @property
     def names(self) -> list[str]:
-        """What an intruder may call the requests: by their ids, and by ids that make up for the difference between the tenants."""
-        return [*self.ids.values(), *(f"{OWNER.removeprefix(INTRUDER)[1:]}-{one}" for one in self.ids.values())]
+        """What an intruder may call things: by their ids, and by ids that make up for the difference between the tenants."""
+        return [
+            self.key_id,
+            f"{self.key_id}/{OWNER}",
+            *self.ids.values(),
+            *(f"{OWNER.removeprefix(INTRUDER)[1:]}-{one}" for one in self.ids.values()),
+        ]
 
 
 async def plant(engine: Engine) -> Planted:
@@ -72,7 +79,8 @@ async def plant(engine: Engine) -> Planted:
         ids[comes_to] = request.id
     later = datetime.now(UTC) + timedelta(days=365)
     waiting = await engine.submit(Letter(), key=f"{WORD} waiting", tenant=OWNER, deliver_at=later, correlation_id=WORD)
-    return Planted({**ids, "waiting": waiting.id})
+    key, _ = await engine.operating.create_key(name=f"{WORD} key", scopes=["admin"], tenant=OWNER, actor=Actor(WORD))
+    return Planted({**ids, "waiting": waiting.id}, key.id)
 
 
 async def all_of_the_owner(engine: Engine, planted: Planted) -> list[Any]:
@@ -83,4 +91,5 @@ async def all_of_the_owner(engine: Engine, planted: Planted) -> list[Any]:
         await engine.operating.list_config(OWNER),
         await engine.operating.dead_letters(OWNER),
         await engine.operating.counts(OWNER),
+        await engine.operating.list_keys(OWNER),
     ]

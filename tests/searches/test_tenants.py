@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from gesta import Engine, NotFound, Options, Request
+from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.cli.main import COMMANDS, GROUPS
-from gesta.domain.events import Actor
 from gesta.intake import Accepted
 from gesta.operating import Operating
 from gesta.runtime import run
@@ -201,6 +200,18 @@ async def test_a_person_is_erased_for_one_tenant_only(gesta):
         assert await waiting.payload() == Letter()
 
 
+async def test_a_key_is_its_tenants_alone(gesta):
+    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+        planted = await plant(engine)
+        before = [await all_of_the_owner(engine, planted), await engine.operating.audit(OWNER)]
+        mine, text = await engine.operating.create_key(name="mine", tenant=INTRUDER, actor=Actor("me"))
+        assert (await engine.road.keys.check(text)).tenant == INTRUDER
+        assert await engine.operating.list_keys(INTRUDER) == [mine]
+        await engine.operating.revoke_key(mine.id, tenant=INTRUDER, actor=Actor("me"))
+        assert [one.about for one in await engine.operating.audit(INTRUDER)] == [mine.id, mine.id]
+        assert [await all_of_the_owner(engine, planted), await engine.operating.audit(OWNER)] == before
+
+
 #: What each command is given; {name}: the owner's name for a request. Exit code 3: not found.
 COMMANDS_NOT_FOUND = {
     "show": ["{name}"],
@@ -236,8 +247,8 @@ COMMANDS_WITHOUT_TENANT = {
     "resume": "its own requests; see the test of pausing",
     "erase": "its own people; see the test of erasing",
     "send": "its own request; see the test of the same key",
-    "key create": "its own key",
     "config put": "its own entity; see the test of the same code",
+    "key create": "its own key; see the test of keys",
     "config apply": "its own entities; see the test of the same code",
     "tail": "see the test of tail",
 }

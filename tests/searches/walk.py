@@ -114,6 +114,8 @@ class Walk:
         self.folder, self.heard = folder, Heard()
         self.outputs: dict[str, bytes] = {}
         self.ids: list[str] = []
+        #: Made on the way, so they cannot be written down above.
+        self.keys: dict[str, str] = {}
 
     async def run(self) -> None:
         async with SandboxServer() as server, echo() as answers:
@@ -124,6 +126,7 @@ class Walk:
                 await self._configure(engine, server.url)
                 await self._submit(engine)
                 await self._decide(engine)
+                await self._open(engine)
                 self.outputs["metrics"] = engine.metrics()
                 self.outputs["dead letters"] = repr(await engine.operating.dead_letters()).encode()
                 self.outputs["config"] = repr(await engine.operating.list_config()).encode()
@@ -159,6 +162,26 @@ class Walk:
         await rejected.redrive()
         await rejected.outcome()
         await rejected.purge()
+
+    async def _open(self, engine: Engine) -> None:
+        """API keys, put wherever people may put them by mistake."""
+        operating, ops = engine.operating, Actor("ops")
+        made, text = await operating.create_key(name="shop", scopes=["admin"], actor=ops)
+        other, ended = await operating.create_key(name=f"like {text}", test=True, actor=ops)
+        self.keys = {"key": text, "ended key": ended, "secret of a key": text.rpartition("_")[2]}
+        await engine.road.keys.check(text)
+        await operating.revoke_key(other.id, actor=ops)
+        self.outputs["ended key refused"] = await _told(engine.road.keys.check(ended))
+        self.outputs["wrong key refused"] = await _told(engine.road.keys.check(text[:-1] + "!"))
+        self.outputs["key not found"] = await _told(operating.revoke_key(text, actor=ops))
+        request = await engine.submit(letter("rejected"), key=f"key {text}", correlation_id=text, actor=ops)
+        await request.outcome()
+        await request.redrive()
+        self.outputs["outcome of a request by a key"] = repr(await request.outcome()).encode() + repr(request).encode()
+        self.outputs["conflict of keys"] = await _told(engine.submit(letter("retry"), key=f"key {text}"))
+        await operating.pause(tenant="default", reason=f"because of {text}", actor=ops)
+        self.outputs["keys"] = repr((made, await operating.list_keys(), await operating.audit())).encode()
+        await operating.resume(tenant="default", actor=ops)
 
 
 @asynccontextmanager

@@ -35,6 +35,7 @@ async def api_port(
 ) -> AsyncIterator[None]:
     """Answer for as long as the body runs. A port that nobody asked for may be taken: then this process answers nothing, and says so."""
     from gesta.errors import BadInput
+    from gesta.web.app import Web
     from gesta.web.server import address_of, bind, serving
 
     is_asked = needed or host is not None or port is not None or settings.sources.get("api_port") != "default"
@@ -46,9 +47,13 @@ async def api_port(
         tell(f"api: off, {error}")
         yield
         return
-    async with serving(engine.web(), listener):
+    web = Web(engine)
+    async with serving(web.app, listener):
         tell(f"api: {address_of(listener)}/v1")
-        if not is_loopback(listener.getsockname()[0]):
+        if is_loopback(listener.getsockname()[0]):
+            if (path := await web.offer_first_key()) is not None:
+                tell(f"no admin key yet; for the next hour this link makes the first one: {address_of(listener)}{path}")
+        else:
             tell("note: this is plain HTTP beyond this machine; keys travel in clear unless a proxy in front of it speaks TLS")
         yield
 

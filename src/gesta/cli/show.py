@@ -58,6 +58,7 @@ def _summary(state: State, payload: Record | None, pause: Pause | None, now_ms: 
             "request": state.id,
             "status": state.status,
             "flow": state.flow,
+            "test": "yes: it reaches the sandbox and nobody else" if state.test else "",
             "tenant": state.tenant if state.tenant != "default" else "",
             "key": state.key or "",
             "created": moment_and_distance(state.created_at, now_ms),

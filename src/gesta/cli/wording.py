@@ -67,6 +67,7 @@ def note(state: State, now_ms: int, pause: Pause | None = None) -> str:
     """What is remarkable about a request, in a few words: why it is where it is, and when it goes on."""
     again = state.due_at is not None and state.due_at > now_ms
     return joined(
+        state.test and "test",
         pause is not None and paused(pause),
         state.reason,
         state.attempts > 1 and tries(state.attempts),
@@ -98,6 +99,7 @@ def describe(event: e.Event | None, at_ms: int) -> str:
                 event.deliver_at and f"not before {moment(event.deliver_at)}",
                 event.expires_at and f"expires in {span(event.expires_at - at_ms)}",
                 event.priority != 5 and f"priority {event.priority}",
+                event.test and "a test",
             )
         case e.Updated():
             return joined(event.change.replace("_", " "), event.intent and f"intent {event.intent}")

@@ -49,6 +49,8 @@ class Created(Event, frozen=True, gc=False):
     deliver_at: int | None = None
     expires_at: int | None = None
     priority: int = 5
+    #: It may reach the sandbox and nobody else, for ever.
+    test: bool = False
 
 
 class Updated(Event, frozen=True, gc=False):

@@ -58,6 +58,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     target_id: str = ""
     reason: str = ""
     detail: str = ""
+    #: It may reach the sandbox and nobody else.
+    test: bool = False
 
     @property
     def is_terminal(self) -> bool:

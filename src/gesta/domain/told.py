@@ -52,6 +52,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     provider_id: str
     correlation_id: str
     key: str | None
+    #: It reached the sandbox and nobody else.
+    test: bool = False
 
 
 def word_of(event: e.Event | None) -> str | None:
@@ -70,5 +72,5 @@ def told(word: str, after: State, meta: e.Meta, position: int, event_id: bytes, 
     """What handlers get, from the request as it was right after the event."""
     return Event(
         position, id_text(event_id), word, type_name, after.flow, after.tenant, after.id, after.version, meta.occurred_at, after.attempts,
-        after.reason, after.detail, after.provider_id, meta.correlation_id, after.key,
+        after.reason, after.detail, after.provider_id, meta.correlation_id, after.key, after.test,
     )  # fmt: skip

@@ -104,6 +104,11 @@ class Flow:
     reasons: frozenset[str] = frozenset()
     #: Reasons that somebody has to look at: such an attempt is told as an error.
     alarms: frozenset[str] = frozenset()
+    #: It goes out through `attempt.http` and `attempt.mail` alone and has its secrets from `attempt.config`, so that a test reaches the sandbox and
+    #: nobody else. Without that word, tests are refused.
+    sandbox: bool = False
+    #: payload → what stands in at a test for config of a kind of which the tenant has stored nothing.
+    stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):
@@ -130,8 +135,12 @@ def flow(
     concurrency: int = 100,
     key_protects_seconds: float | None = None,
     credential: Callable[[Any], str | None] | None = None,
+    sandbox: bool = False,
 ) -> Callable[[Executor], Flow]:
-    """Make an async function `(payload, attempt) -> Outcome` a flow."""
+    """Make an async function `(payload, attempt) -> Outcome` a flow.
+
+    `sandbox=True` says that it reaches the outside through `attempt.http` and `attempt.mail` alone: then it may be tried with test requests.
+    """
 
     def declare(execute: Executor) -> Flow:
         policy = retry or RetryPolicy()
@@ -140,7 +149,7 @@ def flow(
         rules = Rules(policy, on_unknown, key_protects_seconds)
         return Flow(
             name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency,
-            credential=credential,
+            credential=credential, sandbox=sandbox,
         )  # fmt: skip
 
     return declare

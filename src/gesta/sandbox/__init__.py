@@ -34,13 +34,18 @@ __all__ = [
 class Sandbox:
     """All doubles of one world. A request goes to the first that knows its form; `http` takes what no other does."""
 
-    def __init__(self, webhook: WebhookSandbox | None = None, http: HttpSandbox | None = None) -> None:
+    def __init__(
+        self, webhook: WebhookSandbox | None = None, http: HttpSandbox | None = None, *, kept: int | None = None
+    ) -> None:
+        """`kept`: how many effects each double remembers, for a world that goes on for long."""
         self.webhook = webhook or WebhookSandbox()
         self.slack = SlackSandbox()
         self.twilio = TwilioSandbox()
         self.ses = SesSandbox()
         self.smtp = SmtpSandbox()
         self.http = http or HttpSandbox()
+        for receiver in self:
+            receiver.kept = kept
 
     def __iter__(self) -> Iterator[Receiver]:
         yield from (self.webhook, self.slack, self.twilio, self.ses, self.smtp, self.http)

@@ -28,5 +28,5 @@ class HttpSandbox(Receiver):
         return Call(headers.get("idempotency-key"), f"{request.method} {path}", data, headers, body, text)
 
     def success(self, effect: Effect) -> Reply:
-        number = len(self.effects)
+        number = self.performed
         return Reply(200, msgspec.json.encode({"id": f"sandbox_{number}"}), {"content-type": "application/json"})

@@ -109,6 +109,9 @@ class Receiver(ABC):
         self._queue: deque[_Armed] = deque()
         self._rules: list[_Armed] = []
         self._known: dict[str, _Known] = {}
+        #: How many effects there ever were, and how many of them are remembered; None: all.
+        self.performed = 0
+        self.kept: int | None = None
 
     @abstractmethod
     def serves(self, request: HttpRequest) -> bool:
@@ -198,9 +201,14 @@ class Receiver(ABC):
             return known.reply
         effect = Effect(call.key or f"{self.name}-{self.calls}", call.type, call.data, call.headers, call.text)
         self.effects.append(effect)
+        self.performed += 1
         reply = self.success(effect)
         if call.key is not None:
             self._known[call.key] = _Known(effect, call.body, reply)
+        if self.kept is not None:
+            del self.effects[: -self.kept]
+            while len(self._known) > self.kept:
+                del self._known[next(iter(self._known))]
         return reply
 
     def _fault_of(self, call: Call) -> Fault:

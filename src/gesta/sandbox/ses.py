@@ -57,7 +57,7 @@ class SesSandbox(Receiver):
         )
 
     def success(self, effect: Effect) -> Reply:
-        body = msgspec.json.encode({"MessageId": f"sandbox-{len(self.effects):06d}"})
+        body = msgspec.json.encode({"MessageId": f"sandbox-{self.performed:06d}"})
         return Reply(200, body, {"content-type": "application/json"})
 
 

@@ -78,7 +78,7 @@ class SlackSandbox(Receiver):
                 return None
 
     def success(self, effect: Effect) -> Reply:
-        effect.id = f"{self.now_ms // 1000}.{len(self.effects):06d}"
+        effect.id = f"{self.now_ms // 1000}.{self.performed:06d}"
         said = {"type": "message", "ts": effect.id, "text": effect.text}
         warned = {"warning": "message_truncated"} if len(effect.text) > _TEXT_LENGTH_MAX else {}
         return _ok(channel=_conversation(effect.data["channel"]), ts=effect.id, message=said, **warned)

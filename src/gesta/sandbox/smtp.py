@@ -78,7 +78,7 @@ class SmtpSandbox(Receiver):
         return Reply(code, f"{fault.error or f'{code // 100}.0.0'} refused by the sandbox".encode())
 
     def success(self, effect: Effect) -> Reply:
-        return Reply(250, f"2.0.0 queued as {len(self.effects)}".encode())
+        return Reply(250, f"2.0.0 queued as {self.performed}".encode())
 
 
 def call_of(envelope: Envelope) -> Call:

@@ -68,7 +68,7 @@ class TwilioSandbox(Receiver):
         return Reply(200, msgspec.json.encode(body), _JSON)
 
     def success(self, effect: Effect) -> Reply:
-        effect.id = f"SM{len(self.effects):032x}"
+        effect.id = f"SM{self.performed:032x}"
         effect.data["at_ms"] = self.now_ms
         return Reply(201, msgspec.json.encode(_resource(effect)), _JSON)
 

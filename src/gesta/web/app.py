@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from gesta.web import decisions, requests, stream
+from gesta.web import decisions, first_key, keys, requests, stream
 from gesta.web.endpoint import Endpoint, send_answer
+from gesta.web.first_key import FirstKey
 from gesta.web.problem import MEDIA_TYPE, Problem
 from gesta.web.rate import KeyRates
 from gesta.web.route import Route
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from gesta.engine import Engine
 
 #: The table. The first lines are those that are called most: they are looked through in this order.
-ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES]
+ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES, *keys.ROUTES, *first_key.ROUTES]
 
 
 class Web:
@@ -33,10 +34,20 @@ class Web:
         self.rates = KeyRates(engine.settings.api_rate)
         #: Streams that are open.
         self.streams = 0
+        #: How the first admin key is made, where this process offers that.
+        self.first_key: FirstKey | None = None
         self.app = Starlette(
             routes=[StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
             exception_handlers={404: _not_found},
         )
+
+    async def offer_first_key(self) -> str | None:
+        """The path and query of a link that makes the first admin key, once; None when there is an admin key."""
+        road = self.engine.road
+        if await road.keys.any_admin():
+            return None
+        self.first_key = FirstKey(road, self.engine.settings.tenant)
+        return self.first_key.path
 
 
 def _paths(routes: Sequence[Route]) -> list[str]:

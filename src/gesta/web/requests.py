@@ -34,7 +34,7 @@ Verdict = Literal["created", "duplicate"]
 
 
 class Submit(Asked, frozen=True):
-    """A request. The tenant is that of the key; `key` may come as the header Idempotency-Key instead."""
+    """A request. The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else. `key` may come as the header Idempotency-Key instead."""
 
     flow: str
     payload: dict[str, Any]
@@ -267,7 +267,7 @@ def read(engine: Engine, asked: Submit, call: Call, key: str | None) -> tuple[Pa
     """What was asked, of the flow's own type; raises with every fault of payload and options at once."""
     options = Options(
         key, call.tenant, asked.deliver_at, None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
-        asked.priority, asked.correlation_id, asked.causation_id, call.actor,
+        asked.priority, asked.correlation_id, asked.causation_id, call.actor, call.grant.is_test,
     )  # fmt: skip
     try:
         flow = engine.flow(asked.flow)
@@ -281,7 +281,7 @@ def read(engine: Engine, asked: Submit, call: Call, key: str | None) -> tuple[Pa
 
 
 def _of_payload(faults: Any) -> dict[str, str]:
-    return {name if name in ("payload", "key") else f"payload.{name}": fault for name, fault in faults.items()}
+    return {name if name in ("payload", "key", "test") else f"payload.{name}": fault for name, fault in faults.items()}
 
 
 ROUTES = [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,9 +41,13 @@ from gesta.worker.guard import examine
 from gesta.worker.lease import Lease
 from gesta.worker.soundness import discreet, sound
 
+if TYPE_CHECKING:
+    from gesta.worker.trial import Trial
+
 BAD_PAYLOAD = Rejected(
     "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
 )
+NO_TESTS = Rejected("not_for_tests", "the flow no longer says that it reaches nobody but the sandbox; nothing was called")
 #: A job that is due by the queue's clock and not by ours is looked at again after this: another worker's clock may be right.
 CLOCK_PAUSE_MS = 1_000
 TENANTS_KEPT = 1_000
@@ -68,6 +73,8 @@ class Attempts:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
         self._tokens, self._giving_back = tokens, giving_back
         self._mail, self._records = mail, records
+        #: The world of test requests, made for the first of them.
+        self._trial: Trial | None = None
         self._of_tenants: dict[str, tuple[Limits, TenantRecords]] = {}
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
@@ -115,6 +122,8 @@ class Attempts:
     ) -> None:
         taken, state = running.taken, view.state
         payload, obstacle = self._payload(flow, readable)
+        if state.test:
+            config, obstacle = self._trial_config(config, flow, payload, obstacle)
         number = state.attempts if asking else state.attempts + 1
         key = idempotency_key(state.tenant, state.id, state.operation, state.intent)
         if obstacle is None and flow.journal and not asking:
@@ -133,10 +142,10 @@ class Attempts:
             outcome = Retry("lease_lost", "nothing was called")
         else:
             running.view, running.asking, running.used = view, asking, config.used
-            limits, records = self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)
+            http, mail, limits, records = self._ways_out(state)
             attempt = Attempt(
-                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, self._http(), config,
-                limits, self._templates(config), state.attempted_from if asking else started_ms, self._mail, records,
+                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, http, config,
+                limits, self._templates(config), state.attempted_from if asking else started_ms, mail, records, state.test,
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:
@@ -163,6 +172,31 @@ class Attempts:
             self._telemetry.given_up(applied.view.state, line)
         else:
             self._telemetry.late_outcome(line, flow.name)
+
+    def _ways_out(self, state: State) -> tuple[Http, Mail, Limits, TenantRecords]:
+        """All ways by which an executor can have an effect. Those of a test end in the sandbox."""
+        if state.test:
+            trial = self._trial or self._make_trial()
+            return trial.http(), trial.mail, trial.limits, trial.records(state.tenant)
+        return self._http(), self._mail, *(self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant))
+
+    def _make_trial(self) -> Trial:
+        # Imported with the first test: most processes never see one.
+        from gesta.worker.trial import Trial
+
+        self._trial = Trial(self._records, self._runtime)
+        return self._trial
+
+    def _trial_config(
+        self, config: TenantConfig, flow: Flow, payload: object, obstacle: Rejected | Retry | None
+    ) -> tuple[TenantConfig, Rejected | Retry | None]:
+        """Config without secrets; and what is in the way of a test, if anything is."""
+        from gesta.worker.trial import trial_config
+
+        if obstacle is not None or not flow.sandbox:
+            # Declared otherwise when it was submitted.
+            return config, obstacle or NO_TESTS
+        return trial_config(config, flow, payload), None
 
     def _of_tenant(self, tenant: str) -> tuple[Limits, TenantRecords]:
         """What is the same for all attempts of a tenant, kept for those that were seen lately."""
@@ -199,6 +233,9 @@ class Attempts:
         except Postponed:
             raise
         except CredentialRefused as refused:
+            if attempt.test:
+                # None was used, so the tenant's own is not held for it.
+                return Rejected("credential_refused", "the sandbox refused the stand-in for the credential")
             if (outcome := unusable(refused, attempt.tenant)) is None:
                 raise
             return outcome

@@ -31,7 +31,7 @@ from gesta.config import TenantConfig
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.flows.flow import Flow
+from gesta.flows.flow import ConfigBody, Flow
 from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
 from gesta.flows.slack.asking import ask, marks_of
 from gesta.flows.slack.client import Refused, SlackApi, require_library
@@ -62,6 +62,8 @@ __all__ = ["NAME", "App", "Channel", "Message", "SendMessageJob", "Workspace", "
 ASK_AFTER_SECONDS: Final = 30.0
 #: The executor's own deadline lies this far behind the call's, so that a slow Slack is told from a stuck worker.
 _MARGIN_SECONDS: Final = 5.0
+#: Where a test goes while the tenant has no channels.
+_SANDBOX_CHANNEL: Final = "C0SANDBOX"
 #: Reasons of this channel that may be labels of a metric: a closed set.
 _REASONS: Final = frozenset(
     {
@@ -118,7 +120,17 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         tags=tags_of,
         reasons=_REASONS,
         alarms=frozenset({OTHER}),
+        sandbox=True,
+        stand_ins=_stand_ins,
     )
+
+
+def _stand_ins(message: Message) -> Mapping[str, ConfigBody]:
+    return {
+        WORKSPACE: Workspace("", default_channel_id=_SANDBOX_CHANNEL),
+        CHANNEL: Channel(_SANDBOX_CHANNEL, workspace=message.workspace),
+        APP: App(),
+    }
 
 
 async def _check(message: Message, _: TenantConfig, templates: Templates) -> Mapping[str, str]:

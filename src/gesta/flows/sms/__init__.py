@@ -129,6 +129,8 @@ def flow(
         tags=tags_of,
         reasons=_REASONS,
         alarms=frozenset({OTHER}),
+        sandbox=True,
+        stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
     )
 
 

@@ -1,0 +1,179 @@
+"""The first admin key: a link that `gesta serve` prints while there is none, to a page with one button, for this machine alone.
+
+The link's token lives in memory. It is over once it was used, after an hour, and as soon as any admin key exists, however that came.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from hmac import compare_digest
+from ipaddress import ip_address
+from string import Template
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from gesta.access import ApiKey
+from gesta.domain.events import Actor
+from gesta.errors import GestaError
+from gesta.road import Road
+from gesta.shapes import key_shape
+from gesta.web.keys import MadeKey
+from gesta.web.problem import Problem
+from gesta.web.route import Answer, Asked, Call, Route
+
+TOKEN_BYTES: Final = 32
+LASTS_SECONDS: Final = 3_600.0
+FORM: Final = "application/x-www-form-urlencoded"
+HTML: Final = "text/html; charset=utf-8"
+_BODY_BYTES_MAX: Final = 1_024
+#: Who made it, for the record.
+_ACTOR: Final = Actor("first-key link")
+#: Of a proxy: then the other end is not who calls.
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_NONE: Final = (
+    "there is no first key to be made here: the link was used, is older than an hour, or an admin key exists. "
+    "On the machine itself: gesta key create --scope admin"
+)
+
+_STYLE: Final = "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:4rem auto;padding:0 1rem}code,button{font-size:1rem}code{overflow-wrap:anywhere}"
+_PAGE: Final = Template(
+    f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>gesta: the first key</title>
+<style>{_STYLE}</style>
+<h1>gesta</h1>
+$content
+</html>
+"""
+)
+_ASK: Final = Template(
+    """<p>No admin key exists yet. This makes the first one, for the tenant <code>$tenant</code>. It is shown once.</p>
+<form method="post" action="first-key"><input type="hidden" name="token" value="$token"><button>Make the first admin key</button></form>"""
+)
+_SHOW: Final = Template(
+    """<p>This is the admin key of the tenant <code>$tenant</code>. Keep it now: nobody can show it again.</p>
+<p><code>$key</code></p>
+<p>Send it as <code>Authorization: Bearer</code>. Make others with it at <code>POST /v1/keys</code>; end it with <code>gesta key revoke $id</code>.</p>"""
+)
+#: Nothing is loaded, nothing is run, nobody frames it, and where it came from is told to nobody.
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'sha256-"
+    + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    + "'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+}
+
+
+class FirstKey:
+    """The one offer of this process."""
+
+    def __init__(self, road: Road, tenant: str) -> None:
+        self._road, self.tenant = road, tenant
+        self._token = base64.urlsafe_b64encode(road.runtime.random_bytes(TOKEN_BYTES)).rstrip(b"=")
+        self._until = road.runtime.monotonic() + LASTS_SECONDS
+        self._is_taken = False
+
+    @property
+    def path(self) -> str:
+        """What stands behind the address in the link."""
+        return f"/first-key?token={self._token.decode()}"
+
+    async def fits(self, token: str) -> bool:
+        """Whether this token still makes a key. Only who has it makes us look whether there is one already."""
+        is_equal = compare_digest(token.encode(errors="replace"), self._token)
+        if not is_equal or self._is_taken or self._road.runtime.monotonic() >= self._until:
+            return False
+        return not await self._road.keys.any_admin()
+
+    async def make(self, token: str) -> tuple[ApiKey, str] | None:
+        """The key; None where there is none to be made."""
+        if not await self.fits(token) or self._is_taken:
+            # Looked at once more: somebody else with the token was asked for while we looked.
+            return None
+        self._is_taken = True
+        try:
+            return await self._road.keys.create(self.tenant, name="first key", scopes=["admin"], actor=_ACTOR)
+        except GestaError:
+            # None was given to anybody. Should one have been made all the same, it is an admin key, and ends this.
+            self._is_taken = False
+            raise
+
+
+class Token(Asked, frozen=True):
+    token: str
+
+
+class Asking(Asked, frozen=True):
+    token: str = ""
+
+
+async def first_key_page(call: Call) -> Answer:
+    """A page with one button that makes the first admin key."""
+    offer, token = _offer(call), call.query.token
+    if not await offer.fits(token):
+        raise _none()
+    # The token was compared, so it is one of letters that need no escaping; and no tenant's name has any that does.
+    return _page(_ASK.substitute(tenant=offer.tenant, token=token))
+
+
+async def first_key_form(call: Call) -> Answer:
+    """What the button does: the first admin key, on a page."""
+    given = dict(parse_qsl(call.raw.decode(errors="replace"), max_num_fields=10)) if call.raw.count(b"&") < 10 else {}
+    key, text = await _made(call, given.get("token", ""))
+    return _page(_SHOW.substitute(tenant=key.tenant, key=text, id=key.id))
+
+
+async def first_key(call: Call) -> Answer:
+    """The first admin key, for who has the token of the link that `gesta serve` printed."""
+    key, text = await _made(call, call.body.token)
+    return Answer(MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text), 201)
+
+
+async def _made(call: Call, token: str) -> tuple[ApiKey, str]:
+    made = await _offer(call).make(token)
+    if made is None:
+        raise _none()
+    return made
+
+
+def _offer(call: Call) -> FirstKey:
+    """What this process offers to this caller: something only to who sits at the machine."""
+    offer = call.web.first_key
+    if offer is None or not _is_here(call.peer) or any(call.header(name) is not None for name in _FORWARDED):
+        raise _none()
+    return offer
+
+
+def _is_here(peer: str) -> bool:
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _none() -> Problem:
+    return Problem(404, "no_first_key", _NONE)
+
+
+def _page(content: str) -> Answer:
+    return Answer(_PAGE.substitute(content=content).encode(), 200, _HEADERS, HTML)
+
+
+ROUTES = [
+    Route("GET", "/first-key", first_key_page, None, "A page that makes the first admin key", "keys", query=Asking, gives=HTML, problems=(404,)),
+    Route(
+        "POST", "/first-key", first_key_form, None, "What the button of that page does", "keys", takes=FORM, gives=HTML,
+        problems=(404,), body_bytes_max=_BODY_BYTES_MAX,
+    ),
+    Route(
+        "POST", "/v1/first-key", first_key, None, "The first admin key, by the token of the link", "keys", body=Token, answer=MadeKey, status=201,
+        problems=(404,), body_bytes_max=_BODY_BYTES_MAX, example={"token": "the token of the link that gesta serve printed"},
+    ),
+]  # fmt: skip

@@ -1,0 +1,111 @@
+"""/v1/keys and /v1/audit: who may call the API in the tenant's name, and who changed what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from gesta.access import NAME_LENGTH_MAX, Scope
+from gesta.audit import Change
+from gesta.dead_letters import iso
+from gesta.shapes import KeyShape, key_shape
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+PAGE_MAX = 200
+
+
+class NewKey(Asked, frozen=True):
+    """A key of the tenant's. What a test key submits reaches the sandbox and nobody else; it may have read and submit at most."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=5)] = ("read", "submit")
+    #: Without it the key does not end by itself.
+    expires_at: datetime | None = None
+    test: bool = False
+
+
+class MadeKey(KeyShape, frozen=True):
+    """`key` is what callers send. It is shown this once."""
+
+    key: str
+
+
+class KeyList(Shape, frozen=True):
+    """Newest first, those that were revoked or have expired among them."""
+
+    keys: list[KeyShape]
+
+
+class ChangeShape(Shape, frozen=True):
+    """`about` is `kind/code`, what was paused, the digest of a person or the id of a key. `by` is null where gesta itself decided."""
+
+    version: int
+    at: str
+    what: str
+    about: str
+    by: str | None
+    roles: tuple[str, ...]
+    details: dict[str, Any]
+
+
+class Trail(Shape, frozen=True):
+    """Newest first. `next` continues the list; null: that was all."""
+
+    items: list[ChangeShape]
+    next: int | None
+
+
+class TrailQuery(Asked, frozen=True):
+    before: Annotated[int, msgspec.Meta(ge=1, le=2_147_483_647)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+async def create_key(call: Call) -> Answer:
+    """Make a key of the tenant. Its text is in this answer and nowhere else."""
+    asked: NewKey = call.body
+    key, text = await call.engine.operating.create_key(
+        name=asked.name,
+        scopes=asked.scopes,
+        expires_at=asked.expires_at,
+        test=asked.test,
+        tenant=call.tenant,
+        actor=call.actor,
+    )
+    made = MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text)
+    return Answer(made, 201, {"Location": f"{call.root}/v1/keys/{key.id}"})
+
+
+async def list_keys(call: Call) -> Answer:
+    """The tenant's keys, without their texts."""
+    return Answer(KeyList([key_shape(key) for key in await call.engine.operating.list_keys(call.tenant)]))
+
+
+async def revoke_key(call: Call) -> Answer:
+    """End a key for good, everywhere within a second. Safe to repeat."""
+    key = await call.engine.operating.revoke_key(call.params["id"], tenant=call.tenant, actor=call.actor)
+    return Answer(key_shape(key))
+
+
+async def audit(call: Call) -> Answer:
+    """Who changed what of the tenant: config, keys, pauses, erased people."""
+    asked: TrailQuery = call.query
+    found = await call.engine.operating.audit(call.tenant, asked.before, asked.limit)
+    is_more = len(found) == asked.limit and found[-1].version > 1
+    return Answer(Trail([_shape(one) for one in found], found[-1].version if is_more else None))
+
+
+def _shape(one: Change) -> ChangeShape:
+    return ChangeShape(one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details)
+
+
+ROUTES = [
+    Route(
+        "POST", "/v1/keys", create_key, "admin", "Make a key", "keys", body=NewKey, answer=MadeKey, status=201,
+        example={"name": "the shop", "scopes": ["read", "submit"]},
+    ),
+    Route("GET", "/v1/keys", list_keys, "admin", "The tenant's keys", "keys", answer=KeyList),
+    Route("DELETE", "/v1/keys/{id}", revoke_key, "admin", "End a key for good", "keys", answer=KeyShape, problems=(404,)),
+    Route("GET", "/v1/audit", audit, "admin", "Who changed what", "keys", query=TrailQuery, answer=Trail),
+]  # fmt: skip
