@@ -10,7 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from gesta.web import decisions, requests, stream
+from gesta.health import ProcessHealth
+from gesta.web import (
+    about,
+    configs,
+    dead_letters,
+    decisions,
+    endpoints,
+    health,
+    pauses,
+    people,
+    requests,
+    stream,
+    templates,
+    unknowns,
+)
 from gesta.web.endpoint import Endpoint, send_answer
 from gesta.web.problem import MEDIA_TYPE, Problem
 from gesta.web.rate import KeyRates
@@ -22,7 +36,10 @@ if TYPE_CHECKING:
     from gesta.engine import Engine
 
 #: The table. The first lines are those that are called most: they are looked through in this order.
-ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES]
+ROUTES: list[Route] = [
+    *requests.ROUTES, *decisions.ROUTES, *stream.ROUTES, *health.ROUTES, *about.ROUTES, *configs.ROUTES, *endpoints.ROUTES,
+    *templates.ROUTES, *dead_letters.ROUTES, *unknowns.ROUTES, *pauses.ROUTES, *people.ROUTES,
+]  # fmt: skip
 
 
 class Web:
@@ -33,6 +50,9 @@ class Web:
         self.rates = KeyRates(engine.settings.api_rate)
         #: Streams that are open.
         self.streams = 0
+        #: Templates that are being looked at.
+        self.previews = 0
+        self.health = ProcessHealth()
         self.app = Starlette(
             routes=[StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
             exception_handlers={404: _not_found},
