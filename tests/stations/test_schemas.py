@@ -25,7 +25,7 @@ class Child(msgspec.Struct):
 class Order(Payload, frozen=True, rename={"customer_mail": "mail"}):
     number: str
     customer_mail: Personal[str]
-    children: list[Child] = []
+    children: list[Child] = msgspec.field(default_factory=list)
     colour: Colour = Colour.RED
 
 
