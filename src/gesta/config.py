@@ -11,11 +11,12 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gesta.addresses import config_stream
+from gesta.config_events import EntityDeleted, EntityPut, SecretRef, SubjectErased
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import TENANT, TENANT_RULE, event_id
 from gesta.domain.outcome import Retry
-from gesta.errors import BadConfig, NotFound, StoreError
+from gesta.errors import BadConfig, NotFound, Outdated, StoreError
 from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
@@ -23,7 +24,7 @@ from gesta.outbound_http import AttemptEnded
 from gesta.pauses import PAUSED, RESUMED, PauseBook
 from gesta.rendering.renderer import Renderer
 from gesta.runtime import Ids, Runtime
-from gesta.scrub import scrub
+from gesta.scrub import scrub, without_credentials
 from gesta.sealing import Safe
 from gesta.validation import decode_fields
 
@@ -34,32 +35,6 @@ ERASED = "config.SubjectErased.v1"
 ROTATION_MS = 24 * 3600 * 1000
 CODE_LENGTH_MAX = 100
 TRIES = 5
-
-
-class SecretRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A version of a secret in the vault; `until` ends its overlap with a newer one."""
-
-    name: str
-    version: int
-    until: int | None = None
-
-
-class EntityPut(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    kind: str
-    code: str
-    body: msgspec.Raw
-    secrets: dict[str, tuple[SecretRef, ...]] = {}
-
-
-class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
-    kind: str
-    code: str
-
-
-class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
-    """The keys of a subject were destroyed. `subject` is its digest; the metadata says when and who decided."""
-
-    subject: str
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -85,6 +60,14 @@ class Unreadable(msgspec.Struct, frozen=True):
 Entities = dict[tuple[str, str], Entity | Unreadable]
 
 
+class Checked(msgspec.Struct, frozen=True):
+    """A body that can be stored, what it takes the place of, and the version of the stream at which that was so."""
+
+    body: ConfigBody
+    current: Entity | Unreadable | None
+    seen: int
+
+
 class ConfigCache:
     """All tenants' config that this process has seen, each at a stream version; brought up to date by `apply`."""
 
@@ -102,6 +85,11 @@ class ConfigCache:
         if name not in self._kinds:
             raise NotFound("config kind", f"{name} (known: {', '.join(sorted(self._kinds)) or 'none'})")
         return self._kinds[name]
+
+    @property
+    def kinds(self) -> Mapping[str, type[ConfigBody]]:
+        """Every kind that this process knows, by name."""
+        return self._kinds
 
     def version(self, tenant: str) -> int:
         self._tenants[config_stream(tenant)] = tenant
@@ -218,8 +206,8 @@ class ConfigWriter:
         self.reference, self._renderer = reference, renderer
         self._events, self._safe, self._runtime, self._ids = events, safe, runtime, ids
 
-    async def check(self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any]) -> ConfigBody:
-        """The body that `put` would store; nothing is written. Raises BadConfig with every fault."""
+    async def check(self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any]) -> Checked:
+        """The body that `put` would store, and beside what; nothing is written. Raises BadConfig with every fault."""
         body_type = cache.kind(kind)
         faults = {}
         if not TENANT.fullmatch(tenant):
@@ -228,11 +216,13 @@ class ConfigWriter:
             faults["code"] = f"1 to {CODE_LENGTH_MAX} printable characters"
         if not faults:
             await self.refresh(cache, tenant)
+        # Together, before anything is awaited again: what is kept of the current one holds only while the stream has not moved.
+        seen, current = cache.version(tenant), cache.of(tenant).find(kind, code)
         if not faults and isinstance(given, dict):
             secrets = dict.fromkeys(secret_fields(body_type), "")
-            if cache.of(tenant).find(kind, code) is not None:
-                # A secret left out keeps the stored one.
-                given = {**secrets, **given}
+            if current is not None:
+                # A secret left out keeps the stored one, and so does a URL of which only what is shown of it comes back.
+                given = {**secrets, **_unmasked(given, current)}
             else:
                 # There is none to keep, so a blank one is none.
                 given = {name: value for name, value in given.items() if name not in secrets or value != ""}
@@ -241,24 +231,36 @@ class ConfigWriter:
             raise BadConfig(kind, code, faults | field_faults)
         if own_faults := await body.faults(code, self._renderer):
             raise BadConfig(kind, code, own_faults)
-        return body
+        return Checked(body, current, seen)
 
     async def put(
-        self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any], actor: Actor | None = None
+        self,
+        cache: ConfigCache,
+        tenant: str,
+        kind: str,
+        code: str,
+        given: dict[str, Any],
+        actor: Actor | None = None,
+        expected: int | None = None,
     ) -> Entity:
-        """Store an entity. A changed secret becomes a new version; the one before it stays valid for a day."""
+        """Store an entity. A changed secret becomes a new version; the one before it stays valid for a day.
+
+        Raises Outdated unless the one that is there has the version `expected` (0: none is there). The append itself decides: nobody can
+        have changed it between the look and the write.
+        """
         for _ in range(TRIES):
-            body = await self.check(cache, tenant, kind, code, given)
-            seen = cache.version(tenant)
-            data = await self._put_data(tenant, cache.of(tenant).find(kind, code), kind, code, body)
-            if await self.append(tenant, seen, PUT, data, actor):
+            checked = await self.check(cache, tenant, kind, code, given)
+            _refuse_outdated(kind, code, expected, checked.current)
+            entity = await self._sealed(tenant, kind, code, checked)
+            data = encode(EntityPut(kind, code, msgspec.Raw(encode(entity.body)), dict(entity.secrets)))
+            if await self.append(tenant, checked.seen, PUT, data, actor):
                 await self.refresh(cache, tenant)
-                entity = cache.of(tenant).get(kind, code)
-                assert entity is not None
                 return entity
         raise busy(tenant)
 
-    async def _put_data(self, tenant: str, current: Entity | Unreadable | None, kind: str, code: str, body: ConfigBody) -> bytes:
+    async def _sealed(self, tenant: str, kind: str, code: str, checked: Checked) -> Entity:
+        """The entity as it will be, its secrets in the vault."""
+        body, current = checked.body, checked.current
         names = secret_fields(type(body))
         refs = dict(current.secrets) if current is not None else {}
         for name in names:
@@ -266,7 +268,7 @@ class ConfigWriter:
             if secret and [secret] != (await self.open(tenant, current, name))[:1]:
                 refs[name] = await self._seal(tenant, f"{kind}/{code}/{name}", secret, refs.get(name, ()))
         blank = msgspec.structs.replace(body, **dict.fromkeys(names, ""))
-        return encode(EntityPut(kind, code, msgspec.Raw(encode(blank)), refs))
+        return Entity(kind, code, blank, refs, checked.seen + 1)
 
     async def amend(self, tenant: str, entity: Entity, body: ConfigBody) -> None:
         """Store another body under the same secrets, unless somebody has changed or deleted the entity since it was read."""
@@ -279,13 +281,24 @@ class ConfigWriter:
                 return
         raise busy(tenant)
 
-    async def delete(self, cache: ConfigCache, tenant: str, kind: str, code: str, actor: Actor | None = None) -> None:
+    async def delete(
+        self,
+        cache: ConfigCache,
+        tenant: str,
+        kind: str,
+        code: str,
+        actor: Actor | None = None,
+        expected: int | None = None,
+    ) -> None:
+        """Remove an entity. Raises NotFound; with `expected`, Outdated as `put` does."""
         for _ in range(TRIES):
             await self.refresh(cache, tenant)
-            if cache.of(tenant).find(kind, code) is None:
+            seen, current = cache.version(tenant), cache.of(tenant).find(kind, code)
+            _refuse_outdated(kind, code, expected, current)
+            if current is None:
                 raise NotFound("config", f"{kind}/{code}")
             data = encode(EntityDeleted(kind, code))
-            if await self.append(tenant, cache.version(tenant), DELETED, data, actor):
+            if await self.append(tenant, seen, DELETED, data, actor):
                 return
         raise busy(tenant)
 
@@ -346,6 +359,25 @@ def _names(recorded: Recorded, entity: Entity) -> bool:
     except msgspec.DecodeError:
         return True
     return (named.kind, named.code) == (entity.kind, entity.code)
+
+
+def _refuse_outdated(kind: str, code: str, expected: int | None, current: Entity | Unreadable | None) -> None:
+    version = 0 if current is None else current.version
+    if expected is not None and version != expected:
+        raise Outdated(kind, code, expected, version)
+
+
+def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, Any]:
+    """With the stored text wherever what is shown in its place was given: whoever reads, changes and puts must not lose the rest of it."""
+    if isinstance(current, Unreadable):
+        return given
+    stored = msgspec.to_builtins(current.body)
+
+    def whole(name: str, value: Any) -> Any:
+        known = stored.get(name)
+        return known if isinstance(known, str) and value == without_credentials(known) else value
+
+    return {name: whole(name, value) for name, value in given.items()}
 
 
 def busy(tenant: str) -> StoreError:

@@ -14,6 +14,7 @@ GestaError
 ├── AccessDenied           the API key opens nothing
 ├── Conflict               the key was used with other content
 ├── NotFound               no such request, entity or dead letter
+├── Outdated               config is not at the version that the caller has seen
 ├── Refused                the request's state does not allow it
 ├── NotYet                 no outcome within the time given
 ├── Erased                 the person it is about was erased
@@ -93,7 +94,11 @@ class BadConfig(BadInput):
 
 
 class BadScope(BadInput):
-    """What is to be paused or resumed is not said well; the text says how."""
+    """What is to be paused or resumed is not said well. `fields` has every fault: part → what is wrong with it."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {fault}" for name, fault in fields.items()))
+        self.fields = dict(fields)
 
 
 class BadCursor(BadInput):
@@ -133,6 +138,16 @@ class Conflict(GestaError):
 class NotFound(GestaError):
     def __init__(self, what: str, name: str, more: str = "") -> None:
         super().__init__(f"no {what} {name!r} for this tenant{more}")
+
+
+class Outdated(GestaError):
+    """Config is not at the version that the caller has seen; nothing was written. `version` is the one it is at, 0: it is not there."""
+
+    def __init__(self, kind: str, code: str, expected: int, version: int) -> None:
+        stands = f"is at version {version}" if version else "is not there"
+        wanted = f"not at {expected}" if expected else "and was to be new"
+        super().__init__(f"config {kind}/{code} {stands}, {wanted}; read it again, and decide again")
+        self.version = version
 
 
 class Refused(GestaError):

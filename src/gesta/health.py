@@ -37,7 +37,8 @@ class ProcessHealth:
         self._answered: Signal | None = None
 
     def watch(self, road: Road) -> None:
-        self._road, self._answered = road, Signal(road.runtime)
+        if road is not self._road:
+            self._road, self._answered = road, Signal(road.runtime)
 
     def metrics(self) -> bytes:
         """In Prometheus' text format; nothing before the engine has started."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,19 +12,24 @@ from gesta.audit import Change, change_of
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
+from gesta.domain.operation import State
 from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError
 from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
+from gesta.pages import Page, page_of
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.partitions import place_of, projects
 from gesta.projector.rebuild import Progress
-from gesta.rendering import TEMPLATE, Templates
+from gesta.rendering import TEMPLATE, Template, Templates
+from gesta.rendering.press import Fault
+from gesta.rendering.templates import fill
 from gesta.request import Request
 from gesta.road import Road
 from gesta.scrub import scrub
 from gesta.views import Filter, Parked, View
 
+#: Changes of config that are told at a time.
 PAGE = 200
 
 
@@ -57,21 +62,48 @@ class Operating:
 
     async def dead_letters(self, tenant: str = "default", flow: str | None = None, limit: int = 100) -> list[DeadLetter]:
         """Requests that failed for good, newest first."""
-        now = self._road.runtime.now_ms()
         found: list[DeadLetter] = []
         before: str | None = None
         while len(found) < limit:
-            page = await self._views.find(Filter(tenant, flow, "failed", before, PAGE))
-            found += [
-                one for view in page if (one := dead_letter(view.state, self._road.flows.get(view.state.flow), now)) is not None
-            ]
-            if len(page) < PAGE:
+            page = await self.dead_letter_page(tenant, flow, before_id=before, limit=limit - len(found))
+            found += page.items
+            if page.next is None:
                 break
-            before = page[-1].state.id
-        return found[:limit]
+            before = page.next
+        return found
 
-    async def dead_letter(self, request_id: str, tenant: str = "default") -> DeadLetter:
-        view = await self._road.loader.find(self._road.flows, tenant, request_id)
+    async def dead_letter_page(
+        self,
+        tenant: str = "default",
+        flow: str | None = None,
+        *,
+        reason: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> Page[DeadLetter]:
+        """The same, in pages of bounded work; `reason` leaves those that failed for it."""
+        now = self._road.runtime.now_ms()
+
+        def pick(view: View) -> DeadLetter | None:
+            if reason not in (None, view.state.reason):
+                return None
+            return dead_letter(view.state, self._road.flows.get(view.state.flow), now)
+
+        return await page_of(self._views, Filter(tenant, flow, "failed", before_id, limit), pick)
+
+    async def undecided_page(
+        self, tenant: str = "default", flow: str | None = None, *, before_id: str | None = None, limit: int = 50
+    ) -> Page[State]:
+        """Requests whose outcome only a person can tell now, newest first."""
+
+        def pick(view: View) -> State | None:
+            return view.state if view.state.waits_for_a_person else None
+
+        return await page_of(self._views, Filter(tenant, flow, "unknown", before_id, limit), pick)
+
+    async def dead_letter(self, request_id: str, tenant: str = "default", *, flow: str | None = None) -> DeadLetter:
+        names = self._road.flows if flow is None else [flow]
+        view = await self._road.loader.find(names, tenant, request_id)
         letter = None
         if view is not None:
             letter = dead_letter(view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms())
@@ -101,10 +133,17 @@ class Operating:
         return count
 
     async def put_config(
-        self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default", actor: Actor | None = None
+        self,
+        kind: str,
+        code: str,
+        fields: dict[str, Any],
+        *,
+        tenant: str = "default",
+        actor: Actor | None = None,
+        expected: int | None = None,
     ) -> Entity:
-        """Store config by code; a secret field left out keeps the stored one."""
-        entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor)
+        """Store config by code; a secret field left out keeps the stored one. `expected`: the version it must be at, 0 for none, or Outdated."""
+        entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor, expected)
         await self._let_go(tenant, kind, code)
         return entity
 
@@ -112,8 +151,11 @@ class Operating:
         """Raise what `put_config` would; nothing is written."""
         await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
 
-    async def delete_config(self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None) -> None:
-        await self._road.config_writer.delete(self._road.config, tenant, kind, code, actor)
+    async def delete_config(
+        self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None, expected: int | None = None
+    ) -> None:
+        """Remove config by code. `expected`: the version it must be at, or Outdated."""
+        await self._road.config_writer.delete(self._road.config, tenant, kind, code, actor, expected)
         await self._let_go(tenant, kind, code)
 
     async def _let_go(self, tenant: str, kind: str, code: str) -> None:
@@ -135,6 +177,11 @@ class Operating:
             raise NotFound("config", f"{kind}/{code}")
         return entity
 
+    async def config_version(self, kind: str, code: str, *, tenant: str = "default") -> int:
+        """The version it is at, also where it can no longer be read; 0 when it is not there."""
+        await self._road.config_writer.refresh(self._road.config, tenant)
+        return self._road.config.of(tenant).version_of(f"{kind}/{code}")
+
     async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
         """The template that an attempt would use now."""
         self._road.config.kind(TEMPLATE)
@@ -143,6 +190,23 @@ class Operating:
         if found is None:
             raise NotFound("template", code)
         return found
+
+    async def preview(
+        self, code: str, data: Mapping[str, Any], locale: str | None = None, *, tenant: str = "default"
+    ) -> tuple[Entity, dict[str, str]]:
+        """The template that an attempt would use now, and what it makes of the data: part → text. Nothing is sent and nothing is stored.
+
+        Raises InvalidRequest with every variable that is missing, or with what else is wrong.
+        """
+        found = await self.template(code, locale, tenant=tenant)
+        templates = Templates(self._road.config.of(tenant), self._road.outside.renderer)
+        if faults := await templates.missing(code, data, locale, field="variables"):
+            raise InvalidRequest(f"template {found.code}", faults)
+        assert isinstance(found.body, Template)
+        answer = await fill(self._road.outside.renderer, found.body, data)
+        if isinstance(answer, Fault):
+            raise InvalidRequest(f"template {found.code}", {answer.part: answer.text})
+        return found, answer
 
     async def rebuild(self, progress: Progress = _silent) -> int:
         """Fold all views anew from the events, beside whatever works on the store; nothing is sent again. How many events were folded."""

@@ -83,19 +83,19 @@ class Pause(msgspec.Struct, frozen=True):
 
 def checked(scope: Scope, reason: str = "") -> Scope:
     """The scope; raises BadScope with every fault."""
-    faults = []
+    faults = {}
     if scope == EVERYTHING:
-        faults.append("say what to pause: a flow, a tenant or a credential")
+        faults["scope"] = "say what to pause: a flow, a tenant or a credential"
     if scope.flow is not None and not _is_name(scope.flow, FLOW):
-        faults.append(f"flow: {scope.flow!r} cannot be the name of a flow")
+        faults["flow"] = f"{scope.flow!r} cannot be the name of a flow"
     if scope.tenant is not None and not _is_name(scope.tenant, TENANT):
-        faults.append(f"tenant: {scope.tenant!r} cannot be the name of a tenant")
-    if scope.credential is not None:
-        faults += _credential_faults(scope, str(scope.credential))
+        faults["tenant"] = f"{scope.tenant!r} cannot be the name of a tenant"
+    if scope.credential is not None and (told := _credential_faults(scope, str(scope.credential))):
+        faults["credential"] = "; ".join(told)
     if not isinstance(reason, str) or len(reason) > REASON_LENGTH_MAX or not reason.isprintable():
-        faults.append(f"reason: at most {REASON_LENGTH_MAX} printable characters")
+        faults["reason"] = f"at most {REASON_LENGTH_MAX} printable characters"
     if faults:
-        raise BadScope("; ".join(faults))
+        raise BadScope(faults)
     return scope
 
 
@@ -108,11 +108,11 @@ def _credential_faults(scope: Scope, credential: str) -> list[str]:
     faults = []
     kind, _, code = credential.partition("/")
     if not kind or not code or len(credential) > CREDENTIAL_LENGTH_MAX or not credential.isprintable():
-        faults.append("credential: write kind/code, for instance webhook.endpoint/shop")
+        faults.append("write kind/code, for instance webhook.endpoint/shop")
     if scope.tenant is None:
-        faults.append("credential: it is a tenant's; name the tenant, too")
+        faults.append("it is a tenant's; name the tenant, too")
     if scope.flow is not None:
-        faults.append("credential: its kind names the flow already; leave the flow out")
+        faults.append("its kind names the flow already; leave the flow out")
     return faults
 
 

@@ -48,7 +48,7 @@ def test_the_settings_are_exactly_these():
         (errors.NotFound("request", "1"), 3),
         (errors.Conflict("key", "1"), 4),
         (errors.NotYet("1", State("1", "default", "shop.note", "queued", 1, 0, 0), 1), 5),
-        (errors.BadScope("x"), 2),
+        (errors.BadScope({"flow": "x"}), 2),
         (errors.BadTransaction("x"), 2),
         (errors.StoreError("x"), 6),
         (errors.WrongMasterKey("x"), 6),

@@ -15,6 +15,7 @@ from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.intake import Accepted
 from gesta.operating import Operating
+from gesta.pages import Page
 from gesta.runtime import run
 from tests.cli.conftest import cli, folder, start
 from tests.searches.other_tenant import (
@@ -45,6 +46,7 @@ NOT_FOUND: dict[str, Act] = {
     "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
     "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
     "Operating.template": lambda engine, _: engine.operating.template(CODE, tenant=INTRUDER),
+    "Operating.preview": lambda engine, _: engine.operating.preview(CODE, {}, tenant=INTRUDER),
     "Operating.revoke_key": lambda engine, name: engine.operating.revoke_key(name, tenant=INTRUDER, actor=Actor("me")),
     "Request.view": lambda engine, name: handle(engine, name).view(),
     "Request.payload": lambda engine, name: handle(engine, name).payload(),
@@ -63,6 +65,9 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.counts": lambda engine: engine.operating.counts(INTRUDER),
     "Operating.parked": lambda engine: engine.operating.parked(INTRUDER),
     "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
+    "Operating.dead_letter_page": lambda engine: items(engine.operating.dead_letter_page(INTRUDER)),
+    "Operating.undecided_page": lambda engine: items(engine.operating.undecided_page(INTRUDER)),
+    "Operating.config_version": lambda engine: engine.operating.config_version(KIND, CODE, tenant=INTRUDER),
     "Operating.paused": lambda engine: engine.operating.paused(INTRUDER),
     "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
     "Operating.list_keys": lambda engine: engine.operating.list_keys(INTRUDER),
@@ -113,6 +118,10 @@ WITHOUT_TENANT = {
 
 def handle(engine: Engine, name: str) -> Request:
     return Request(engine.road, Accepted("shop.letter", INTRUDER, name, "duplicate"))
+
+
+async def items(page: Awaitable[Page[Any]]) -> list[Any]:
+    return (await page).items
 
 
 def public_calls() -> set[str]:

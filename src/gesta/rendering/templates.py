@@ -16,6 +16,9 @@ from gesta.rendering.press import Fault
 from gesta.rendering.renderer import Renderer
 from gesta.rendering.template import TEMPLATE, Template, codes
 
+#: How often a template is tried to find out what it cannot do without: each trial shows one variable, and others wait to be rendered.
+TRIALS_MAX = 100
+
 
 class Rendered(msgspec.Struct, frozen=True):
     """A template filled in: part → text, for the parts that it has; and the version of the tenant's config that it was put with."""
@@ -76,7 +79,7 @@ class Templates:
         """Which of these the template cannot do without. Only a trial tells: `x|default('')` and `if x is defined` can."""
         needed: list[str] = []
         trial = msgspec.to_builtins(data)
-        while True:
+        for _ in range(TRIALS_MAX):
             answer = await fill(self._renderer, _body(entity), trial)
             variable = answer.variable if isinstance(answer, Fault) else ""
             found = [name for name in lacking if name == variable or name.startswith(f"{variable}.")] if variable else []
@@ -85,6 +88,7 @@ class Templates:
             needed += found
             for name in found:
                 _put(trial, name)
+        return needed
 
     async def dress(self, markup: Markup, source: str) -> Mapping[str, str]:
         """A page made ready for mail programs: the parts `html` and `text`. Ends the attempt when it cannot be: then nothing is sent."""

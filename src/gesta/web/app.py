@@ -10,7 +10,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from gesta.web import decisions, first_key, keys, requests, stream
+from gesta.health import ProcessHealth
+from gesta.web import (
+    about,
+    configs,
+    dead_letters,
+    decisions,
+    endpoints,
+    first_key,
+    health,
+    keys,
+    pauses,
+    people,
+    requests,
+    stream,
+    templates,
+    unknowns,
+)
 from gesta.web.endpoint import Endpoint, send_answer
 from gesta.web.first_key import FirstKey
 from gesta.web.problem import MEDIA_TYPE, Problem
@@ -22,8 +38,24 @@ if TYPE_CHECKING:
 
     from gesta.engine import Engine
 
-#: The table. The first lines are those that are called most: they are looked through in this order.
-ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES, *keys.ROUTES, *first_key.ROUTES]
+#: Where the routes are. The first ones are called most: they are looked through in this order.
+TABLE = (
+    requests,
+    decisions,
+    stream,
+    health,
+    about,
+    configs,
+    endpoints,
+    templates,
+    dead_letters,
+    unknowns,
+    pauses,
+    people,
+    keys,
+    first_key,
+)
+ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 
 
 class Web:
@@ -36,6 +68,9 @@ class Web:
         self.streams = 0
         #: How the first admin key is made, where this process offers that.
         self.first_key: FirstKey | None = None
+        #: Templates that are being looked at.
+        self.previews = 0
+        self.health = ProcessHealth()
         self.app = Starlette(
             routes=[StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
             exception_handlers={404: _not_found},

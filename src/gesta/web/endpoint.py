@@ -86,7 +86,7 @@ class Endpoint:
         grant = await self._web.engine.road.keys.check(text.strip())
         scope = self.route.scope
         assert scope is not None
-        if not grant.allows(scope):
+        if scope != "any" and not grant.allows(scope):
             raise Problem(403, "scope_missing", f"this needs a key with the scope {scope}")
         return grant
 
@@ -175,7 +175,7 @@ async def _gone(receive: Receive, task: asyncio.Task[Any]) -> None:
 async def send_answer(answer: Answer, send: Send, limits: Mapping[str, str]) -> None:
     body = answer.body
     raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
-    headers = [(b"content-length", str(len(raw)).encode()), *ALWAYS]
+    headers = list(ALWAYS) if answer.status == 204 else [(b"content-length", str(len(raw)).encode()), *ALWAYS]
     if body is not None:
         headers.append((b"content-type", answer.media_type.encode()))
     for pairs in (answer.headers, limits):

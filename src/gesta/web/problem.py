@@ -84,7 +84,7 @@ def invalid(errors: Mapping[str, str]) -> Problem:
 def problem_of(error: e.GestaError) -> Problem | None:
     """What a caller is told of an error that gesta raised on purpose; None: it is our fault, and the log has it."""
     match error:
-        case e.InvalidRequest() | e.BadConfig():
+        case e.InvalidRequest() | e.BadConfig() | e.BadScope():
             return invalid(error.fields)
         case e.UnknownFlow():
             return invalid({"flow": str(error)})
@@ -92,6 +92,8 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(400, "bad_cursor", str(error))
         case e.BadInput():
             return Problem(422, "invalid", str(error))
+        case e.Outdated():
+            return Problem(412, "changed", str(error), headers={"ETag": f'"{error.version}"'} if error.version else None)
         case e.Conflict():
             return Problem(409, "conflict", str(error), request_id=error.request_id)
         case e.NotFound():

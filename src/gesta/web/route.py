@@ -96,12 +96,12 @@ Handler = Callable[[Call], Awaitable[Answer | Stream]]
 
 @dataclass(frozen=True)
 class Route:
-    """A line of the table. `scope` is what a key must allow; None: no key is asked for."""
+    """A line of the table. `scope` is what a key must allow, "any": any key will do; None: no key is asked for."""
 
     method: Method
     path: str
     handler: Handler
-    scope: Scope | None
+    scope: Scope | Literal["any"] | None
     #: What OpenAPI and people read.
     summary: str
     tag: str

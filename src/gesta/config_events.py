@@ -1,0 +1,31 @@
+"""What the events of a config stream carry about entities and people. Pauses and keys have theirs in pauses.py and key_notes.py."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SecretRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A version of a secret in the vault; `until` ends its overlap with a newer one."""
+
+    name: str
+    version: int
+    until: int | None = None
+
+
+class EntityPut(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    kind: str
+    code: str
+    body: msgspec.Raw
+    secrets: dict[str, tuple[SecretRef, ...]] = {}
+
+
+class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    code: str
+
+
+class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
+    """The keys of a subject were destroyed. `subject` is its digest; the metadata says when and who decided."""
+
+    subject: str

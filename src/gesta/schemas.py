@@ -1,0 +1,59 @@
+"""JSON schemas of what programs declare, payloads and config, with the marks that only gesta knows: what is secret, what is personal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, get_args
+
+import msgspec
+
+from gesta.config import secret_fields
+from gesta.flows.flow import ConfigBody, Payload
+from gesta.personal import personal_fields
+
+#: JSON Schema's own word for what can be put and is never shown.
+SECRET = {"writeOnly": True}
+#: Ours: data about a person, stored sealed.
+PERSONAL = {"x-personal": True}
+_REFS = "#/$defs/{name}"
+
+
+def config_schema(kind: type[ConfigBody]) -> dict[str, Any]:
+    """The schema of a config entity's fields; its secrets are `writeOnly`."""
+    return _schema(kind, {kind: _stored_names(kind, secret_fields(kind))}, SECRET)
+
+
+def payload_schema(kind: type[Payload]) -> dict[str, Any]:
+    """The schema of a payload; what is personal, or has something inside that is, is `x-personal`."""
+    return _schema(kind, {one: _stored_names(one, personal_fields(one)) for one in _structs(kind, set())}, PERSONAL)
+
+
+def _schema(root: type[msgspec.Struct], marked: dict[type[msgspec.Struct], set[str]], mark: dict[str, Any]) -> dict[str, Any]:
+    kinds = list(dict.fromkeys([root, *marked]))
+    try:
+        refs, components = msgspec.json.schema_components(kinds, ref_template=_REFS)
+    except TypeError:
+        # A type of the program's own that JSON Schema has no words for.
+        return {"type": "object"}
+    for kind, ref in zip(kinds, refs, strict=True):
+        properties = components[ref["$ref"].rpartition("/")[2]].get("properties", {})
+        for name in marked.get(kind, ()):
+            properties[name] |= mark
+    return {**refs[0], "$defs": components}
+
+
+def _stored_names(kind: type[msgspec.Struct], names: Collection[str]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(kind) if field.name in names}
+
+
+def _structs(hint: Any, seen: set[Any]) -> Iterator[type[msgspec.Struct]]:
+    """Every struct inside a type, itself included."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        if hint in seen:
+            return
+        seen.add(hint)
+        yield hint
+        for field in msgspec.structs.fields(hint):
+            yield from _structs(field.type, seen)
+    for part in get_args(hint):
+        yield from _structs(part, seen)

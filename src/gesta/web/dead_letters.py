@@ -1,0 +1,159 @@
+"""/v1/dead-letters: requests that failed for good, looked at, redriven and removed, one or many."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+import msgspec
+
+from gesta.dead_letters import DeadLetter
+from gesta.domain.ids import REQUEST_ID
+from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
+from gesta.request import Request
+from gesta.web.decisions import Decided, Redrive
+from gesta.web.problem import Problem, ProblemShape, problem_of
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+PAGE_MAX = 200
+REDRIVE_MAX = 1_000
+
+
+class Choice(Asked, frozen=True):
+    flow: str | None = None
+    reason: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+class DeadLetters(Shape, frozen=True):
+    """Newest first. `next` continues the list, also where a page is short or empty; null: that was all."""
+
+    items: list[DeadLetter]
+    next: str | None
+
+
+class RedriveMany(Asked, frozen=True):
+    """Of the dead letters that the filters leave, `limit` at most; `cursor` is the `next` of an answer before this one."""
+
+    flow: str | None = None
+    reason: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_MAX)] = 100
+    ttl_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    again: bool = False
+
+
+class Redriven(Shape, frozen=True, omit_defaults=True):
+    """What became of one: `refused` when its state does not allow it, which `problem` explains."""
+
+    id: str
+    flow: str
+    verdict: Literal["redriven", "refused"]
+    problem: ProblemShape | None = None
+
+
+class RedrivenMany(Shape, frozen=True):
+    """`next` is the cursor for those that are left; null: there are none."""
+
+    redriven: int
+    refused: int
+    results: list[Redriven]
+    next: str | None
+
+
+async def list_dead_letters(call: Call) -> Answer:
+    """Requests that failed for good, newest first."""
+    asked: Choice = call.query
+    page = await call.engine.operating.dead_letter_page(
+        call.tenant, asked.flow, reason=asked.reason, before_id=_cursor(asked.cursor), limit=asked.limit
+    )
+    return Answer(DeadLetters(page.items, page.next))
+
+
+async def get_dead_letter(call: Call) -> Answer:
+    """Why one failed, how often it was tried, until when it is kept."""
+    return Answer(await _letter(call))
+
+
+async def redrive_dead_letter(call: Call) -> Answer:
+    """Execute one again, with a fresh budget of attempts."""
+    request = call.engine.operating.request(await _letter(call))
+    asked: Redrive = call.body
+    status = await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
+    return Answer(Decided(request.id, request.flow, status))
+
+
+async def purge_dead_letter(call: Call) -> Answer:
+    """Remove one from the dead letters; its events stay."""
+    await call.engine.operating.request(await _letter(call)).purge(actor=call.actor)
+    return Answer(status=204)
+
+
+async def redrive_dead_letters(call: Call) -> Answer:
+    """Execute many again. Each gets a verdict, and one that is refused holds back no other. Safe to repeat: those that were redriven are none any more."""
+    asked: RedriveMany = call.body
+    page = await call.engine.operating.dead_letter_page(
+        call.tenant, asked.flow, reason=asked.reason, before_id=_cursor(asked.cursor), limit=asked.limit
+    )
+    results: list[Redriven] = []
+    for letter in page.items:
+        request = call.engine.operating.request(letter)
+        try:
+            results.append(await _redriven(request, asked, call))
+        except GestaError as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            # What was done is done; the same call does the rest.
+            raise Problem(
+                problem.status, problem.shape.code, problem.shape.detail, results=list(results), headers=problem.headers
+            ) from None
+    done = sum(one.verdict == "redriven" for one in results)
+    return Answer(RedrivenMany(done, len(results) - done, results, page.next))
+
+
+async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redriven:
+    try:
+        await request.redrive(ttl=_ttl(asked.ttl_seconds), again=asked.again, actor=call.actor)
+    except (Refused, UnknownFlow) as error:
+        # Of a flow that only other processes declare, this one cannot know the rules.
+        problem = problem_of(error)
+        return Redriven(request.id, request.flow, "refused", None if problem is None else problem.shape)
+    return Redriven(request.id, request.flow, "redriven")
+
+
+async def _letter(call: Call) -> DeadLetter:
+    flow, request_id = call.params["flow"], call.params["id"]
+    if flow not in call.engine.flows or not REQUEST_ID.fullmatch(request_id):
+        raise Problem(404, "not_found", f"no dead letter {request_id!r} of flow {flow!r} for this tenant")
+    return await call.engine.operating.dead_letter(request_id, call.tenant, flow=flow)
+
+
+def _cursor(given: str | None) -> str | None:
+    if given is not None and not REQUEST_ID.fullmatch(given):
+        raise BadCursor
+    return given
+
+
+def _ttl(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+_HERE = "/v1/dead-letters/{flow}/{id}"
+ROUTES = [
+    Route("GET", "/v1/dead-letters", list_dead_letters, "read", "List dead letters", "dead letters", query=Choice, answer=DeadLetters),
+    Route(
+        "POST", "/v1/dead-letters/redrive", redrive_dead_letters, "operate", "Execute many dead letters again", "dead letters",
+        body=RedriveMany, answer=RedrivenMany, example={"flow": "notification.slack", "limit": 100}, weighs=lambda body: body.limit,
+    ),
+    Route("GET", _HERE, get_dead_letter, "read", "One dead letter", "dead letters", answer=DeadLetter, problems=(404,)),
+    Route(
+        "POST", f"{_HERE}/redrive", redrive_dead_letter, "operate", "Execute a dead letter again", "dead letters", body=Redrive,
+        answer=Decided, problems=(404, 409), example={},
+    ),
+    Route(
+        "DELETE", _HERE, purge_dead_letter, "operate", "Remove a request from the dead letters", "dead letters", status=204,
+        problems=(404, 409),
+    ),
+]  # fmt: skip

@@ -1,0 +1,87 @@
+"""/v1/pauses: begin nothing more of the tenant, one of its flows or one of its credentials; and go on again.
+
+A pause for everybody, of a flow or of everything, is not one tenant's to make or to end: `gesta pause`. It is shown, without who and why.
+"""
+
+from __future__ import annotations
+
+from gesta.errors import NotFound, UnknownFlow
+from gesta.pauses import Pause
+from gesta.shapes import PauseShape, pause_shape
+from gesta.web.problem import invalid
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+
+class Chosen(Asked, frozen=True):
+    """Neither: everything of the tenant. `credential` is `kind/code` of its config."""
+
+    flow: str | None = None
+    credential: str | None = None
+
+
+class PauseAsked(Chosen, frozen=True):
+    #: For those who find it paused.
+    reason: str = ""
+
+
+class Pauses(Shape, frozen=True):
+    items: list[PauseShape]
+
+
+class Resumed(Shape, frozen=True):
+    """How many jobs were held and go on."""
+
+    held: int
+
+
+async def list_pauses(call: Call) -> Answer:
+    """What keeps the tenant's requests from going on, and how many of its jobs are held."""
+    operating = call.engine.operating
+    held = {one.scope: one.count for one in await operating.held() if one.tenant == call.tenant}
+    pauses = [_own(pause) for pause in await operating.paused(call.tenant)]
+    return Answer(Pauses([pause_shape(pause, held.get(str(pause.scope), 0)) for pause in pauses]))
+
+
+async def pause(call: Call) -> Answer:
+    """Begin nothing more. Requests are accepted and wait; attempts that run go on. Safe to repeat."""
+    asked: PauseAsked = call.body
+    await _refuse_unknown(call, asked)
+    made = await call.engine.operating.pause(
+        flow=asked.flow, tenant=call.tenant, credential=asked.credential, reason=asked.reason, actor=call.actor
+    )
+    return Answer(pause_shape(made, 0))
+
+
+async def resume(call: Call) -> Answer:
+    """Let it go on, whoever had paused it: a person, or the engine because a provider refused the credential."""
+    asked: Chosen = call.query
+    held = await call.engine.operating.resume(flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor)
+    return Answer(Resumed(held))
+
+
+async def _refuse_unknown(call: Call, asked: PauseAsked) -> None:
+    """Every worker remembers every pause, so there is one only of what there is."""
+    faults = {}
+    if asked.flow is not None and asked.flow not in call.engine.flows:
+        faults["flow"] = str(UnknownFlow(asked.flow, list(call.engine.flows)))
+    if asked.credential is not None and asked.credential not in call.road.config.pauses.declared:
+        kind, _, code = asked.credential.partition("/")
+        if not await call.engine.operating.config_version(kind, code, tenant=call.tenant):
+            faults["credential"] = str(NotFound("config", asked.credential))
+    if faults:
+        raise invalid(faults)
+
+
+def _own(pause: Pause) -> Pause:
+    """What a tenant may know: of a pause for everybody, that it is there."""
+    return pause if pause.scope.tenant is not None else Pause(pause.scope, "", pause.since_ms, "")
+
+
+ROUTES = [
+    Route("GET", "/v1/pauses", list_pauses, "operate", "What is paused", "operating", answer=Pauses),
+    Route(
+        "POST", "/v1/pauses", pause, "operate", "Begin nothing more", "operating", body=PauseAsked, answer=PauseShape,
+        example={"reason": "the receiver is being moved"},
+    ),
+    Route("DELETE", "/v1/pauses", resume, "operate", "Let it go on", "operating", query=Chosen, answer=Resumed, problems=(404,)),
+]  # fmt: skip

@@ -1,0 +1,34 @@
+"""/v1/erase: what is known about a person becomes unreadable for good, in requests, histories and backups alike."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+
+class Erase(Asked, frozen=True):
+    """`subject`: the text that stands in a personal field, letter by letter, or what a payload's `subject` said."""
+
+    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+
+
+class ErasedShape(Shape, frozen=True):
+    """How many keys were destroyed; 0: there was none left, or never one."""
+
+    destroyed: int
+
+
+async def erase(call: Call) -> Answer:
+    """Destroy the keys that seal what payloads tell about a person. It cannot be undone; it is safe to repeat."""
+    return Answer(ErasedShape(await call.engine.erase(call.body.subject, tenant=call.tenant, actor=call.actor)))
+
+
+ROUTES = [
+    Route(
+        "POST", "/v1/erase", erase, "admin", "Erase a person", "people", body=Erase, answer=ErasedShape,
+        example={"subject": "ada@example.org"},
+    )
+]  # fmt: skip

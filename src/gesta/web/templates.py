@@ -1,0 +1,126 @@
+"""/v1/templates: looked at and tried out before anybody gets one. Templates themselves are config of kind template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+
+from gesta.errors import UnknownFlow
+from gesta.flows.flow import Flow
+from gesta.rendering import TEMPLATE
+from gesta.web import requests
+from gesta.web.problem import Problem, invalid
+from gesta.web.requests import Submit, Submitted
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.web.waiting import Wait
+
+#: What the request of a test is marked by: its correlation id.
+MARK = "test:template/"
+#: Previews of one process at a time: what is really sent waits for the same renderer.
+PREVIEWS_MAX = 8
+#: What a flow that takes templates calls its fields, in Python: code, what to fill in, and the locale.
+_FIELDS = ("template", "data", "locale")
+
+Locale = Annotated[str, msgspec.Meta(min_length=1, max_length=35)]
+
+
+class Preview(Asked, frozen=True):
+    variables: dict[str, Any] = msgspec.field(default_factory=dict)
+    #: The nearest one that is there is taken.
+    locale: Locale | None = None
+
+
+class Previewed(Shape, frozen=True):
+    """`code` and `version` name the template that was taken; `parts` has what it makes of the variables."""
+
+    code: str
+    version: int
+    parts: dict[str, str]
+
+
+class Trial(Asked, frozen=True):
+    """`destination`: those fields of the flow's payload that say where to, and whatever else it needs beside the template."""
+
+    flow: str
+    destination: dict[str, Any] = msgspec.field(default_factory=dict)
+    variables: dict[str, Any] = msgspec.field(default_factory=dict)
+    locale: Locale | None = None
+
+
+async def preview_template(call: Call) -> Answer:
+    """What a template makes of some variables. Nothing is sent and nothing is stored."""
+    asked: Preview = call.body
+    if call.web.previews >= PREVIEWS_MAX:
+        told = f"{PREVIEWS_MAX} previews are being made in this process"
+        raise Problem(503, "too_many_previews", told, headers={"Retry-After": "1"})
+    call.web.previews += 1
+    try:
+        entity, parts = await call.while_there(
+            call.engine.operating.preview(call.params["code"], asked.variables, asked.locale, tenant=call.tenant)
+        )
+    finally:
+        call.web.previews -= 1
+    return Answer(Previewed(entity.code, entity.version, parts))
+
+
+async def try_template(call: Call) -> Answer:
+    """Send a template to somebody, as a request like any other. 202: where to look what became of it."""
+    asked: Trial = call.body
+    code = call.params["code"]
+    try:
+        flow = call.engine.flow(asked.flow)
+    except UnknownFlow as error:
+        raise invalid({"flow": str(error)}) from None
+    names = _names(flow)
+    if names is None:
+        raise invalid({"flow": f"{flow.name} takes no templates"})
+    await call.engine.operating.template(code, asked.locale, tenant=call.tenant)
+    taken = {name: "this is what `variables`, `locale` and the path say" for name in names.values() if name in asked.destination}
+    if taken:
+        raise invalid({f"destination.{name}": fault for name, fault in taken.items()})
+    payload = asked.destination | {names["template"]: code, names["data"]: asked.variables}
+    if asked.locale is not None:
+        payload[names["locale"]] = asked.locale
+    try:
+        return await requests.submit(replace(call, body=Submit(flow.name, payload, correlation_id=MARK + code)))
+    except Problem as problem:
+        if problem.status != 422:
+            raise
+        raise invalid(_of_this_body(problem.shape.errors, names)) from None
+
+
+def _names(flow: Flow) -> Mapping[str, str] | None:
+    """What the flow's payload calls these in JSON; None: it takes no templates."""
+    stored = {field.name: field.encode_name for field in msgspec.structs.fields(flow.payload) if field.name in _FIELDS}
+    return stored if TEMPLATE in flow.config and len(stored) == len(_FIELDS) else None
+
+
+def _of_this_body(faults: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """The faults of a payload under the names of what the caller sent."""
+    told = {}
+    for name, fault in faults.items():
+        path = name.removeprefix("payload.")
+        if path == names["data"] or path.startswith(f"{names['data']}."):
+            path = f"variables{path.removeprefix(names['data'])}"
+        elif name.startswith("payload."):
+            path = f"destination.{path}"
+        told[path] = fault
+    return told
+
+
+_HERE = "/v1/templates/{code}"
+ROUTES = [
+    Route(
+        "POST", f"{_HERE}/preview", preview_template, "read", "What a template makes of some variables", "templates", body=Preview,
+        answer=Previewed, problems=(404, 409), example={"variables": {"name": "Ada"}, "locale": "pt-BR"},
+    ),
+    Route(
+        "POST", f"{_HERE}/test", try_template, "submit", "Send a template to somebody", "templates", query=Wait, body=Trial,
+        answer=Submitted, status=202, problems=(200, 404, 409),
+        example={"flow": "notification.slack", "destination": {"channel": "C012AB3CD"}, "variables": {"name": "Ada"}},
+        headers={"Idempotency-Key": "Makes it safe to send this call again"},
+    ),
+]  # fmt: skip

@@ -1,0 +1,67 @@
+"""/v1/unknown: outcomes that only a person can tell. POST /v1/requests/{flow}/{id}/resolve ends such a doubt."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from gesta.dead_letters import iso
+from gesta.domain.ids import REQUEST_ID
+from gesta.domain.operation import State
+from gesta.errors import BadCursor
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+PAGE_MAX = 200
+
+
+class Choice(Asked, frozen=True):
+    flow: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+class UnknownOutcome(Shape, frozen=True):
+    """It may have had its effect, or not. `since` is when that was last known to be open, `ageSeconds` how long ago."""
+
+    id: str
+    flow: str
+    key: str | None
+    reason: str
+    detail: str
+    attempts: int
+    created_at: str
+    since: str
+    age_seconds: int
+    correlation_id: str
+
+
+class UnknownOutcomes(Shape, frozen=True):
+    """Newest first. `next` continues the list, also where a page is short or empty; null: that was all."""
+
+    items: list[UnknownOutcome]
+    next: str | None
+
+
+async def list_unknown(call: Call) -> Answer:
+    """Requests whose outcome waits for a person's word, with age and reason."""
+    asked: Choice = call.query
+    if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
+        raise BadCursor
+    page = await call.engine.operating.undecided_page(call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit)
+    now = call.road.runtime.now_ms()
+    return Answer(UnknownOutcomes([_shape(state, now) for state in page.items], page.next))
+
+
+def _shape(state: State, now_ms: int) -> UnknownOutcome:
+    return UnknownOutcome(
+        state.id, state.flow, state.key, state.reason, state.detail, state.attempts, iso(state.created_at), iso(state.updated_at),
+        max(0, now_ms - state.updated_at) // 1000, state.correlation_id,
+    )  # fmt: skip
+
+
+ROUTES = [
+    Route(
+        "GET", "/v1/unknown", list_unknown, "read", "Outcomes that wait for a person", "decisions", query=Choice, answer=UnknownOutcomes
+    )
+]  # fmt: skip
