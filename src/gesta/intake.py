@@ -24,10 +24,11 @@ from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, U
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
-from gesta.identity import Identity, canonical
+from gesta.identity import Identity
 from gesta.options import NO_OPTIONS, Options, is_plain, is_text, option_errors
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
+from gesta.payloads import decoder_of, encoder_of
 from gesta.personal import Plan, places_apart, plan_of, subject_name
 from gesta.rendering import Templates
 from gesta.runtime import Ids, Runtime, turn
@@ -47,6 +48,7 @@ class Kind(msgspec.Struct, frozen=True):
     """What is known of a flow's payloads before any comes."""
 
     flow: Flow
+    encode: Callable[[Payload], bytes]
     decode: Callable[[bytes], object]
     has_times: bool
     #: Where it tells something about a person.
@@ -91,7 +93,9 @@ class Intake:
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._kinds = {
-            flow.payload: Kind(flow, msgspec.json.Decoder(flow.payload).decode, holds_times(flow.payload), plan_of(flow.payload))
+            flow.payload: Kind(
+                flow, encoder_of(flow.payload), decoder_of(flow.payload), holds_times(flow.payload), plan_of(flow.payload)
+            )
             for flow in flows.values()
         }
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
@@ -292,7 +296,7 @@ class Intake:
         command = Create(
             request_id, flow.name, stored, at, None if key is None else scrubbed_name(key),
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
-            None if ttl_ms is None else round(ttl_ms), options.priority,
+            None if ttl_ms is None else round(ttl_ms), options.priority, flow.is_external,
         )  # fmt: skip
         correlation_id, causation_id = options.correlation_id, options.causation_id
         meta = Meta(
@@ -318,7 +322,7 @@ class Intake:
     def _validated(self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
-            body = canonical(payload)
+            body = kind.encode(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
             kind.decode(body)
             if kind.has_times:

@@ -41,6 +41,7 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     deliver_at: int | None = None
     ttl_ms: int | None = None
     priority: int = 5
+    external: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

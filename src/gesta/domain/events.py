@@ -49,6 +49,8 @@ class Created(Event, frozen=True, gc=False):
     deliver_at: int | None = None
     expires_at: int | None = None
     priority: int = 5
+    #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever takes its jobs.
+    external: bool = False
 
 
 class Updated(Event, frozen=True, gc=False):

@@ -28,6 +28,7 @@ def created(event: e.Created, meta: e.Meta) -> State:
         priority=event.priority,
         key=event.key,
         correlation_id=meta.correlation_id,
+        external=event.external,
     )
 
 

@@ -85,6 +85,7 @@ def _created(command: Create) -> e.Created:
         deliver_at=command.deliver_at,
         expires_at=None if command.ttl_ms is None else starts_at + command.ttl_ms,
         priority=command.priority,
+        external=command.external,
     )
 
 

@@ -58,6 +58,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     target_id: str = ""
     reason: str = ""
     detail: str = ""
+    #: Executed by others: its jobs stand in the lane of its tenant.
+    external: bool = False
 
     @property
     def is_terminal(self) -> bool:

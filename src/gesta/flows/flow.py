@@ -30,6 +30,12 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a request of a flow carries. Fields that the type does not name are refused."""
 
 
+class AnyObject(Payload, frozen=True):
+    """A payload of which nobody has said what it looks like: any JSON object, stored as it is."""
+
+    fields: dict[str, Any]
+
+
 class PersonalMark:
     """Marks a field that tells something about a person; `apart`: about another than the one its payload is about."""
 
@@ -104,6 +110,13 @@ class Flow:
     reasons: frozenset[str] = frozenset()
     #: Reasons that somebody has to look at: such an attempt is told as an error.
     alarms: frozenset[str] = frozenset()
+    #: Executed by others: how long they have a request in hand before they report or ask for more time. None: executed by us.
+    lease_seconds: float | None = None
+
+    @property
+    def is_external(self) -> bool:
+        """Executed by others: no worker of ours ever takes its jobs (flows/external.py)."""
+        return self.lease_seconds is not None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):
