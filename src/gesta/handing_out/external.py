@@ -12,6 +12,7 @@ import msgspec
 from gesta.addresses import request_stream
 from gesta.current import Loader
 from gesta.domain.commands import Record
+from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of
 from gesta.domain.outcome import Done, Outcome
 from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
@@ -71,6 +72,7 @@ class External:
             if items or passed >= max(wait_seconds, CLEARING_SECONDS if was_any else 0.0):
                 return items
             if not was_any:
+                self._waiting.check_room(lane)
                 await self._waiting.wait(lane, wait_seconds - passed)
         return []
 
@@ -111,10 +113,13 @@ class External:
             raise LeaseLost(view.state)
         return Lease(until_ms, view.state.cancel_requested)
 
-    async def report(self, flow: str, request_id: str, token: str, report: Report, *, tenant: str = "default") -> Reported:
+    async def report(
+        self, flow: str, request_id: str, token: str, report: Report, *, tenant: str = "default", by: Actor | None = None
+    ) -> Reported:
         """What became of the work. A success always counts, however late; a failure only while nobody else has had the last word.
 
-        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure that came too late.
+        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure that came too late. `by` goes on record
+        where the report itself names no actor.
         """
         faults = value_errors(report) | faults_of(report) | actor_errors(report.actor)
         if faults:
@@ -133,7 +138,7 @@ class External:
             declared.rules,
             settle_of(taken),
             causation_id=taken.job.id if report.causation_id is None else scrubbed_name(report.causation_id),
-            actor=report.actor,
+            actor=report.actor or by,
             cause=cause,
             correlation_id=None if report.correlation_id is None else scrubbed_name(report.correlation_id),
         )

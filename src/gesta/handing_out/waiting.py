@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from gesta.errors import StoreError
+from gesta.errors import StoreError, TryLater
 from gesta.job_queue import JobQueue
 from gesta.runtime import Runtime, sleep, spawn
 from gesta.telemetry import Telemetry
@@ -15,6 +15,9 @@ POLL_SECONDS = 1.0
 #: The least time between two looks: a busy queue has news all the time, and most of it is about others.
 PAUSE_SECONDS = 0.02
 STORE_PAUSE_SECONDS = 1.0
+
+#: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must not keep the others out.
+WAITING_MAX, WAITING_IN_LANE_MAX = 2_000, 200
 
 Waiter = asyncio.Future[None]
 
@@ -28,6 +31,11 @@ class Waiting:
     @property
     def count(self) -> int:
         return sum(map(len, self._waiters.values()))
+
+    def check_room(self, lane: str) -> None:
+        """Raise TryLater where too many wait already."""
+        if self.count >= WAITING_MAX or len(self._waiters.get(lane, ())) >= WAITING_IN_LANE_MAX:
+            raise TryLater("too many wait for work here", "Let fewer workers wait, and take more at once", POLL_SECONDS)
 
     async def wait(self, lane: str, seconds: float) -> None:
         """Return when the lane may have work for the one who waits longest, at the latest after so many seconds."""

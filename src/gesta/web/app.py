@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
-from gesta.web import decisions, requests, stream
+from gesta.web import decisions, requests, stream, work
 from gesta.web.endpoint import Endpoint, send_answer
 from gesta.web.problem import MEDIA_TYPE, Problem
 from gesta.web.rate import KeyRates
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gesta.engine import Engine
 
 #: The table. The first lines are those that are called most: they are looked through in this order.
-ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES]
+ROUTES: list[Route] = [*requests.ROUTES, *decisions.ROUTES, *stream.ROUTES, *work.ROUTES]
 
 
 class Web:
