@@ -17,11 +17,7 @@ from gesta.cursors import Cursors
 from gesta.draining import Draining
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
-from gesta.handing_out.external import External
-from gesta.handing_out.handing_out import HandingOut
-from gesta.handing_out.lapses import Lapses
-from gesta.handing_out.tickets import Tickets
-from gesta.handing_out.waiting import Waiting
+from gesta.handing_out.station import station
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens
@@ -50,7 +46,6 @@ from gesta.work import Work
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.giving_back import GivingBack
-from gesta.worker.guard import Guard
 from gesta.worker.pool import Pool
 
 RESTART_SECONDS = 1.0
@@ -111,16 +106,11 @@ class Road:
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
             deadlines, runtime, ids, telemetry,
         )  # fmt: skip
-        guard, tickets = Guard(self.recorder, runtime), Tickets(identity)
-        handing_out = HandingOut(
-            flows, stores.queue, self.loader, self.recorder, self.subjects, self.pausing, guard, self.pool, tickets, runtime, telemetry
-        )  # fmt: skip
         #: The door for those who execute flows that are declared external.
-        self.external = External(
-            flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, handing_out, tickets,
-            Waiting(stores.queue, runtime, telemetry), runtime, telemetry,
+        self.external, lapses = station(
+            flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, self.pool, identity, runtime, ids,
+            telemetry,
         )  # fmt: skip
-        lapses = Lapses(flows, stores.queue, self.loader, guard, ids, telemetry)
         retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)
         self.retention_days = retention_days
         self.sweep = Sweep(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from gesta import Engine, Erased, Flow, InvalidRequest, NotFound, external
+from gesta import Engine, Erased, Flow, InvalidRequest, NotFound
 from gesta.diagnosis import diagnose, suspicious_fields
 from gesta.errors import BadFlow, LeaseLost, UnknownFlow
 from gesta.examination import examine, examine_request
@@ -72,34 +72,6 @@ async def test_a_worker_is_not_started_for_what_others_execute():
     engine = Engine(URL, flows=[pick_flow()], work=Work(frozenset({"worker"}), ("warehouse.*",)))
     with pytest.raises(BadFlow, match="executed by others"):
         await engine.start()
-
-
-async def test_a_flow_without_a_payload_type_takes_any_object(gesta):
-    free = external("warehouse.any")
-    async with Engine(URL, flows=[free, external("warehouse.other")]) as engine:
-        fields = {"order": 7, "lines": [{"sku": "A"}]}
-        request = await engine.submit(engine.payload("warehouse.any", fields), key="k")
-        assert (await engine.submit(free.payload(dict(reversed(fields.items()))), key="k")).verdict == "duplicate"
-        await let_run(gesta)
-        (item,) = await engine.external.take("warehouse.any")
-        assert (item.id, msgspec.json.decode(item.payload)) == (request.id, fields)
-        assert await request.payload() == free.payload(fields)
-        with pytest.raises(InvalidRequest, match="must be a JSON object"):
-            engine.payload("warehouse.any", [1])
-
-
-@pytest.mark.parametrize(
-    ("options", "fault"),
-    [
-        ({"on_unknown": "ask"}, "on_unknown"),
-        ({"lease_seconds": 0}, "lease_seconds"),
-        ({"lease_seconds": 301}, "lease_seconds"),
-        ({"attempts": 0}, "attempts"),
-    ],
-)
-def test_a_wrong_declaration_is_told(options, fault):
-    with pytest.raises(BadFlow, match=fault):
-        external(FLOW, **options)
 
 
 @pytest.mark.parametrize(

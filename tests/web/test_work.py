@@ -99,6 +99,7 @@ async def test_a_retryable_failure_comes_back_and_a_final_one_does_not(house):
     assert events[-1]["actor"].startswith("key:")
 
 
+@pytest.mark.slow
 async def test_without_a_report_the_work_goes_to_another_and_the_late_one_hears_what_counts(house):
     key = await house.key()
     await submit(house, key, {"to": "Ada"}, "warehouse.post")
