@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gesta.domain.told import Event
     from gesta.engine import Engine
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
+    from gesta.flows.external import external
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.options import Options
     from gesta.request import Request
@@ -43,6 +44,7 @@ __all__ = [
     "Settings",
     "TryLater",
     "Unknown",
+    "external",
     "flow",
 ]
 
@@ -55,6 +57,7 @@ _HOMES = {
     "gesta.engine": ("Engine",),
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
     "gesta.attempt": ("Attempt",),
+    "gesta.flows.external": ("external",),
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
     "gesta.options": ("Options",),
     "gesta.request": ("Request",),

@@ -62,6 +62,18 @@ class QueueApart:
     async def extend(self, token: str, lease_seconds: float) -> bool:
         return await self._queue.extend(token, lease_seconds)
 
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        return await self._queue.hand_out(token, lane, limit, lease_seconds)
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        return await self._queue.prolong(job_id, token, lease_seconds)
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        return await self._queue.lapsed(token, lanes, limit, lease_seconds)
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        return await self._queue.stocked(lanes)
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         # The queue first: if it is down, nothing has been taken away.
         settled = await self._queue.settle(settlements)

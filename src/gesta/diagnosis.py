@@ -10,8 +10,8 @@ import msgspec
 
 from gesta.adapters import Health
 from gesta.cli.wording import ago, count_of, owner_name, size, span
-from gesta.domain.ids import FLOW, TENANT
-from gesta.job_queue import Backlog, Job, Standing
+from gesta.domain.ids import FLOW, TENANT, flow_of_lane, lane_of
+from gesta.job_queue import Backlog, Job, Standing, by_flow
 from gesta.outbox import Standing as Deferred
 from gesta.pauses import Pause
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
@@ -31,6 +31,10 @@ FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
 #: A write-ahead log of this size: some process has been reading for very long.
 LOG_LARGE = 1024 * MIB
 BEHIND = 10_000
+
+
+_WAITED_FOR_US = "more slots or processes; or does no running process declare this flow? `gesta doctor ID` tells of one"
+_WAITED_FOR_OTHERS = "others execute this flow and have not come for it: do its workers run, and with a key of the right tenant?"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -150,13 +154,14 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
 def _queue(facts: Facts) -> Iterator[Finding]:
     if not facts.backlog:
         yield Finding("ok", "queue", "empty")
-    for flow, jobs in sorted(facts.backlog.items()):
+    lanes = {flow_of_lane(name) for name in facts.backlog if flow_of_lane(name) != name}
+    for flow, jobs in sorted(by_flow(facts.backlog).items()):
         age = 0 if jobs.oldest_ready_ms is None else facts.now_ms - jobs.oldest_ready_ms
         oldest = f"; the oldest ready one for {span(age)}" if jobs.ready else ""
         level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
         yield Finding(
             level, f"queue {flow}", f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.leased} at work{f', {jobs.held} held by a pause (gesta pause)' if jobs.held else ''}{oldest}",
-            "" if level == "ok" else "more slots or processes; or does no running process declare this flow? `gesta doctor ID` tells of one",
+            "" if level == "ok" else _WAITED_FOR_OTHERS if flow in lanes else _WAITED_FOR_US,
         )  # fmt: skip
 
 
@@ -219,7 +224,8 @@ def suspicious_fields(standing: Standing) -> list[str]:
     job = standing.job
     right: dict[str, bool] = {
         "tenant": bool(TENANT.fullmatch(job.tenant)),
-        "flow": bool(FLOW.fullmatch(job.flow)),
+        "flow": bool(FLOW.fullmatch(flow_of_lane(job.flow)))
+        and job.flow in (flow_of_lane(job.flow), lane_of(flow_of_lane(job.flow), job.tenant)),
         "id": job.id == f"{job.request_id}-{job.dispatch_version}",
         "kind": job.kind in ("execute", "reconcile"),
     }

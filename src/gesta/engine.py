@@ -27,6 +27,7 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
+from gesta.handing_out.external import External
 from gesta.intake import Accepted
 from gesta.operating import Operating
 from gesta.options import NO_OPTIONS, Options, option_errors
@@ -114,6 +115,11 @@ class Engine:
     def operating(self) -> Operating:
         """What people who run gesta do: dead letters, config, rebuild, counts."""
         return Operating(self.road)
+
+    @property
+    def external(self) -> External:
+        """For those who execute flows that are declared external: take work, ask for more time, report."""
+        return self.road.external
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ GestaError
 ├── NotFound               no such request, entity or dead letter
 ├── Outdated               config is not at the version that the caller has seen
 ├── Refused                the request's state does not allow it
+├── LeaseLost              the work is in other hands, or its end is on record
 ├── NotYet                 no outcome within the time given
 ├── Erased                 the person it is about was erased
 ├── PartlyAccepted         the store failed in the middle of a batch; the answers so far are with it
@@ -156,6 +157,17 @@ class Refused(GestaError):
     def __init__(self, request_id: str, cause: DomainRefused) -> None:
         super().__init__(f"request {request_id}: {cause}")
         self.request_id, self.code = request_id, cause.code
+
+
+class LeaseLost(GestaError):
+    """Work that was handed out is no longer the holder's: its lease ended, or the request has come to an end. `state` is what counts now."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(
+            f"request {state.id}: this lease is over, and the request is {state.status} by now{f' ({state.reason})' if state.reason else ''}; "
+            "drop the work. If it was done all the same, report it as sent"
+        )
+        self.request_id, self.state = state.id, state
 
 
 class NotYet(GestaError):

@@ -62,6 +62,7 @@ async def examine_request(road: Road, view: View) -> RequestFacts:
         any(projects(role) and role.is_held(now) for role in roles),
         next((one for one in found if one.job.id == name), None),
         road.pausing.pause_of(view, road.flows.get(state.flow)),
+        None if (flow := road.flows.get(state.flow)) is None else flow.is_external,
     )
 
 

@@ -12,6 +12,7 @@ CONTENT_BYTES = 8
 NAME_BYTES = 16
 SUBJECT_BYTES = 16
 SECRET_BYTES = 16
+TICKET_BYTES = 16
 #: What HMAC mixes into its key for the inner and the outer digest, and how long a block of SHA-256 is (RFC 2104).
 INNER, OUTER, BLOCK_BYTES = 0x36, 0x5C, 64
 
@@ -22,13 +23,14 @@ canonical = msgspec.json.Encoder(order="deterministic").encode
 class Identity:
     """Digests under a secret of this installation, so that the index of keys gives away neither keys nor contents."""
 
-    __slots__ = ("_inner", "_name", "_outer", "_secret", "_subject")
+    __slots__ = ("_inner", "_name", "_outer", "_secret", "_subject", "_ticket")
 
     def __init__(self, secret: bytes) -> None:
         # Keyed once and copied: setting up a key costs as much as the digest itself.
         self._name = hashlib.blake2b(key=secret, digest_size=NAME_BYTES, person=b"gesta key")
         self._subject = hashlib.blake2b(key=secret, digest_size=SUBJECT_BYTES, person=b"gesta subject")
         self._secret = hashlib.blake2b(key=secret, digest_size=SECRET_BYTES, person=b"gesta secret")
+        self._ticket = hashlib.blake2b(key=secret, digest_size=TICKET_BYTES, person=b"gesta ticket")
         # HMAC-SHA-256, its two digests by hand: the module's own objects cost as much again for each call.
         block = secret.ljust(BLOCK_BYTES, b"\0")
         self._inner = hashlib.sha256(bytes(byte ^ INNER for byte in block))
@@ -52,6 +54,12 @@ class Identity:
         keyed = self._secret.copy()
         keyed.update("\0".join(texts).encode())
         return keyed.hexdigest()
+
+    def ticket(self, texts: Iterable[str]) -> bytes:
+        """The digest that only this installation can put on what it hands out. No text may contain a zero byte."""
+        keyed = self._ticket.copy()
+        keyed.update("\0".join(texts).encode())
+        return keyed.digest()
 
     def content(self, canonical: bytes) -> bytes:
         """The digest of what is asked, as `canonical` wrote it."""

@@ -18,22 +18,24 @@ from gesta.config import ConfigCache, ConfigWriter, TenantConfig
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
-from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, event_id, id_bytes, id_text
+from gesta.domain.ids import event_id, id_bytes, id_text
 from gesta.domain.notification import decide
+from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
-from gesta.identity import Identity, canonical
-from gesta.options import NO_OPTIONS, Options, is_plain, is_text, option_errors
+from gesta.identity import Identity
+from gesta.options import NO_OPTIONS, Options, is_plain, option_errors
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
-from gesta.personal import Plan, places_apart, plan_of, subject_name
+from gesta.payloads import decoder_of, encoder_of
+from gesta.personal import plan_of
 from gesta.rendering import Templates
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
-from gesta.subjects import Clear, Subjects
+from gesta.subjects import Subjects
 from gesta.validation import decode_fields, holds_times, naive_times, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -45,31 +47,6 @@ NO_TESTS = (
 )
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 100
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """What is known of a flow's payloads before any comes."""
-
-    flow: Flow
-    decode: Callable[[bytes], object]
-    has_times: bool
-    #: Where it tells something about a person.
-    plan: Plan | None
-
-
-class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A request on its way into the store, checked; what is personal in it is still in clear."""
-
-    flow: Flow
-    body: bytes
-    options: Options
-    at: int
-    raw_id: bytes
-    request_id: str
-    #: Whom it is about, where the payload says so.
-    about: str | None
-    #: Its key is the caller's own id of it.
-    is_own: bool = False
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -95,7 +72,9 @@ class Intake:
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._kinds = {
-            flow.payload: Kind(flow, msgspec.json.Decoder(flow.payload).decode, holds_times(flow.payload), plan_of(flow.payload))
+            flow.payload: Kind(
+                flow, encoder_of(flow.payload), decoder_of(flow.payload), holds_times(flow.payload), plan_of(flow.payload)
+            )
             for flow in flows.values()
         }
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
@@ -277,7 +256,7 @@ class Intake:
         """The first events of drafts, what is personal in them sealed. A crash before they are appended leaves keys that seal nothing."""
         if not self._plans:
             return await self._appends_of(drafts, {})
-        personal = [_clear(draft, plan) for draft in drafts if (plan := self._plans.get(draft.flow.name)) is not None]
+        personal = [clear_of(draft, plan) for draft in drafts if (plan := self._plans.get(draft.flow.name)) is not None]
         sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
         return await self._appends_of(drafts, sealed)
 
@@ -299,7 +278,7 @@ class Intake:
         command = Create(
             request_id, flow.name, stored, at, None if key is None else scrubbed_name(key),
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
-            None if ttl_ms is None else round(ttl_ms), options.priority, options.test,
+            None if ttl_ms is None else round(ttl_ms), options.priority, options.test, flow.is_external,
         )  # fmt: skip
         correlation_id, causation_id = options.correlation_id, options.causation_id
         meta = Meta(
@@ -327,7 +306,7 @@ class Intake:
     def _validated(self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
-            body = canonical(payload)
+            body = kind.encode(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
             kind.decode(body)
             if kind.has_times:
@@ -352,34 +331,6 @@ class Intake:
 
 def batched(drafts: list[Draft], size: int) -> list[list[Draft]]:
     return [drafts[start : start + size] for start in range(0, len(drafts), size)]
-
-
-def keyed_by(own: str, flow: Flow, options: Options) -> Options:
-    """The options with the caller's own id as the key: the same id with the same content is a duplicate then."""
-    if not REQUEST_ID.fullmatch(own):
-        raise InvalidRequest(flow.name, {"id": "the payload's own id must be a UUID: 36 characters, lower case"})
-    if options.key not in (None, own):
-        raise InvalidRequest(flow.name, {"key": "the payload brings an id of its own, which is the key; leave this one out"})
-    return replace(options, key=own)
-
-
-def _clear(draft: Draft, plan: Plan) -> Clear:
-    apart = places_apart(draft.flow.payload)
-    return Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about, apart)
-
-
-def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
-    """Whom the payload says it is about, and what is wrong with that. A property is a program's own, and may do anything."""
-    name = subject_name(type(payload))
-    if name is None:
-        return None, {}
-    try:
-        about = getattr(payload, name)
-    except Exception as error:  # noqa: BLE001 -- see above
-        return None, {name: f"the property raised {type(error).__name__}"}
-    if about is None or about == "":
-        return None, {}
-    return (about, {}) if is_text(about) else (None, {name: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
 
 
 def _answer(verdict: Verdict, append: Append, draft: Draft) -> Accepted:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
+from gesta.domain.ids import flow_of_lane
 from gesta.domain.operation import JobKind
 
 
@@ -16,6 +17,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     #: `{requestId}-{dispatchVersion}`
     id: str
     tenant: str
+    #: What it is taken by: the flow, or the lane of a tenant where others execute the flow (domain/ids.py, lane_of).
     flow: str
     request_id: str
     dispatch_version: int
@@ -107,8 +109,24 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
     held: int = 0
 
 
+def by_flow(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
+    """The same with all lanes of a flow as one."""
+    found: dict[str, list[Backlog]] = {}
+    for name, one in backlog.items():
+        found.setdefault(flow_of_lane(name), []).append(one)
+    return {flow: _together(parts) for flow, parts in found.items()}
+
+
+def _together(parts: list[Backlog]) -> Backlog:
+    oldest = min((one.oldest_ready_ms for one in parts if one.oldest_ready_ms is not None), default=None)
+    waiting, ready, leased, held = (sum(getattr(one, name) for one in parts) for name in ("waiting", "ready", "leased", "held"))
+    return Backlog(waiting, ready, leased, oldest, held)
+
+
 class JobQueue(Protocol):
     """Put, take, extend, settle (ack, release, drop, hold), unhold, find; each call carries many.
+
+    Jobs that others execute stand in lanes, and are handed out, prolonged and taken over when they lapsed: no take sees them.
 
     A job gets its turn (domain/turns.py) when it becomes ready: put or released when due, woken, unheld. Turns are fair between the
     tenants of a flow.
@@ -145,6 +163,25 @@ class JobQueue(Protocol):
 
     async def count(self, limit: int) -> int:
         """How many jobs are live, counted up to `limit`."""
+        ...
+
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        """Lease up to `limit` due jobs of a lane in their turns, each by itself; on disk when it returns: the take is the journal.
+
+        Nobody renews these leases but their holder. One that runs out stays where it is until `lapsed` takes it over.
+        """
+        ...
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        """When the lease on a job that was handed out ends from now on, never earlier than before; None: it is not this token's any more."""
+        ...
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        """Take over up to `limit` jobs whose leases ran out, of all lanes whose names begin so."""
+        ...
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        """Which of these lanes have a job that could be handed out now."""
         ...
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:

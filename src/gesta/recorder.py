@@ -59,15 +59,19 @@ class Recorder:
         causation_id: str,
         actor: e.Actor | None = None,
         insist: bool = False,
+        cause: bytes | None = None,
+        correlation_id: str | None = None,
     ) -> Applied:
         """Decide and record, again from a fresh read when the stream moved.
 
         `insist`: never give up because the store is out of reach or full; an outcome that was learned must not be forgotten.
+        `cause`: 16 bytes by which its events can be told later; the same ones only for what may be recorded once. `correlation_id`:
+        another than the request's own.
         """
-        cause = self._runtime.random_bytes(16)
+        cause = cause or self._runtime.random_bytes(16)
         for tries in count(1):
             events = decide(view.state, command, rules)
-            after, append = self._append(view.state, events, cause, causation_id, actor)
+            after, append = self._append(view.state, events, cause, causation_id, actor, correlation_id)
             settlement = settle(view.state, after)
             if append is None and isinstance(settlement, Drop):
                 # Nothing is recorded, so nothing may be taken away.
@@ -120,12 +124,19 @@ class Recorder:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
     def _append(
-        self, state: State, events: Sequence[e.Event], cause: bytes, causation_id: str, actor: e.Actor | None
+        self,
+        state: State,
+        events: Sequence[e.Event],
+        cause: bytes,
+        causation_id: str,
+        actor: e.Actor | None,
+        correlation_id: str | None,
     ) -> tuple[State, Append | None]:
         if not events:
             return state, None
         meta = e.Meta(
-            state.tenant, state.flow, state.id, self._runtime.now_ms(), state.correlation_id or state.id, causation_id, actor=actor
+            state.tenant, state.flow, state.id, self._runtime.now_ms(), correlation_id or state.correlation_id or state.id, causation_id,
+            actor=actor,
         )  # fmt: skip
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
         expected, after, new = state.version, state, []

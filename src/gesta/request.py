@@ -16,6 +16,7 @@ from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, R
 from gesta.flows.flow import Payload
 from gesta.intake import Accepted
 from gesta.options import actor_errors
+from gesta.payloads import decoder_of
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
 from gesta.subjects import ERASED
@@ -85,7 +86,8 @@ class Request:
         if not isinstance(opened, bytes):
             raise StoreError(f"request {self.id}: {opened.detail}")
         try:
-            return msgspec.json.decode(opened, type=flow.payload)
+            payload: Payload = decoder_of(flow.payload)(opened)
+            return payload
         except msgspec.ValidationError:
             raise GestaError(f"request {self.id}: the stored payload no longer fits the type of flow {self.flow}") from None
 

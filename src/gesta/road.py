@@ -17,6 +17,7 @@ from gesta.cursors import Cursors
 from gesta.draining import Draining
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
+from gesta.handing_out.station import station
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens
@@ -105,11 +106,16 @@ class Road:
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
             deadlines, runtime, ids, telemetry,
         )  # fmt: skip
+        #: The door for those who execute flows that are declared external.
+        self.external, lapses = station(
+            flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, self.pool, identity, runtime, ids,
+            telemetry,
+        )  # fmt: skip
         retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)
         self.retention_days = retention_days
         self.sweep = Sweep(
-            flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, runtime, telemetry,
-            owner,
+            flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, lapses, runtime,
+            telemetry, owner,
         )  # fmt: skip
         self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
@@ -188,6 +194,7 @@ class Road:
         was_running, self.is_stopping = self.is_running, True
         until = self.runtime.monotonic() + self.outside.drain_seconds
         last = until + END_SECONDS
+        await self.external.stop(last)
         self.subscriptions.stop()
         await self._end(["sweep", "worker"], last)
         if was_running and "sweep" in self._roles:

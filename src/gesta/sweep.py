@@ -1,4 +1,4 @@
-"""Puts right what crashes and long waits leave: expiry, scheduled requests, due questions, jobs that were lost or stayed held.
+"""Puts right what crashes and long waits leave: expiry, what is due, jobs that were lost or stayed held, work that nobody reported.
 
 It never calls a provider: it appends what time has decided, or puts a job like any other.
 """
@@ -14,6 +14,7 @@ from gesta.domain.commands import Expire
 from gesta.domain.ids import job_id
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
+from gesta.handing_out.lapses import Lapses
 from gesta.job_queue import JobQueue
 from gesta.pausing import Pausing
 from gesta.projector.dispatch import job_for
@@ -33,6 +34,8 @@ LOOK_AGAIN_MS = 60_000
 LOST_PERIOD_SECONDS = 60.0
 LOST_BATCH = 2_000
 LOST_AGE_MS = 60_000
+#: How often work is looked for that was handed out to others and not reported in time.
+LAPSED_PERIOD_SECONDS = 2.0
 #: How often held jobs are checked for a pause that still stands.
 HELD_PERIOD_SECONDS = 10.0
 
@@ -44,13 +47,13 @@ BUCKETS = 1_000
 class Sweep:
     def __init__(
         self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, pausing: Pausing,
-        buckets: Buckets, retention: Retention, runtime: Runtime, telemetry: Telemetry, owner: str,
+        buckets: Buckets, retention: Retention, lapses: Lapses, runtime: Runtime, telemetry: Telemetry, owner: str,
     ) -> None:  # fmt: skip
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
         self._recorder, self._pausing, self._buckets, self._retention = recorder, pausing, buckets, retention
-        self._runtime, self._telemetry = runtime, telemetry
+        self._lapses, self._runtime, self._telemetry = lapses, runtime, telemetry
         self.role = Role(ROLE, owner, views, runtime)
-        self._held_checked_at = self._lost_checked_at = float("-inf")
+        self._held_checked_at = self._lost_checked_at = self._lapsed_checked_at = float("-inf")
         #: When the next request has to be looked at, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -73,6 +76,9 @@ class Sweep:
                 break
         await self._retention.step()
         now = self._runtime.monotonic()
+        if now - self._lapsed_checked_at >= LAPSED_PERIOD_SECONDS:
+            self._lapsed_checked_at = now
+            await self._lapses.step()
         if now - self._held_checked_at >= HELD_PERIOD_SECONDS:
             self._held_checked_at = now
             await self._pausing.let_go_of_all()

@@ -15,7 +15,7 @@ from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome
 from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
-from gesta.job_queue import Backlog, Taken
+from gesta.job_queue import Backlog, Job, Taken, by_flow
 from gesta.metrics import Metrics
 from gesta.pauses import Pause
 from gesta.scrub import scrub
@@ -27,7 +27,7 @@ REASONS = frozenset(
         "connect_timeout", "private_address", "endpoint_missing", "endpoint_disabled", "endpoint_gone", "secret_missing", "redirect_refused",
         "request_not_found", "bad_answer", "expired", "cancelled", "stopping",
         "unreachable", "unsendable", "plain_http", "too_large", "secret_invalid",
-        "subject_erased", "key_missing", "vault_unavailable", "template_missing", "template_render_failed", "renderer_unavailable",
+        "subject_erased", "key_missing", "vault_unavailable", "no_report", "template_missing", "template_render_failed", "renderer_unavailable",
     }
 )  # fmt: skip
 
@@ -157,6 +157,12 @@ class Telemetry:
         self.metrics.of(flow).late += 1
         self.log.warning("late outcome ignored", **line.tags())
 
+    def not_reported(self, flow: str, job: Job) -> None:
+        """Work was handed out, and its lease ended without a word about it."""
+        counts = self.metrics.of(flow)
+        counts.failed["no_report"] = counts.failed.get("no_report", 0) + 1
+        self.log.warning("no report", tenant=job.tenant, requestId=job.request_id, jobId=job.id, namespace=flow)
+
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
@@ -172,6 +178,8 @@ class Telemetry:
 
     def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()) -> None:
         """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""
+        # No tenant in a label, so no lane either.
+        backlog = by_flow(backlog)
         self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {flow: one.held for flow, one in backlog.items()}
         refused_since = [pause.since_ms for pause in pauses if pause.refusal is not None]
         self.metrics.oldest_refusal_ms = now_ms - min(refused_since, default=now_ms)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gesta.flows.flow import AnyObject
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -33,6 +35,8 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
     """The value, or every fault of a JSON object that does not fit."""
     if not isinstance(given, dict):
         return None, {"payload": "must be a JSON object"}
+    if issubclass(kind, AnyObject):
+        return kind(given), {}
     try:
         value = msgspec.convert(given, kind)
         faults = naive_times(value)

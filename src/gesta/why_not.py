@@ -20,6 +20,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
     job: Standing | None
     #: What holds it, if anything does.
     pause: Pause | None = None
+    #: Whether others execute its flow, as this process declares it; None: it does not declare it.
+    is_external: bool | None = None
 
 
 def why_not_sent(facts: RequestFacts) -> str:
@@ -35,6 +37,11 @@ def why_not_sent(facts: RequestFacts) -> str:
         return f"no process works on this store{_then(state, facts.now_ms)}; start `gesta serve`"
     if facts.pause is not None and (facts.job is None or facts.job.state != "leased"):
         return _paused(facts.pause, facts.now_ms)
+    if facts.job is not None and facts.job.state == "leased" and state.external:
+        return (
+            f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)} with this one{_called_back(state)}; without a report "
+            "it is in doubt when the lease ends"
+        )
     if facts.job is not None and facts.job.state == "leased":
         return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
     if state.due_at is not None and state.due_at > facts.now_ms:
@@ -42,6 +49,17 @@ def why_not_sent(facts: RequestFacts) -> str:
     if facts.job is None:
         return "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
     waiting = facts.now_ms - facts.job.job.due_ms
+    if facts.is_external is not None and facts.is_external != state.external:
+        who = "others execute" if state.external else "gesta itself executes"
+        return (
+            f"it was accepted while {state.flow} was declared as a flow that {who}, and stays so: declare it so again until it is done, "
+            f"or gesta cancel {state.id} and submit it anew"
+        )
+    if state.external:
+        return (
+            f"it is ready since {span(waiting)} and waits for somebody of tenant {state.tenant} who executes {state.flow} to come for it: "
+            f"POST /v1/flows/{state.flow}/work; gesta itself never does"
+        )
     return (
         f"it is ready since {span(waiting)} and nobody has taken it yet: every slot is busy, "
         f"or no running process declares the flow {state.flow}; `gesta doctor` shows the queue"

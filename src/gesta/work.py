@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gesta.domain.ids import covers
-from gesta.errors import UnknownFlow
+from gesta.errors import BadFlow, UnknownFlow
 from gesta.flows.flow import Flow
 
 #: The projector tells handlers, too: both follow the log, and one who projects has heard of an event before anybody else.
@@ -23,13 +23,16 @@ class Work:
     flows: tuple[str, ...] = ()
 
     def taken_of(self, declared: Mapping[str, Flow]) -> dict[str, Flow]:
-        """The flows whose jobs its worker takes. Raises UnknownFlow for what fits none: a worker would stand idle and look well."""
+        """The flows whose jobs its worker takes: none that others execute. Raises where nothing fits: a worker would stand idle and look well."""
+        ours = {name: flow for name, flow in declared.items() if not flow.is_external}
         for pattern in self.flows:
             if not any(covers(pattern, name) for name in declared):
                 raise UnknownFlow(pattern, list(declared))
+            if not any(covers(pattern, name) for name in ours):
+                raise BadFlow(pattern, "is executed by others, who take its work over HTTP; no worker of gesta takes it")
         if not self.flows:
-            return dict(declared)
-        return {name: flow for name, flow in declared.items() if any(covers(pattern, name) for pattern in self.flows)}
+            return ours
+        return {name: flow for name, flow in ours.items() if any(covers(pattern, name) for pattern in self.flows)}
 
 
 EVERYTHING = Work(frozenset({"projector", "worker", "sweeper"}))

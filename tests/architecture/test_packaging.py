@@ -33,6 +33,7 @@ PUBLIC = [
     "Settings",
     "TryLater",
     "Unknown",
+    "external",
     "flow",
 ]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gesta.cli.flows import left_out
-from gesta.settings import Settings
+from gesta.cli.flows import flows_of, left_out
+from gesta.settings import Settings, load
 from gesta.telemetry import Telemetry
 from tests.cli.shop import APP
 
@@ -64,6 +64,40 @@ def test_a_program_in_the_current_folder_is_found(cli, folder):
     )
     (folder / "gesta.toml").write_text("app = 'own_program:engine'\n")
     assert cli("send", "own.hello", '{"text": "hi"}').code == 0
+
+
+def test_flows_that_others_execute_are_declared_without_python(cli, folder):
+    (folder / "gesta.toml").write_text(
+        '[flows.external."warehouse.pick"]\nlease_seconds = 30\non_unknown = "same_key"\nattempts = 2\n'
+    )
+    assert cli("send", "warehouse.pick", '{"any": ["thing"]}').code == 0
+    (flow,) = [one for one in flows_of(load(file="gesta.toml")) if one.name == "warehouse.pick"]
+    assert (flow.lease_seconds, flow.rules.on_unknown, flow.rules.retry.attempts) == (30.0, "same_key", 2)
+    assert rows(cli("settings", "--json"))["flows.external.warehouse.pick"][1] == "gesta.toml"
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("lease_seconds = 0", "lease_seconds must be from 1 to 300"),
+        ("lease_seconds = 'long'\ncolour = 1", "colour: unknown; known: lease_seconds"),
+        ("on_unknown = 'ask'", "on_unknown must be 'same_key' or 'park'"),
+        ("attempts = 0", "must be positive"),
+    ],
+)
+def test_a_wrong_table_of_such_a_flow_is_told_with_its_place(cli, folder, table, told):
+    (folder / "gesta.toml").write_text(f'[flows.external."warehouse.pick"]\n{table}\n')
+    answer = cli("send", "warehouse.pick", "{}")
+    assert answer.code == 2
+    assert '[flows.external."warehouse.pick"] in gesta.toml' in " ".join(answer.err.split())
+    assert told in " ".join(answer.err.split())
+
+
+def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
+    (folder / "gesta.toml").write_text("[flows.external]\npick = 1\n")
+    assert "write one table per flow" in " ".join(cli("send", "warehouse.pick", "{}").err.split())
+    (folder / "gesta.toml").write_text("[flows.external.pick]\nlease_seconds = 60\n")
+    assert "two or more parts" in " ".join(cli("send", "warehouse.pick", "{}").err.split())
 
 
 @pytest.mark.parametrize(

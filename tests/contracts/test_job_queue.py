@@ -1,4 +1,5 @@
 from gesta.contracts.job_holds import HoldContract
+from gesta.contracts.job_lanes import LanesAfterRestartContract, LanesContract
 from gesta.contracts.job_leases import JobLeasesContract
 from gesta.contracts.job_listing import JobListingContract
 from gesta.contracts.job_queue import JobQueueAfterRestartContract, PutContract, TakeContract
@@ -28,3 +29,9 @@ class TestJobQueueAfterRestart(JobQueueAfterRestartContract): ...
 
 
 class TestJobListing(JobListingContract): ...
+
+
+class TestLanes(LanesContract): ...
+
+
+class TestLanesAfterRestart(LanesAfterRestartContract): ...

@@ -93,6 +93,7 @@ WITHOUT_TENANT = {
     "Engine.payload": "reads what the caller gives",
     "Engine.road": "the inside of the engine",
     "Engine.operating": "see Operating",
+    "Engine.external": "takes a tenant with every call; tests/stations/test_external_work.py tries another's",
     "Engine.notes": "of this process",
     "Engine.is_running": "of this process",
     "Engine.web": "the API, whose routes are walked by themselves: tests/web",

@@ -262,7 +262,7 @@ async def dropped_job_leaves_its_place_free(self: CommitsApart, entries: Sequenc
     "nobody asks the queue in a tight loop",
 )
 def lost_attempts_look_innocent(state: State, taken: Taken, now_ms: int, rules: Rules) -> guard.Finding:
-    return examine(replace(state, started=None), attempt._innocent(taken), now_ms, rules)
+    return examine(replace(state, started=None), guard._innocent(taken), now_ms, rules)
 
 
 @plants(
@@ -350,7 +350,7 @@ BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
     pool, "CLOCK_PAUSE_SECONDS", 0.001, frozenset({"nobody asks the queue in a tight loop"}), {"skews_ms": (300_000,)}
 )
 BUGS["slow_clock_takes_in_a_tight_loop"] = Bug(
-    attempt,
+    guard,
     "CLOCK_PAUSE_MS",
     0,
     frozenset({"nobody asks the queue in a tight loop"}),

@@ -16,7 +16,8 @@ import msgspec
 
 from gesta import flows as builtin
 from gesta.engine import Engine
-from gesta.errors import BadSettings, GestaError, MissingExtra
+from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
+from gesta.flows.external import from_table
 from gesta.flows.flow import Flow
 from gesta.settings import Settings
 from gesta.subscriptions import Subscription
@@ -24,8 +25,9 @@ from gesta.subscriptions import Subscription
 #: `flow(**settings) -> Flow`, what the module of a channel offers.
 Factory = Callable[..., Flow]
 _GROUP = "gesta.flows"
-#: What flows share; not a channel.
-_FRAME = "flow"
+#: What flows share, and what declares one that others execute; not channels.
+_FRAME = ("flow", "external")
+EXTERNAL = "external"
 
 
 def flows_of(settings: Settings) -> list[Flow]:
@@ -34,11 +36,26 @@ def flows_of(settings: Settings) -> list[Flow]:
         return list(load_app(settings.app, settings.sources["app"]).flows.values())
     factories = _factories()
     for name in settings.flows:
-        if name not in factories:
+        if name not in factories and name != EXTERNAL:
             where = settings.sources["flows"]
             raise BadSettings(f"[flows.{name}] in {where}: there is no such flow; this gesta has: {', '.join(factories)}")
     made = [_made(name, factory, settings) for name, factory in factories.items()]
-    return [one for one in made if isinstance(one, Flow)]
+    return [*(one for one in made if isinstance(one, Flow)), *_external(settings)]
+
+
+def _external(settings: Settings) -> list[Flow]:
+    """Those that others execute: [flows.external."warehouse.pick"]."""
+    where, flows = settings.sources.get("flows", "the settings"), []
+    for name, table in settings.flows.get(EXTERNAL, {}).items():
+        if not isinstance(table, dict):
+            raise BadSettings(
+                f'[flows.external] in {where}: write one table per flow, for instance [flows.external."warehouse.pick"]'
+            )
+        try:
+            flows.append(from_table(name, table))
+        except BadFlow as error:
+            raise BadSettings(f'[flows.external."{name}"] in {where}: {error}') from error
+    return flows
 
 
 def left_out(settings: Settings) -> list[MissingExtra]:
@@ -90,7 +107,7 @@ def load_app(app: str, source: str) -> Engine:
 
 def _factories() -> dict[str, Factory]:
     """Short name → what makes the flow: a module of gesta.flows each, and what other packages announce."""
-    names = sorted(module.name for module in pkgutil.iter_modules(builtin.__path__) if module.name != _FRAME)
+    names = sorted(module.name for module in pkgutil.iter_modules(builtin.__path__) if module.name not in _FRAME)
     factories: dict[str, Factory] = {name: import_module(f"gesta.flows.{name}").flow for name in names}
     return factories | {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 

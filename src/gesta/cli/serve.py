@@ -107,6 +107,8 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
             title = " ".join(["gesta", version("gesta"), *parts])
             tell(f"{title} works on {scrub(settings.url)} (url from {settings.sources['url']})")
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
+            if others := sorted(flow.name for flow in engine.flows.values() if flow.is_external):
+                tell(f"executed by others: {', '.join(others)}")
             if engine.subscriptions and "projector" in work.parts:
                 tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
             for missing in left_out(settings):

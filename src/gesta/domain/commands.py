@@ -42,6 +42,7 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     ttl_ms: int | None = None
     priority: int = 5
     test: bool = False
+    external: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -51,6 +51,8 @@ class Created(Event, frozen=True, gc=False):
     priority: int = 5
     #: It may reach the sandbox and nobody else, for ever.
     test: bool = False
+    #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever takes its jobs.
+    external: bool = False
 
 
 class Updated(Event, frozen=True, gc=False):

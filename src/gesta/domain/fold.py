@@ -29,6 +29,7 @@ def created(event: e.Created, meta: e.Meta) -> State:
         key=event.key,
         correlation_id=meta.correlation_id,
         test=event.test,
+        external=event.external,
     )
 
 

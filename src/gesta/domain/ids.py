@@ -57,6 +57,21 @@ def job_id(request_id: str, dispatch_version: int) -> str:
     return f"{request_id}-{dispatch_version}"
 
 
+def lane_of(flow: str, tenant: str) -> str:
+    """Where the jobs of a flow stand that others execute: each tenant's by themselves. Never the name of a flow, and no two are alike."""
+    return f"{lanes_of(flow)}{tenant}"
+
+
+def lanes_of(flow: str) -> str:
+    """How the names of all lanes of a flow begin, and no other's."""
+    return f"@{flow}/"
+
+
+def flow_of_lane(lane: str) -> str:
+    """The flow of a lane; a flow is its own."""
+    return lane[1:].partition("/")[0] if lane.startswith("@") else lane
+
+
 def covers(pattern: str, flow: str) -> bool:
     """Whether a flow is meant by a name, by `kind.*` or by `*`."""
     return pattern in ("*", flow) or (pattern.endswith(".*") and flow.startswith(pattern[:-1]))

@@ -86,6 +86,7 @@ def _created(command: Create) -> e.Created:
         expires_at=None if command.ttl_ms is None else starts_at + command.ttl_ms,
         priority=command.priority,
         test=command.test,
+        external=command.external,
     )
 
 

@@ -60,6 +60,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     detail: str = ""
     #: It may reach the sandbox and nobody else.
     test: bool = False
+    #: Executed by others: its jobs stand in the lane of its tenant.
+    external: bool = False
 
     @property
     def is_terminal(self) -> bool:

@@ -30,6 +30,12 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a request of a flow carries. Fields that the type does not name are refused."""
 
 
+class AnyObject(Payload, frozen=True):
+    """A payload of which nobody has said what it looks like: any JSON object, stored as it is."""
+
+    fields: dict[str, Any]
+
+
 class PersonalMark:
     """Marks a field that tells something about a person; `apart`: about another than the one its payload is about."""
 
@@ -109,6 +115,13 @@ class Flow:
     sandbox: bool = False
     #: payload → what stands in at a test for config of a kind of which the tenant has stored nothing.
     stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
+    #: Executed by others: how long they have a request in hand before they report or ask for more time. None: executed by us.
+    lease_seconds: float | None = None
+
+    @property
+    def is_external(self) -> bool:
+        """Executed by others: no worker of ours ever takes its jobs (flows/external.py)."""
+        return self.lease_seconds is not None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):

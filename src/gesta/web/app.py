@@ -26,6 +26,7 @@ from gesta.web import (
     stream,
     templates,
     unknowns,
+    work,
 )
 from gesta.web.endpoint import Endpoint, send_answer
 from gesta.web.first_key import FirstKey
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 TABLE = (
     requests,
     decisions,
+    work,
     stream,
     health,
     about,

@@ -47,6 +47,8 @@ class ProblemShape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     errors: dict[str, str] = {}
     #: The request that it is about.
     request_id: str | None = None
+    #: What counts now, where a report came too late: the request's status, reason and number of attempts.
+    now: dict[str, Any] = {}
     #: What was done of a batch before it stopped.
     results: list[Any] = []
 
@@ -63,12 +65,21 @@ class Problem(Exception):
         errors: Mapping[str, str] | None = None,
         request_id: str | None = None,
         results: list[Any] | None = None,
+        now: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status, self.headers = status, dict(headers or {})
         self.shape = ProblemShape(
-            f"urn:gesta:problem:{code}", TITLES[status], status, code, detail, dict(errors or {}), request_id, results or []
+            f"urn:gesta:problem:{code}",
+            TITLES[status],
+            status,
+            code,
+            detail,
+            dict(errors or {}),
+            request_id,
+            dict(now or {}),
+            results or [],
         )
 
     def answer(self) -> Answer:
@@ -100,6 +111,9 @@ def problem_of(error: e.GestaError) -> Problem | None:
             return Problem(404, "not_found", str(error))
         case e.Refused():
             return Problem(409, error.code, str(error), request_id=error.request_id)
+        case e.LeaseLost():
+            now = {"status": error.state.status, "reason": error.state.reason, "attempts": error.state.attempts}
+            return Problem(409, "lease_lost", str(error), request_id=error.request_id, now=now)
         case e.Erased():
             return Problem(410, "subject_erased", str(error), request_id=error.request_id)
         case e.TryLater():

@@ -166,7 +166,7 @@ def _result(answer: object) -> Result:
 
 async def show(call: Call) -> Answer:
     """A request as it is now, whether or not the views have caught up. `wait` holds the answer back until it has ended."""
-    request_id, flow = _named(call)
+    request_id, flow = named(call)
     seconds = wait_seconds(call.query.wait)
     view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
     if seconds:
@@ -198,18 +198,18 @@ async def listing(call: Call) -> Answer:
 
 async def timeline(call: Call) -> Answer:
     """Every event of a request, in order."""
-    request_id, flow = _named(call)
+    request_id, flow = named(call)
     history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
     return Answer(Timeline([event_shape(one, version) for version, one in enumerate(history, start=1)]))
 
 
 async def attempts(call: Call) -> Answer:
     """What each attempt came to."""
-    request_id, flow = _named(call)
+    request_id, flow = named(call)
     return Answer(Attempts(attempt_shapes(await call.engine.history(request_id, flow=flow, tenant=call.tenant))))
 
 
-def _named(call: Call) -> tuple[str, str]:
+def named(call: Call) -> tuple[str, str]:
     """The request that the path names. What no request can be called is not there."""
     request_id, flow = call.params["id"], call.params["flow"]
     if not REQUEST_ID.fullmatch(request_id) or flow not in call.engine.flows:
@@ -219,7 +219,7 @@ def _named(call: Call) -> tuple[str, str]:
 
 async def handle_of(call: Call) -> Request:
     """The request that the path names, to be decided about. Raises NotFound."""
-    request_id, flow = _named(call)
+    request_id, flow = named(call)
     return await call.engine.request(request_id, flow=flow, tenant=call.tenant)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
@@ -16,13 +15,13 @@ import msgspec
 
 from gesta.attempt import Attempt
 from gesta.config import TenantConfig
-from gesta.domain.commands import Cancel, Command, Expire, Lose, Reconciled, Record, Refused, Start
+from gesta.domain.commands import Command, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
 from gesta.domain.operation import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow
-from gesta.job_queue import Ack, Release, Settlement, Taken
+from gesta.job_queue import Release, Taken
 from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.outbound_mail import Mail
@@ -37,7 +36,7 @@ from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.giving_back import GivingBack, unusable
-from gesta.worker.guard import examine
+from gesta.worker.guard import Guard, examine, settle_of, settled
 from gesta.worker.lease import Lease
 from gesta.worker.soundness import discreet, sound
 
@@ -48,8 +47,6 @@ BAD_PAYLOAD = Rejected(
     "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
 )
 NO_TESTS = Rejected("not_for_tests", "the flow no longer says that it reaches nobody but the sandbox; nothing was called")
-#: A job that is due by the queue's clock and not by ours is looked at again after this: another worker's clock may be right.
-CLOCK_PAUSE_MS = 1_000
 TENANTS_KEPT = 1_000
 
 
@@ -71,7 +68,7 @@ class Attempts:
         records: Records,
     ) -> None:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
-        self._tokens, self._giving_back = tokens, giving_back
+        self._tokens, self._giving_back, self._guard = tokens, giving_back, Guard(recorder, runtime)
         self._mail, self._records = mail, records
         #: The world of test requests, made for the first of them.
         self._trial: Trial | None = None
@@ -87,30 +84,12 @@ class Attempts:
             await self._give_back(taken)
             return
         finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
-        if finding == "lose":
-            applied = await self._apply(taken, view, self._lost(view.state), flow, _keep(taken))
-            view = applied.view
-            # Under `same_key` the lost attempt may be repeated at once; otherwise the request now stands in unknown.
-            finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), flow.rules)
-        match finding:
-            case "execute" | "ask":
-                await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
-            case "expire":
-                await self._apply(taken, view, Expire(self._runtime.now_ms()), flow, _settle(taken))
-            case "cancel":
-                await self._cancel(taken, view, flow)
-            case "wait":
-                await self._recorder.settle(_not_yet(taken, view.state, self._runtime.now_ms()), insist=True)
-            case "ignore" | "lose":
-                await self._recorder.settle(_settled(taken, view.state, view.state), insist=True)
-
-    async def _cancel(self, taken: Taken, view: View, flow: Flow) -> None:
-        try:
-            await self._apply(taken, view, Cancel(), flow, _settle(taken))
-        except Refused:
-            # We stood still, our lease ended, and whoever took it over has brought it further.
-            state = (await self._recorder.fresh(view, insist=True)).state
-            await self._recorder.settle(_settled(taken, state, state), insist=True)
+        if finding not in ("execute", "ask"):
+            kept = await self._guard.deal_with(finding, taken, view, flow.rules)
+            if kept is None:
+                return
+            view, finding = kept
+        await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
 
     async def _give_back(self, taken: Taken) -> None:
         """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""
@@ -131,7 +110,7 @@ class Attempts:
             view = applied.view
             if not applied.events:
                 # Another worker has begun, or it was called back or ended meanwhile: only the winner calls.
-                await self._recorder.settle(_settled(taken, view.state, view.state), insist=True)
+                await self._recorder.settle(settled(taken, view.state, view.state), insist=True)
                 return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
         outcome: Outcome
@@ -221,7 +200,7 @@ class Attempts:
         command: Command = (
             Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent, used)
         )
-        return self._apply(taken, view, command, flow, _settle(taken))
+        return self._apply(taken, view, command, flow, settle_of(taken))
 
     async def _call(self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running) -> Outcome:
         """The outcome, whatever the executor does. Only what it says can be Done; everything unexpected may have had its effect."""
@@ -270,10 +249,6 @@ class Attempts:
         except msgspec.ValidationError:
             return None, BAD_PAYLOAD
 
-    def _lost(self, state: State) -> Lose:
-        # It was taken when it was due, whatever our clock says.
-        return Lose(max(self._runtime.now_ms(), state.due_at or 0), chance=self._runtime.chance())
-
     def _apply(self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle) -> Coroutine[None, None, Applied]:
         return self._recorder.apply(view, command, flow.rules, settle, causation_id=taken.job.id, insist=True)
 
@@ -282,39 +257,3 @@ def _place(error: BaseException) -> str:
     """Where it was raised, for whoever wrote the executor."""
     frames = extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-
-
-def _settle(taken: Taken) -> Settle:
-    """What becomes of the job once the request is in a given state: kept for the next attempt if that is near, else done with."""
-    return partial(_settled, taken)
-
-
-def _settled(taken: Taken, _: State, state: State) -> Settlement:
-    still_ours = state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
-    if still_ours and not state.is_far:
-        return Release(taken.job.id, taken.token, state.due_at or 0)
-    return Ack(taken.job.id, taken.token)
-
-
-def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
-    """Back until it is due. By the queue's clock it is: released until then, it would be taken again at once, and again."""
-    settlement = _settled(taken, state, state)
-    if isinstance(settlement, Release):
-        left_ms = min(CLOCK_PAUSE_MS, max(0, settlement.due_ms - now_ms))
-        return msgspec.structs.replace(settlement, due_ms=max(settlement.due_ms, taken.available_ms + left_ms))
-    return settlement
-
-
-def _keep(taken: Taken) -> Settle:
-    """Hold the job if the request may be executed at once, else as usual."""
-
-    def settle(before: State, state: State) -> Settlement | None:
-        settlement = _settled(taken, before, state)
-        return None if isinstance(settlement, Release) else settlement
-
-    return settle
-
-
-def _innocent(taken: Taken) -> Taken:
-    """The same job once its earlier take has a recorded end."""
-    return msgspec.structs.replace(taken, takes=1, job=msgspec.structs.replace(taken.job, suspect=False))

@@ -1,17 +1,29 @@
-"""Before any call: is there still something to do, and may it be done now? Decided from the stream's head, not from the view alone."""
+"""Before any call: is there still something to do, and may it be done now? Decided from the stream's head, not from the view alone.
+
+The same for our own attempts and for work that is handed out to others (handing_out/).
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
-from gesta.domain.commands import Expire, Rules
+from msgspec.structs import replace
+
+from gesta.domain.commands import Cancel, Command, Expire, Lose, Refused, Rules
 from gesta.domain.notification import decide
 from gesta.domain.operation import State
-from gesta.job_queue import Taken
+from gesta.job_queue import Ack, Release, Settlement, Taken
+from gesta.recorder import Applied, Recorder, Settle
+from gesta.runtime import Runtime
+from gesta.views import View
 
 #: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider has forgotten our key.
 #: cancel: called back while an attempt ran. wait: not yet due. ignore: nothing to do.
 Finding = Literal["execute", "ask", "lose", "expire", "cancel", "wait", "ignore"]
+
+#: A job that is due by the queue's clock and not by ours is looked at again after this: another worker's clock may be right.
+CLOCK_PAUSE_MS = 1_000
 
 
 def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
@@ -39,3 +51,94 @@ def _began(due_ms: int, taken: Taken) -> bool:
     recorded end set the time that is still to come.
     """
     return taken.is_suspect and taken.available_ms >= due_ms
+
+
+class Guard:
+    """Brings to its end whatever is not to be executed."""
+
+    def __init__(self, recorder: Recorder, runtime: Runtime) -> None:
+        self._recorder, self._runtime = recorder, runtime
+
+    async def deal_with(
+        self, finding: Finding, taken: Taken, view: View, rules: Rules, *, lost: str = "lease_lost", insist: bool = True
+    ) -> tuple[View, Finding] | None:
+        """Record what follows and settle the job; the request and what to do with it, where it is to be executed after all.
+
+        `lost` is the reason that is put on record for an attempt without an end. `insist`: see Recorder.apply.
+        """
+        if finding == "lose":
+            # It was taken when it was due, whatever our clock says.
+            lose = Lose(max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance())
+            view = (await self._apply(taken, view, lose, rules, _keep(taken), insist=insist)).view
+            # Under `same_key` the lost attempt may be repeated at once; otherwise the request now stands in unknown.
+            finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), rules)
+        match finding:
+            case "execute" | "ask":
+                return view, finding
+            case "expire":
+                await self._apply(taken, view, Expire(self._runtime.now_ms()), rules, settle_of(taken), insist=insist)
+            case "cancel":
+                await self._cancel(taken, view, rules, insist=insist)
+            case "wait":
+                await self._recorder.settle(_not_yet(taken, view.state, self._runtime.now_ms()), insist=insist)
+            case "ignore" | "lose":
+                await self._recorder.settle(settled(taken, view.state, view.state), insist=insist)
+        return None
+
+    async def lapse(self, taken: Taken, view: View, rules: Rules, lost: str) -> None:
+        """What had been handed out and was never reported, put right: the doubt on record and the job settled, in one commit."""
+        now = self._runtime.now_ms()
+        finding = examine(view.state, taken, now, rules)
+        if finding == "lose":
+            lose = Lose(max(now, view.state.due_at or 0), lost, self._runtime.chance())
+            await self._apply(taken, view, lose, rules, settle_of(taken), insist=False)
+        else:
+            # Its end is on record, and only the job was left.
+            await self.deal_with(finding, taken, view, rules, insist=False)
+
+    async def _cancel(self, taken: Taken, view: View, rules: Rules, *, insist: bool) -> None:
+        try:
+            await self._apply(taken, view, Cancel(), rules, settle_of(taken), insist=insist)
+        except Refused:
+            # We stood still, our lease ended, and whoever took it over has brought it further.
+            state = (await self._recorder.fresh(view, insist=insist)).state
+            await self._recorder.settle(settled(taken, state, state), insist=insist)
+
+    async def _apply(self, taken: Taken, view: View, command: Command, rules: Rules, settle: Settle, *, insist: bool) -> Applied:
+        return await self._recorder.apply(view, command, rules, settle, causation_id=taken.job.id, insist=insist)
+
+
+def settle_of(taken: Taken) -> Settle:
+    """What becomes of the job once the request is in a given state: kept for the next attempt if that is near, else done with."""
+    return partial(settled, taken)
+
+
+def settled(taken: Taken, _: State, state: State) -> Settlement:
+    still_ours = state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
+    if still_ours and not state.is_far:
+        return Release(taken.job.id, taken.token, state.due_at or 0)
+    return Ack(taken.job.id, taken.token)
+
+
+def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
+    """Back until it is due. By the queue's clock it is: released until then, it would be taken again at once, and again."""
+    settlement = settled(taken, state, state)
+    if isinstance(settlement, Release):
+        left_ms = min(CLOCK_PAUSE_MS, max(0, settlement.due_ms - now_ms))
+        return replace(settlement, due_ms=max(settlement.due_ms, taken.available_ms + left_ms))
+    return settlement
+
+
+def _keep(taken: Taken) -> Settle:
+    """Hold the job if the request may be executed at once, else as usual."""
+
+    def settle(before: State, state: State) -> Settlement | None:
+        settlement = settled(taken, before, state)
+        return None if isinstance(settlement, Release) else settlement
+
+    return settle
+
+
+def _innocent(taken: Taken) -> Taken:
+    """The same job once its earlier take has a recorded end."""
+    return replace(taken, takes=1, job=replace(taken.job, suspect=False))

@@ -76,8 +76,8 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing: dict[str, int] = {}
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
-        #: Whether the queue has ever answered a take.
-        self.has_begun = False
+        #: Whether the queue has ever answered a take; where others execute everything, there is none to ask for.
+        self.has_begun = not flows
         self._is_stopping = False
         #: When the queue said the next job falls due, for tests that own the clock.
         self.next_due_ms: int | None = None
@@ -255,7 +255,7 @@ class Pool:
             await self._attempts.run(view, payload, self._config.of(running.taken.job.tenant), self.lease, running)
         except Exception as error:  # noqa: BLE001 -- a poison job is parked and reported, and the rest goes on
             if not running.is_abandoned:
-                await self._park(running.taken, error)
+                await self.park(running.taken, error)
         finally:
             if not running.is_abandoned:
                 self._free_slot(running.taken)
@@ -316,11 +316,12 @@ class Pool:
 
     async def _poison(self, taken: Taken, error: Exception, reason: str = "") -> None:
         try:
-            await self._park(taken, error, reason)
+            await self.park(taken, error, reason)
         finally:
             self._free_slot(taken)
 
-    async def _park(self, taken: Taken, error: Exception, reason: str = "") -> None:
+    async def park(self, taken: Taken, error: Exception, reason: str = "") -> None:
+        """Set a job aside that cannot be dealt with, on record, so that the rest goes on."""
         job = taken.job
         await self._set_aside(Parked("job", job.tenant, job.id, job.dispatch_version, reason, 0), error)
         await self._insist(lambda: self._queue.settle([Ack(job.id, taken.token)]))

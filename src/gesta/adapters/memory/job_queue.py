@@ -29,6 +29,8 @@ class _Row:
     turn: int | None = None
     #: The scope it is held under.
     hold: str | None = None
+    #: When it was handed out of a lane: the end of its own lease.
+    until_ms: int | None = None
 
     @property
     def line(self) -> Line:
@@ -89,6 +91,34 @@ class MemoryJobQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         self._fences.check()
         return [self.settle_one(settlement) for settlement in settlements]
+
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        self._fences.check_jobs()
+        return [self._lend(row, token, lease_seconds) for row in self._due_rows(lane, limit)]
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        self._fences.check()
+        row = self._rows.get(job_id)
+        if row is None or row.token != token or row.until_ms is None or row.until_ms <= self._runtime.now_ms():
+            return None
+        row.until_ms = max(row.until_ms, self._lease_end(lease_seconds))
+        return row.until_ms
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        self._fences.check_jobs()
+        now = self._runtime.now_ms()
+        gone = (row for row in self._rows.values() if row.until_ms is not None and row.token is not None and row.until_ms <= now)
+        rows = itertools.islice((row for row in gone if row.job.flow.startswith(lanes)), limit)
+        return [self._lend(row, token, lease_seconds) for row in list(rows)]
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        known = [(name, self._lanes[name]) for name in lanes if name in self._lanes]
+        now = self._runtime.now_ms()
+        return {
+            name
+            for name, lane in known
+            if self._first(lane.ready) or ((row := self._first(lane.waiting)) and row.available_ms <= now)
+        }
 
     async def unhold(self, scope: str, limit: int) -> int:
         self._fences.check()
@@ -225,8 +255,12 @@ class MemoryJobQueue:
         self._leases[token].jobs.setdefault(row.job.flow, {})[row.job.id] = None
         return Taken(row.job, token, row.takes, row.available_ms)
 
+    def _lend(self, row: _Row, token: str, lease_seconds: float) -> Taken:
+        row.token, row.takes, row.entry, row.until_ms = token, row.takes + 1, 0, self._lease_end(lease_seconds)
+        return Taken(row.job, token, row.takes, row.available_ms)
+
     def _let_go(self, row: _Row) -> None:
-        if row.token is not None:
+        if row.token is not None and row.until_ms is None:
             del self._leases[row.token].jobs[row.job.flow][row.job.id]
 
     def _next_due(self, token: str, flows: dict[str, int]) -> int | None:

@@ -63,6 +63,27 @@ class PostgresqlJobQueue:
             )
         )
 
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        if await self._database.ask("due_in_lane", lane, self._runtime.now_ms()):
+            await self._database.transact(self._wake_due, durable=False)
+        rows = await self._database.ask("hand_out_jobs", token, lane, limit, self._lease_end(lease_seconds))
+        return [_handed_out(row, token) for row in rows]
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        values = (job_id, token, self._runtime.now_ms(), self._lease_end(lease_seconds))
+        rows = await self._database.ask("prolong_lease", *values)
+        return rows[0][0] if rows else None
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        values = (token, lanes, limit, self._runtime.now_ms(), self._lease_end(lease_seconds))
+        return [_handed_out(row, token) for row in await self._database.ask("lapsed_jobs", *values)]
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._database.ask("stocked_lanes", list(lanes), self._runtime.now_ms())}
+
+    def _lease_end(self, lease_seconds: float) -> int:
+        return self._runtime.now_ms() + round(lease_seconds * 1000)
+
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if not settlements:
             return []
@@ -168,6 +189,11 @@ def _standing(row: Row, now_ms: int) -> Standing:
     # A waiting job becomes ready at the next take, which may be long in coming.
     named: JobState = "leased" if state == 2 else "held" if state == HELD else "ready" if due_ms <= now_ms else "waiting"
     return Standing(Job(*job), named, takes)
+
+
+def _handed_out(row: Row, token: str) -> Taken:
+    *job, takes = row
+    return Taken(Job(*job), token, takes, row["due_ms"])
 
 
 def _taken(row: Row, token: str) -> Taken:

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from gesta.adapters.sqlite.database import Database
+from gesta.adapters.sqlite.lanes import hand_out_step, lapsed_step, prolong_step, stocked_rows
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.turns import give, serve
 from gesta.domain.operation import JobKind
@@ -53,6 +54,33 @@ class SqliteJobQueue:
             return db.changes() == 1
 
         return await self._database.write(extend, durable=False)
+
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        def hand_out(db: apsw.Connection) -> str | None:
+            now = self._runtime.now_ms()
+            _make_ready(db, db.execute(sql("due_jobs"), (now, WAKE_BATCH)).fetchall())
+            return hand_out_step(db, token, lane, limit, now + round(lease_seconds * 1000))
+
+        text = await self._database.write(hand_out, durable=True)
+        return [] if text is None else [_taken(row, token) for row in _decode_rows(text)]
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        def prolong(db: apsw.Connection) -> int | None:
+            now = self._runtime.now_ms()
+            return prolong_step(db, job_id, token, now, now + round(lease_seconds * 1000))
+
+        return await self._database.write(prolong, durable=False)
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        def lapsed(db: apsw.Connection) -> list[Any]:
+            now = self._runtime.now_ms()
+            return lapsed_step(db, token, lanes, limit, now, now + round(lease_seconds * 1000))
+
+        return [_taken(row, token) for row in await self._database.write(lapsed, durable=False)]
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        now = self._runtime.now_ms()
+        return await self._database.read(lambda db: stocked_rows(db, lanes, now))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         now = self._runtime.now_ms()

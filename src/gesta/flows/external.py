@@ -1,0 +1,86 @@
+"""A flow that others execute: a worker in any language takes the work from its tenant's lane over HTTP, does it, and reports.
+
+Executed by gesta or by others, never both. Receives nothing from our worker; handing_out/ hands its requests out.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import msgspec
+
+from gesta.attempt import Attempt
+from gesta.domain.commands import Rules
+from gesta.domain.ids import FLOW
+from gesta.domain.outcome import Outcome, UnknownPolicy
+from gesta.domain.retry_policy import RetryPolicy
+from gesta.errors import BadFlow
+from gesta.flows.flow import AnyObject, Flow, Payload
+
+LEASE_SECONDS = 60.0
+#: Shorter, and a report on its way would find its lease over; longer, and a dead worker would go unnoticed: ask for more time instead.
+LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 1.0, 300.0
+
+
+def external(
+    name: str,
+    *,
+    payload: type[Payload] | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+    on_unknown: UnknownPolicy = "park",
+    attempts: int | None = None,
+    retry: RetryPolicy | None = None,
+    ttl_seconds: float | None = None,
+    key_protects_seconds: float | None = None,
+) -> Flow:
+    """Declare a flow that others execute. Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
+
+    Work that is not reported before its lease ends is `unknown(no_report)`: `park` leaves that to a person, `same_key` hands the work out
+    again under the same idempotency key.
+    """
+    if on_unknown not in ("same_key", "park"):
+        raise BadFlow(
+            name, f"on_unknown must be 'same_key' or 'park' where others execute, not {on_unknown!r}: nobody here can ask them"
+        )
+    if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
+        raise BadFlow(name, f"lease_seconds must be from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}, not {lease_seconds!r}")
+    policy = retry or RetryPolicy()
+    if attempts is not None:
+        policy = msgspec.structs.replace(policy, attempts=attempts)
+    return Flow(
+        name,
+        payload or _any_object(name),
+        _nobody,
+        Rules(policy, on_unknown, key_protects_seconds),
+        ttl_seconds=ttl_seconds,
+        lease_seconds=float(lease_seconds),
+    )
+
+
+def from_table(name: str, table: dict[str, Any]) -> Flow:
+    """What `[flows.external."name"]` of gesta.toml declares. Raises BadFlow with what is wrong."""
+    known = {"lease_seconds": float, "on_unknown": str, "attempts": int, "ttl_seconds": float, "key_protects_seconds": float}
+    faults = [f"{key}: unknown; known: {', '.join(known)}" for key in table if key not in known]
+    for key in table.keys() & known.keys():
+        try:
+            msgspec.convert(table[key], known[key])
+        except msgspec.ValidationError as error:
+            faults.append(f"{key}: {str(error)[:1].lower()}{str(error)[1:].replace('`', '')}")
+    if faults:
+        raise BadFlow(name, "; ".join(sorted(faults)))
+    return external(name, **table)
+
+
+def _any_object(name: str) -> type[Payload]:
+    """A type of its own for each flow: requests are told apart by the types of their payloads."""
+    if not isinstance(name, str) or not FLOW.fullmatch(name):
+        # Flow says what is wrong with it.
+        return AnyObject
+    title = "".join(part.capitalize() for part in name.replace(".", "_").split("_"))
+    made: type[Payload] = types.new_class(title, (AnyObject,), {"frozen": True, "forbid_unknown_fields": True})
+    return made
+
+
+async def _nobody(_: object, __: Attempt) -> Outcome:
+    raise AssertionError("a flow that others execute was executed here")

@@ -1,0 +1,10 @@
+"""Station 6 of 7 where others execute: work is handed out under leases, reported, and put right when no report comes.
+
+Receives requests of flows declared by flows/external.py from their lanes in the queue; hands their outcomes to recorder.py.
+"""
+
+from gesta.handing_out.external import External
+from gesta.handing_out.reports import RecordFailed, RecordSent, RecordUnknown, Report
+from gesta.handing_out.work_item import Lease, Reported, WorkItem
+
+__all__ = ["External", "Lease", "RecordFailed", "RecordSent", "RecordUnknown", "Report", "Reported", "WorkItem"]

@@ -1,0 +1,224 @@
+"""What others who execute a flow ask for: take work, see it again, more time, report. `engine.external` is one of these.
+
+Receives jobs from the lanes of the queue; hands out requests that the guard has passed; hands outcomes to recorder.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gesta.addresses import request_stream
+from gesta.current import Loader
+from gesta.domain.commands import Record
+from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of
+from gesta.domain.outcome import Done, Outcome
+from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
+from gesta.event_store import EventStore
+from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
+from gesta.flows.flow import Flow
+from gesta.handing_out.handing_out import HandingOut
+from gesta.handing_out.reports import Report, faults_of, outcome_of
+from gesta.handing_out.tickets import Ticket, Tickets
+from gesta.handing_out.waiting import Waiting
+from gesta.handing_out.work_item import Lease, Reported, WorkItem, item_of, reported
+from gesta.identity import canonical
+from gesta.job_queue import Job, JobQueue, Taken
+from gesta.options import actor_errors
+from gesta.payloads import decoder_of
+from gesta.recorder import Recorder
+from gesta.runtime import Runtime
+from gesta.scrub import scrubbed_name
+from gesta.subjects import ERASED, Subjects
+from gesta.telemetry import Line, Telemetry
+from gesta.validation import value_errors
+from gesta.views import View
+from gesta.worker.guard import settle_of
+from gesta.worker.soundness import discreet, sound
+
+ITEMS_MAX = 100
+WAIT_SECONDS_MAX = 60.0
+#: Of jobs that turn out to need no work, so long a take goes on through more of them than the caller would wait.
+CLEARING_SECONDS = 5.0
+
+
+class External:
+    def __init__(
+        self, flows: Mapping[str, Flow], queue: JobQueue, events: EventStore, loader: Loader, recorder: Recorder, subjects: Subjects,
+        handing_out: HandingOut, tickets: Tickets, waiting: Waiting, runtime: Runtime, telemetry: Telemetry,
+    ) -> None:  # fmt: skip
+        self._flows, self._queue, self._events, self._loader = flows, queue, events, loader
+        self._recorder, self._subjects, self._handing_out = recorder, subjects, handing_out
+        self._tickets, self._waiting, self._runtime, self._telemetry = tickets, waiting, runtime, telemetry
+        self._is_stopping = False
+
+    async def take(
+        self, flow: str, *, tenant: str = "default", limit: int = 1, wait_seconds: float = 0.0, lease_seconds: float | None = None
+    ) -> list[WorkItem]:
+        """Up to `limit` requests of this tenant that are due, each under a lease; waits for the first one as long as is asked.
+
+        What is not reported before its lease ends is `unknown(no_report)`. On disk before it is answered.
+        """
+        declared = self._declared(flow)
+        seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
+        self._check_take(declared, tenant, limit, wait_seconds, seconds)
+        assert seconds is not None
+        lane, began = lane_of(flow, tenant), self._runtime.monotonic()
+        while not self._is_stopping:
+            items, was_any = await self._handing_out.take(declared, tenant, limit, seconds)
+            passed = self._runtime.monotonic() - began
+            if items or passed >= max(wait_seconds, CLEARING_SECONDS if was_any else 0.0):
+                return items
+            if not was_any:
+                self._waiting.check_room(lane)
+                await self._waiting.wait(lane, wait_seconds - passed)
+        return []
+
+    async def give_back(self, items: Sequence[WorkItem], *, tenant: str = "default") -> None:
+        """Work that never reached whoever asked for it, as if it had not been taken. Only for what surely nobody has seen."""
+        taken = []
+        for item in items:
+            ticket = self._tickets.read(tenant, item.flow, item.id, item.token)
+            if ticket is not None:
+                taken.append(_taken(item.flow, tenant, item.id, ticket))
+        await self._handing_out.give_back(taken)
+
+    async def fetch(self, flow: str, request_id: str, token: str, *, tenant: str = "default") -> WorkItem:
+        """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no longer the token's."""
+        declared, ticket, view = await self._held(flow, request_id, token, tenant)
+        until_ms = await self._queue.prolong(job_id(request_id, ticket.dispatch_version), ticket.lease, 0.0)
+        if until_ms is None or view.state.attempts + 1 != ticket.attempt or view.state.is_terminal:
+            raise LeaseLost(view.state)
+        taken = _taken(flow, tenant, request_id, ticket)
+        readable = await self._handing_out.readable([(taken, view)], declared)
+        if not readable:
+            (opened,) = await self._subjects.open([view])
+            raise Erased(request_id) if opened is ERASED else LeaseLost((await self._recorder.fresh(view)).state)
+        return item_of(view.state, token, until_ms, readable[0][2])
+
+    async def extend(
+        self, flow: str, request_id: str, token: str, lease_seconds: float | None = None, *, tenant: str = "default"
+    ) -> Lease:
+        """More time from now on; never less than was left. Raises LeaseLost when it came too late."""
+        declared = self._declared(flow)
+        seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
+        if not _is_lease(seconds):
+            raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
+        assert seconds is not None
+        _, ticket, view = await self._held(flow, request_id, token, tenant)
+        until_ms = await self._queue.prolong(job_id(request_id, ticket.dispatch_version), ticket.lease, seconds)
+        if until_ms is None:
+            raise LeaseLost(view.state)
+        return Lease(until_ms, view.state.cancel_requested)
+
+    async def report(
+        self, flow: str, request_id: str, token: str, report: Report, *, tenant: str = "default", by: Actor | None = None
+    ) -> Reported:
+        """What became of the work. A success always counts, however late; a failure only while nobody else has had the last word.
+
+        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure that came too late. `by` goes on record
+        where the report itself names no actor.
+        """
+        faults = value_errors(report) | faults_of(report) | actor_errors(report.actor)
+        if faults:
+            raise InvalidRequest(flow, faults)
+        declared, ticket, view = await self._held(flow, request_id, token, tenant)
+        payload = await self._payload(declared, view)
+        outcome = sound(outcome_of(report, ticket.attempt))
+        # Without the payload nobody can say whether a text tells something about the person: then it is not kept.
+        outcome = _without_texts(outcome) if payload is None else discreet(outcome, payload, ())
+        taken = _taken(flow, tenant, request_id, ticket)
+        cause = self._tickets.cause(token, canonical(report))
+        now = self._runtime.now_ms()
+        applied = await self._recorder.apply(
+            view,
+            Record(outcome, ticket.attempt, now, self._runtime.chance(), ticket.intent),
+            declared.rules,
+            settle_of(taken),
+            causation_id=taken.job.id if report.causation_id is None else scrubbed_name(report.causation_id),
+            actor=report.actor or by,
+            cause=cause,
+            correlation_id=None if report.correlation_id is None else scrubbed_name(report.correlation_id),
+        )
+        state, line = applied.view.state, Line(declared, taken, payload, view.state.correlation_id)
+        if applied.events:
+            latency_ms = max(0, now - ticket.taken_ms)
+            self._telemetry.attempt_ended(
+                line, declared, outcome, payload=payload, attempts=ticket.attempt, latency_ms=latency_ms
+            )
+            self._telemetry.given_up(state, line)
+        elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):
+            self._telemetry.late_outcome(line, flow)
+            raise LeaseLost(state)
+        return reported(state)
+
+    async def stop(self, until: float) -> None:
+        """Whoever waits for work is sent away; what was taken for somebody who is gone goes back first, until then."""
+        self._is_stopping = True
+        self._waiting.stop()
+        await self._handing_out.drain(until)
+
+    async def _held(self, flow: str, request_id: str, token: str, tenant: str) -> tuple[Flow, Ticket, View]:
+        """The request that a token was given out for. Another tenant's request is not found, and its token is none."""
+        declared = self._declared(flow)
+        view = await self._loader.one((flow, tenant, request_id)) if TENANT.fullmatch(tenant) else None
+        if view is None:
+            raise NotFound("request", request_id)
+        ticket = self._tickets.read(tenant, flow, request_id, token)
+        if ticket is None:
+            raise InvalidRequest(flow, {"token": "is not the token of any lease on this request"})
+        return declared, ticket, view
+
+    async def _payload(self, flow: Flow, view: View) -> object | None:
+        try:
+            (opened,) = await self._subjects.open([view])
+            return decoder_of(flow.payload)(opened) if isinstance(opened, bytes) else None
+        except (StoreError, msgspec.ValidationError):
+            return None
+
+    async def _is_recorded(self, view: View, cause: bytes) -> bool:
+        """Whether this very report is on record already: its first answer was lost."""
+        state = view.state
+        stored = await self._events.read([(request_stream(state.flow, state.tenant, state.id), 0)])
+        return any(one.id[:15] == cause[:15] for one in stored)
+
+    def _declared(self, name: str) -> Flow:
+        flow = self._flows.get(name)
+        if flow is None:
+            raise UnknownFlow(name, list(self._flows))
+        if not flow.is_external:
+            raise BadFlow(name, "is executed by gesta itself; declare it with external(...) to hand its work out")
+        return flow
+
+    def _check_take(self, flow: Flow, tenant: str, limit: object, wait_seconds: object, lease_seconds: object) -> None:
+        faults = {}
+        if not TENANT.fullmatch(tenant):
+            faults["tenant"] = TENANT_RULE
+        if type(limit) is not int or not 1 <= limit <= ITEMS_MAX:
+            faults["limit"] = f"a whole number from 1 to {ITEMS_MAX}"
+        if not isinstance(wait_seconds, int | float) or not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
+            faults["waitSeconds"] = f"seconds from 0 to {WAIT_SECONDS_MAX:g}"
+        if not _is_lease(lease_seconds):
+            faults["leaseSeconds"] = _LEASE_RULE
+        if faults:
+            raise InvalidRequest(flow.name, faults)
+
+
+_LEASE_RULE = f"seconds from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}"
+
+
+def _is_lease(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and LEASE_SECONDS_MIN <= seconds <= LEASE_SECONDS_MAX
+
+
+def _taken(flow: str, tenant: str, request_id: str, ticket: Ticket) -> Taken:
+    job = Job(job_id(request_id, ticket.dispatch_version), tenant, flow, request_id, ticket.dispatch_version)
+    return Taken(job, ticket.lease, 1, ticket.taken_ms)
+
+
+def _without_texts(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Done):
+        return Done(outcome.id)
+    return msgspec.structs.replace(outcome, detail="")

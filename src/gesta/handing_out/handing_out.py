@@ -1,0 +1,213 @@
+"""One take for others: lease jobs of a lane, load their requests, pass the guard, open what is sealed; or give back what was not handed out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from gesta.current import Loader
+from gesta.domain.commands import Record
+from gesta.domain.ids import lane_of
+from gesta.domain.outcome import Rejected, Retry
+from gesta.errors import StoreError
+from gesta.flows.flow import Flow
+from gesta.handing_out.lapses import NO_REPORT
+from gesta.handing_out.tickets import Ticket, Tickets
+from gesta.handing_out.work_item import WorkItem, item_of
+from gesta.job_queue import JobQueue, Release, Taken
+from gesta.pausing import Pausing
+from gesta.payloads import decoder_of
+from gesta.recorder import Recorder
+from gesta.runtime import Runtime, Signal, sleep, spawn
+from gesta.subjects import Readable, Subjects
+from gesta.telemetry import Telemetry
+from gesta.views import View
+from gesta.worker.attempt import BAD_PAYLOAD
+from gesta.worker.guard import Guard, examine, settle_of
+from gesta.worker.pool import MISSING_PAUSE_MS, MISSING_TRIES, Pool
+
+STORE_PAUSE_SECONDS = 1.0
+#: With less of its lease left a job is not handed out: nobody could do much with it.
+LEFT_SECONDS_MIN = 0.5
+TOKEN_BYTES = 16
+
+
+class HandingOut:
+    def __init__(
+        self, flows: Mapping[str, Flow], queue: JobQueue, loader: Loader, recorder: Recorder, subjects: Subjects, pausing: Pausing,
+        guard: Guard, pool: Pool, tickets: Tickets, runtime: Runtime, telemetry: Telemetry,
+    ) -> None:  # fmt: skip
+        self._flows, self._queue, self._loader, self._recorder, self._subjects = flows, queue, loader, recorder, subjects
+        self._pausing, self._guard, self._pool, self._tickets = pausing, guard, pool, tickets
+        self._runtime, self._telemetry = runtime, telemetry
+        #: What goes on although nobody waits for it.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = Signal(runtime)
+        self._missing: dict[str, int] = {}
+
+    async def take(self, flow: Flow, tenant: str, limit: int, lease_seconds: float) -> tuple[list[WorkItem], bool]:
+        """What is handed out, and whether there was any job: those that need no work are dealt with on the way."""
+        asked_at, asked_ms, token = (
+            self._runtime.monotonic(),
+            self._runtime.now_ms(),
+            self._runtime.random_bytes(TOKEN_BYTES).hex(),
+        )
+        # Shielded: jobs of a take whose answer nobody awaits would be in nobody's hands, and in doubt when the lease ends.
+        taking = spawn(self._queue.hand_out(token, lane_of(flow.name, tenant), limit, lease_seconds), "gesta-hand-out")
+        try:
+            jobs = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._start(self._give_back_later(taking))
+            raise
+        taken = [replace(one, job=replace(one.job, flow=flow.name)) for one in jobs]
+        if not taken:
+            return [], False
+        # Those that can go back: no earlier take of them is without a recorded end.
+        innocent = {one.job.id: one for one in taken if not one.is_suspect}
+        try:
+            ready = await self._admit(taken, flow, tenant, innocent)
+            if self._runtime.monotonic() - asked_at > lease_seconds - LEFT_SECONDS_MIN:
+                await self.give_back([one for one, _, _ in ready])
+                return [], True
+        except BaseException:
+            self._start(self.give_back(list(innocent.values())))
+            raise
+        until_ms = asked_ms + round(lease_seconds * 1000)
+        return [self._item(one, view, payload, asked_ms, until_ms) for one, view, payload in ready], True
+
+    def _item(self, taken: Taken, view: View, payload: bytes, taken_ms: int, until_ms: int) -> WorkItem:
+        state = view.state
+        ticket = Ticket(taken.token, state.dispatch_version, state.attempts + 1, state.intent, taken_ms)
+        return item_of(state, self._tickets.write(state.tenant, state.flow, state.id, ticket), until_ms, payload)
+
+    async def _admit(
+        self, taken: list[Taken], flow: Flow, tenant: str, innocent: dict[str, Taken]
+    ) -> list[tuple[Taken, View, bytes]]:
+        """What may be executed now, in clear; everything else is settled, and no longer among the innocent."""
+        found = await self._load(taken, innocent)
+        await self._pausing.paused(tenant)
+        holds = self._pausing.holds_of(taken, found, self._flows)
+        if holds:
+            await self._queue.settle(list(holds.values()))
+            for name in holds:
+                innocent.pop(name, None)
+            # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
+            await self._pausing.let_go([(tenant, hold.scope) for hold in holds.values()])
+        passed: list[tuple[Taken, View]] = []
+        now = self._runtime.now_ms()
+        for one in taken:
+            view = found.get(one.job.request_id)
+            if one.job.id in holds or view is None:
+                continue
+            self._telemetry.taken(one, now)
+            finding = examine(view.state, one, now, flow.rules)
+            if finding != "execute":
+                kept = await self._guard.deal_with(finding, one, view, flow.rules, lost=NO_REPORT, insist=False)
+                innocent.pop(one.job.id, None)
+                if kept is None:
+                    continue
+                # The earlier take has its end on record now.
+                view, innocent[one.job.id] = kept[0], one
+            passed.append((one, view))
+        ready = await self.readable(passed, flow)
+        for name in {one.job.id for one, _ in passed} - {one.job.id for one, _, _ in ready}:
+            innocent.pop(name, None)
+        return ready
+
+    async def _load(self, taken: list[Taken], innocent: dict[str, Taken]) -> dict[str, View]:
+        """The requests, by id. A job whose request cannot be read is parked, one whose request is not there yet goes back."""
+        try:
+            found, _ = await self._loader.load([(one.job.flow, one.job.tenant, one.job.request_id) for one in taken])
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
+            if len(taken) > 1:
+                return {name: view for one in taken for name, view in (await self._load([one], innocent)).items()}
+            await self._set_aside(taken[0], error, "", innocent)
+            return {}
+        for one in taken:
+            if one.job.request_id not in found:
+                await self._not_found(one, innocent)
+        return found
+
+    async def _not_found(self, taken: Taken, innocent: dict[str, Taken]) -> None:
+        """A pointer may be ahead of the log it points into, for a moment."""
+        tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1
+        if tries < MISSING_TRIES:
+            await self._queue.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)])
+            innocent.pop(taken.job.id, None)
+            return
+        del self._missing[taken.job.id]
+        await self._set_aside(taken, LookupError("no event of this request"), "request_not_found", innocent)
+
+    async def _set_aside(self, taken: Taken, error: Exception, reason: str, innocent: dict[str, Taken]) -> None:
+        innocent.pop(taken.job.id, None)
+        await self._pool.park(taken, error, reason)
+
+    async def readable(self, passed: Sequence[tuple[Taken, View]], flow: Flow) -> list[tuple[Taken, View, bytes]]:
+        """Those whose payloads can be had in clear and fit the flow. The others end as an attempt does that cannot have its payload."""
+        if not passed:
+            return []
+        opened: list[Readable] = await self._subjects.open([view for _, view in passed])
+        decode, ready = decoder_of(flow.payload), []
+        for (one, view), payload in zip(passed, opened, strict=True):
+            obstacle: Rejected | Retry | None = payload if not isinstance(payload, bytes) else None
+            if isinstance(payload, bytes):
+                try:
+                    decode(payload)
+                except msgspec.ValidationError:
+                    obstacle = BAD_PAYLOAD
+                else:
+                    ready.append((one, view, payload))
+            if obstacle is not None:
+                await self._end(one, view, flow, obstacle)
+        return ready
+
+    async def _end(self, taken: Taken, view: View, flow: Flow, outcome: Rejected | Retry) -> None:
+        state = view.state
+        record = Record(outcome, state.attempts + 1, self._runtime.now_ms(), self._runtime.chance(), state.intent)
+        applied = await self._recorder.apply(view, record, flow.rules, settle_of(taken), causation_id=taken.job.id)
+        self._telemetry.given_up(applied.view.state)
+
+    async def give_back(self, taken: Sequence[Taken]) -> None:
+        """Nothing has been seen by anybody, and no attempt is spent. However long the store is out of reach, while it can still matter."""
+        releases = [Release(one.job.id, one.token, 0) for one in taken]
+        until = self._runtime.monotonic() + max((flow.lease_seconds or 0.0 for flow in self._flows.values()), default=0.0)
+        while releases:
+            try:
+                await self._queue.settle(releases)
+            except StoreError as error:
+                self._telemetry.store_failed("external", error)
+                if self._runtime.monotonic() >= until:
+                    return
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+            else:
+                return
+
+    async def _give_back_later(self, taking: asyncio.Task[list[Taken]]) -> None:
+        try:
+            taken = await taking
+        except StoreError as error:
+            self._telemetry.store_failed("external", error)
+        else:
+            await self.give_back([one for one in taken if not one.is_suspect])
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = spawn(coroutine, "gesta-give-back")
+        self._tasks.add(task)
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._ended.set()
+
+    async def drain(self, until: float) -> None:
+        """Wait for what goes back, until a moment of the monotonic clock."""
+        while self._tasks and (left := until - self._runtime.monotonic()) > 0:
+            await self._ended.wait(left)
+        for task in self._tasks:
+            task.cancel()

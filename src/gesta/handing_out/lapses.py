@@ -1,0 +1,53 @@
+"""Work that was handed out and never reported: the lease ends, and the request is `unknown(no_report)`. Done by the sweep, whoever else lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gesta.current import Loader
+from gesta.domain.ids import lanes_of
+from gesta.errors import StoreError
+from gesta.flows.flow import Flow
+from gesta.job_queue import Ack, JobQueue, Taken
+from gesta.runtime import Ids
+from gesta.telemetry import Telemetry
+from gesta.worker.guard import Guard
+
+NO_REPORT = "no_report"
+#: Taken over in one go, and for how long: whoever dies here leaves them to the next sweep.
+BATCH = 100
+LEASE_SECONDS = 30.0
+
+
+class Lapses:
+    def __init__(
+        self, flows: Mapping[str, Flow], queue: JobQueue, loader: Loader, guard: Guard, ids: Ids, telemetry: Telemetry
+    ) -> None:
+        self._flows = {flow.name: flow for flow in flows.values() if flow.is_external}
+        self._queue, self._loader, self._guard, self._ids, self._telemetry = queue, loader, guard, ids, telemetry
+
+    async def step(self) -> None:
+        """Put on record what nobody reported in time."""
+        for flow in self._flows.values():
+            while lapsed := await self._queue.lapsed(self._ids.new(), lanes_of(flow.name), BATCH, LEASE_SECONDS):
+                for taken in lapsed:
+                    await self._lapse(replace(taken, job=replace(taken.job, flow=flow.name)), flow)
+                if len(lapsed) < BATCH:
+                    break
+
+    async def _lapse(self, taken: Taken, flow: Flow) -> None:
+        job = taken.job
+        try:
+            view = await self._loader.one((job.flow, job.tenant, job.request_id))
+            if view is None:
+                # Removed, or never there: nobody could report it either.
+                await self._queue.settle([Ack(job.id, taken.token)])
+                return
+            await self._guard.lapse(taken, view, flow.rules, NO_REPORT)
+            self._telemetry.not_reported(flow.name, job)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on; it lapses again
+            self._telemetry.parked("lapse", job.id, job.dispatch_version, error)

@@ -1,0 +1,38 @@
+"""The parts of handing out, wired: the door for those who execute, and what the sweep does about work that nobody reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gesta.current import Loader
+from gesta.event_store import EventStore
+from gesta.flows.flow import Flow
+from gesta.handing_out.external import External
+from gesta.handing_out.handing_out import HandingOut
+from gesta.handing_out.lapses import Lapses
+from gesta.handing_out.tickets import Tickets
+from gesta.handing_out.waiting import Waiting
+from gesta.identity import Identity
+from gesta.job_queue import JobQueue
+from gesta.pausing import Pausing
+from gesta.recorder import Recorder
+from gesta.runtime import Ids, Runtime
+from gesta.subjects import Subjects
+from gesta.telemetry import Telemetry
+from gesta.worker.guard import Guard
+from gesta.worker.pool import Pool
+
+
+def station(
+    flows: Mapping[str, Flow], queue: JobQueue, events: EventStore, loader: Loader, recorder: Recorder, subjects: Subjects, pausing: Pausing,
+    pool: Pool, identity: Identity, runtime: Runtime, ids: Ids, telemetry: Telemetry,
+) -> tuple[External, Lapses]:  # fmt: skip
+    guard, tickets = Guard(recorder, runtime), Tickets(identity)
+    handing_out = HandingOut(
+        flows, queue, loader, recorder, subjects, pausing, guard, pool, tickets, runtime, telemetry
+    )  # fmt: skip
+    waiting = Waiting(queue, runtime, telemetry)
+    external = External(
+        flows, queue, events, loader, recorder, subjects, handing_out, tickets, waiting, runtime, telemetry
+    )  # fmt: skip
+    return external, Lapses(flows, queue, loader, guard, ids, telemetry)

@@ -1,0 +1,89 @@
+"""Those who wait for work, by lane: one look at the queue for all of them, when it has news and once a second, and none while nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from gesta.errors import StoreError, TryLater
+from gesta.job_queue import JobQueue
+from gesta.runtime import Runtime, sleep, spawn
+from gesta.telemetry import Telemetry
+
+#: A queue tells when a job was put; one that falls due by itself is found by this.
+POLL_SECONDS = 1.0
+#: The least time between two looks: a busy queue has news all the time, and most of it is about others.
+PAUSE_SECONDS = 0.02
+STORE_PAUSE_SECONDS = 1.0
+
+#: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must not keep the others out.
+WAITING_MAX, WAITING_IN_LANE_MAX = 2_000, 200
+
+Waiter = asyncio.Future[None]
+
+
+class Waiting:
+    def __init__(self, queue: JobQueue, runtime: Runtime, telemetry: Telemetry) -> None:
+        self._queue, self._runtime, self._telemetry = queue, runtime, telemetry
+        self._waiters: dict[str, deque[Waiter]] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._waiters.values()))
+
+    def check_room(self, lane: str) -> None:
+        """Raise TryLater where too many wait already."""
+        if self.count >= WAITING_MAX or len(self._waiters.get(lane, ())) >= WAITING_IN_LANE_MAX:
+            raise TryLater("too many wait for work here", "Let fewer workers wait, and take more at once", POLL_SECONDS)
+
+    async def wait(self, lane: str, seconds: float) -> None:
+        """Return when the lane may have work for the one who waits longest, at the latest after so many seconds."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(lane, deque()).append(waiter)
+        timer = self._runtime.call_later(seconds, _wake, waiter)
+        try:
+            if self._watching is None:
+                self._watching = spawn(self._watch(), "gesta-waiting")
+            if lane in await self._queue.stocked([lane]):
+                # Put after the last take and before anybody knew of this wait.
+                return
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters[lane].remove(waiter)
+            if not self._waiters[lane]:
+                del self._waiters[lane]
+
+    def stop(self) -> None:
+        """Nobody waits any more."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                _wake(waiter)
+
+    async def _watch(self) -> None:
+        try:
+            while self._waiters:
+                try:
+                    await self._look()
+                except StoreError as error:
+                    self._telemetry.store_failed("waiting", error)
+                    await sleep(self._runtime, STORE_PAUSE_SECONDS)
+        finally:
+            self._watching = None
+
+    async def _look(self) -> None:
+        stocked = await self._queue.stocked(list(self._waiters))
+        for lane in stocked:
+            # One after the other: there may be work for one only.
+            waiter = next((one for one in self._waiters.get(lane, ()) if not one.done()), None)
+            if waiter is not None:
+                _wake(waiter)
+        if not stocked:
+            await self._queue.ready(POLL_SECONDS)
+        await sleep(self._runtime, PAUSE_SECONDS)
+
+
+def _wake(waiter: Waiter) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,231 @@
+"""/v1/flows/{flow}/work and /v1/requests/{flow}/{id}/…: for those who execute flows that are declared external."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from gesta.dead_letters import iso
+from gesta.domain.events import Actor
+from gesta.errors import InvalidRequest
+from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
+from gesta.handing_out.external import ITEMS_MAX, WAIT_SECONDS_MAX
+from gesta.handing_out.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
+from gesta.handing_out.work_item import Reported, WorkItem
+from gesta.runtime import turn
+from gesta.validation import decode_fields
+from gesta.web.problem import Problem, invalid
+from gesta.web.reading import CallerGone
+from gesta.web.requests import named
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+#: The header that carries the token of a lease where there is no body; never the address, which ends in logs.
+LEASE = "Gesta-Lease"
+#: Turns of the loop in which it shows that a caller has just gone.
+TURNS = 3
+
+LeaseSeconds = Annotated[float, msgspec.Meta(ge=LEASE_SECONDS_MIN, le=LEASE_SECONDS_MAX)]
+Token = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_KINDS: dict[str, type[RecordSent | RecordFailed | RecordUnknown]] = {
+    "recordSent": RecordSent,
+    "recordFailed": RecordFailed,
+    "recordUnknown": RecordUnknown,
+}
+
+
+class Take(Asked, frozen=True):
+    """Up to `limit` requests; waits for the first one as long as `waitSeconds`. The lease is the flow's unless named."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=ITEMS_MAX)] = 1
+    wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0.0
+    lease_seconds: LeaseSeconds | None = None
+
+
+class Work(Shape, frozen=True):
+    """A request in somebody's hands. Every report and extension carries its `token`."""
+
+    flow: str
+    id: str
+    token: str
+    #: Report before this, or ask for more time: without a report the outcome is unknown.
+    lease_until: str
+    attempt: int
+    #: What the effect is to be deduped by: the same for every attempt.
+    key: str
+    payload: dict[str, Any]
+    correlation_id: str
+    created_at: str
+    due_at: str | None
+    expires_at: str | None
+    priority: int
+    #: Somebody has called it back: stop if that can be done, and report what is so.
+    cancel_requested: bool
+
+
+class WorkItems(Shape, frozen=True):
+    items: list[Work]
+
+
+class Extend(Asked, frozen=True):
+    token: Token
+    lease_seconds: LeaseSeconds | None = None
+
+
+class Extended(Shape, frozen=True):
+    """How long the work is the holder's from now on; never shorter than it was."""
+
+    lease_until: str
+    cancel_requested: bool
+
+
+class Outcome(Asked, frozen=True):
+    """What became of the work. `id` and `tenant` may be there, and must be those of the request.
+
+    recordSent takes providerMessageId and targetId; recordFailed and recordUnknown take reason, lastError and retryAfterSec; recordFailed
+    also retryable.
+    """
+
+    type: Literal["recordSent", "recordFailed", "recordUnknown"]
+    token: Token
+    #: The worker's own count. Ours decides about retries; where they differ, both are on record.
+    attempts: Count
+    id: str | None = None
+    tenant: str | None = None
+    provider_message_id: Name | None = None
+    target_id: Name | None = None
+    reason: Reason | None = None
+    retryable: bool | None = None
+    last_error: Text | None = None
+    retry_after_sec: Seconds | None = None
+    correlation_id: Id | None = None
+    causation_id: Id | None = None
+    actor: Actor | None = None
+
+
+class Recorded(Shape, frozen=True):
+    """The request after the report. The same report again hears what counts by then."""
+
+    flow: str
+    id: str
+    status: str
+    attempts: int
+    reason: str
+    #: When it is handed out again.
+    next_attempt_at: str | None
+
+
+async def take_work(call: Call) -> Answer:
+    """Take work of the key's tenant, by long poll. What is not reported before its lease ends is unknown(no_report)."""
+    flow, asked, external = _flow(call), call.body, call.engine.external
+    taking = external.take(
+        flow, tenant=call.tenant, limit=asked.limit, wait_seconds=asked.wait_seconds, lease_seconds=asked.lease_seconds
+    )
+    # Whoever goes away while it is taken leaves it to others; `take` sees to that.
+    items: list[WorkItem] = await call.while_there(taking)
+    try:
+        await call.while_there(_a_moment())
+    except CallerGone:
+        # Gone when it was just taken: not a byte of it was sent.
+        await external.give_back(items, tenant=call.tenant)
+        raise
+    return Answer(WorkItems([_work(item) for item in items]))
+
+
+async def show_work(call: Call) -> Answer:
+    """Work that was taken elsewhere, as it was handed out."""
+    request_id, flow = _named(call)
+    token = call.header(LEASE.lower())
+    if not token:
+        raise invalid({LEASE: "missing: the token that came with the work"})
+    return Answer(_work(await call.engine.external.fetch(flow, request_id, token, tenant=call.tenant)))
+
+
+async def extend_lease(call: Call) -> Answer:
+    """More time for work in hand. The answer also says whether somebody has called the request back."""
+    (request_id, flow), asked = _named(call), call.body
+    lease = await call.engine.external.extend(flow, request_id, asked.token, asked.lease_seconds, tenant=call.tenant)
+    return Answer(Extended(iso(lease.lease_until), lease.cancel_requested))
+
+
+async def report_outcome(call: Call) -> Answer:
+    """Say what became of the work. A success always counts, however late; a failure of a lost lease is answered 409 with what counts now."""
+    (request_id, flow), asked = _named(call), call.body
+    report = _report(asked, request_id, call.tenant)
+    try:
+        answer = await call.engine.external.report(flow, request_id, asked.token, report, tenant=call.tenant, by=call.actor)
+    except InvalidRequest as error:
+        raise invalid(error.fields) from None
+    return Answer(recorded(answer))
+
+
+def recorded(answer: Reported) -> Recorded:
+    next_at = None if answer.next_attempt_at is None else iso(answer.next_attempt_at)
+    return Recorded(answer.flow, answer.id, answer.status, answer.attempts, answer.reason, next_at)
+
+
+def _report(asked: Outcome, request_id: str, tenant: str) -> Report:
+    """The report of its own kind; raises with every field that is missing or does not belong to it."""
+    kind = _KINDS[asked.type]
+    known = {field.name: field.encode_name for field in msgspec.structs.fields(asked)}
+    given = {known[name]: getattr(asked, name) for name in known if getattr(asked, name) is not None}
+    faults = {}
+    if given.pop("id", request_id) != request_id:
+        faults["id"] = "is not that of the request"
+    if given.pop("tenant", tenant) != tenant:
+        faults["tenant"] = "is not that of the key"
+    del given["type"], given["token"]
+    report, more = decode_fields(kind, msgspec.to_builtins(given))
+    if report is None or faults:
+        raise invalid(faults | more)
+    return report
+
+
+async def _a_moment() -> None:
+    for _ in range(TURNS):
+        await turn()
+
+
+def _flow(call: Call) -> str:
+    """The flow that the path names, if others execute it."""
+    name = call.params["flow"]
+    flow = call.engine.flows.get(name)
+    if flow is None:
+        raise Problem(404, "not_found", f"no flow {name!r} is declared here")
+    if not flow.is_external:
+        raise invalid({"flow": f"{name} is executed by gesta itself: there is no work to hand out"})
+    return name
+
+
+def _named(call: Call) -> tuple[str, str]:
+    request_id, _ = named(call)
+    return request_id, _flow(call)
+
+
+def _work(item: WorkItem) -> Work:
+    return Work(
+        item.flow, item.id, item.token, iso(item.lease_until), item.attempt, item.key, msgspec.json.decode(item.payload, type=dict[str, Any]),
+        item.correlation_id, iso(item.created_at), None if item.due_at is None else iso(item.due_at),
+        None if item.expires_at is None else iso(item.expires_at), item.priority, item.cancel_requested,
+    )  # fmt: skip
+
+
+_HERE = "/v1/requests/{flow}/{id}"
+ROUTES = [
+    Route(
+        "POST", "/v1/flows/{flow}/work", take_work, "execute", "Take work, by long poll", "external work", body=Take, answer=WorkItems,
+        problems=(404,), example={"limit": 5, "waitSeconds": 20},
+    ),
+    Route(
+        "GET", f"{_HERE}/work", show_work, "execute", "Work that was taken elsewhere", "external work", answer=Work, problems=(404, 409, 410),
+        headers={LEASE: "The token that came with the work"},
+    ),
+    Route(
+        "POST", f"{_HERE}/lease", extend_lease, "execute", "More time for work in hand", "external work", body=Extend, answer=Extended,
+        problems=(404, 409), example={"token": "the token that came with the work", "leaseSeconds": 60},
+    ),
+    Route(
+        "POST", f"{_HERE}/outcome", report_outcome, "execute", "Say what became of the work", "external work", body=Outcome, answer=Recorded,
+        problems=(404, 409), example={"type": "recordSent", "token": "the token that came with the work", "attempts": 1, "providerMessageId": "box-9"},
+    ),
+]  # fmt: skip

@@ -1,0 +1,121 @@
+"""Queues with one thing wrong about lanes."""
+
+from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.contracts.job_lanes import LanesAfterRestartContract as AfterRestart
+from gesta.contracts.job_lanes import LanesContract as Lanes
+from gesta.domain.ids import flow_of_lane, lane_of
+from gesta.job_queue import Taken
+from tests.contracts.faults.after_restart import ForgetsEverything
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(Lanes.test_a_lane_gives_its_own_tenants_jobs_only, Lanes.test_a_tenants_job_is_found_behind_a_flood_of_another)
+class OneLaneForAll(MemoryJobQueue):
+    async def hand_out(self, token, lane, limit, lease_seconds):
+        found: list[Taken] = []
+        for tenant in ("globex", "acme"):
+            found += await super().hand_out(token, lane_of(flow_of_lane(lane), tenant), limit - len(found), lease_seconds)
+        return found
+
+
+@breaks(Lanes.test_no_worker_of_ours_takes_from_a_lane)
+class TakesFromLanes(MemoryJobQueue):
+    async def take(self, token, flows, lease_seconds, *, durable):
+        return await super().take(token, flows | {lane_of(flow, "acme"): 10 for flow in flows}, lease_seconds, durable=durable)
+
+
+@breaks(Lanes.test_no_more_are_handed_out_than_asked_for)
+class HandsOutEverything(MemoryJobQueue):
+    async def hand_out(self, token, lane, limit, lease_seconds):
+        taken = await super().hand_out(token, lane, 1_000, lease_seconds)
+        return taken[:limit]
+
+
+@breaks(
+    Lanes.test_of_many_who_ask_at_once_each_gets_another_job,
+    Lanes.test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over,
+)
+class HandsOutTwice(MemoryJobQueue):
+    async def hand_out(self, token, lane, limit, lease_seconds):
+        taken = await super().hand_out(token, lane, limit, lease_seconds)
+        for one in taken:
+            self._enqueue(self._rows[one.job.id])
+        return taken
+
+
+@breaks(Lanes.test_the_most_urgent_of_a_lane_goes_first)
+class KnowsNoUrgency(MemoryJobQueue):
+    async def put(self, jobs):
+        return [self.put_one(type(job)(job.id, job.tenant, job.flow, job.request_id, 1, due_ms=job.due_ms)) for job in jobs]
+
+
+@breaks(Lanes.test_a_job_that_is_not_due_waits_in_its_lane)
+class HandsOutEarly(MemoryJobQueue):
+    def _make_ready(self, lane):
+        for _, _, job_id in lane.waiting:
+            self._rows[job_id].available_ms = self._runtime.now_ms()
+        super()._make_ready(lane)
+
+
+@breaks(
+    Lanes.test_a_lease_that_ran_out_is_found_by_whoever_looks_for_it,
+    Lanes.test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out,
+    Lanes.test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for,
+)
+class FindsNothingLapsed(MemoryJobQueue):
+    async def lapsed(self, token, lanes, limit, lease_seconds):
+        return []
+
+
+@breaks(Lanes.test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out)
+class TakesOverForNoTime(MemoryJobQueue):
+    async def lapsed(self, token, lanes, limit, lease_seconds):
+        return await super().lapsed(token, lanes, limit, 0)
+
+
+@breaks(Lanes.test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for)
+class LooksThroughEveryLane(MemoryJobQueue):
+    async def lapsed(self, token, lanes, limit, lease_seconds):
+        return await super().lapsed(token, "@", limit, lease_seconds)
+
+
+@breaks(Lanes.test_the_lease_of_each_job_is_prolonged_by_itself)
+class ProlongsAllOfATake(MemoryJobQueue):
+    async def prolong(self, job_id, token, lease_seconds):
+        for row in self._rows.values():
+            if row.token == token:
+                row.until_ms = self._lease_end(lease_seconds)
+        return await super().prolong(job_id, token, lease_seconds)
+
+
+@breaks(Lanes.test_a_lease_never_ends_earlier_because_it_was_prolonged)
+class Shortens(MemoryJobQueue):
+    async def prolong(self, job_id, token, lease_seconds):
+        if await super().prolong(job_id, token, lease_seconds) is None:
+            return None
+        self._rows[job_id].until_ms = self._lease_end(lease_seconds)
+        return self._rows[job_id].until_ms
+
+
+@breaks(Lanes.test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts, Lanes.test_a_job_that_was_given_back_has_no_lease)
+class ProlongsForAnybody(MemoryJobQueue):
+    async def prolong(self, job_id, token, lease_seconds):
+        if job_id in self._rows:
+            self._rows[job_id].until_ms = self._lease_end(lease_seconds)
+        return self._lease_end(lease_seconds)
+
+
+@breaks(Lanes.test_a_job_of_a_lane_is_settled_like_any_other, Lanes.test_who_lost_a_job_to_another_can_settle_it_no_more)
+class AsksForNoToken(MemoryJobQueue):
+    def judge(self, settlement):
+        return "done" if settlement.job_id in self._rows else "absent"
+
+
+@breaks(Lanes.test_lanes_that_have_something_to_hand_out_are_told)
+class KnowsOnlyWhatIsReady(MemoryJobQueue):
+    async def stocked(self, lanes):
+        return {name for name in lanes if name in self._lanes and self._first(self._lanes[name].ready)}
+
+
+@breaks(AfterRestart.test_a_lease_outlives_the_process_that_gave_it)
+class ForgetsItsLanes(ForgetsEverything): ...
