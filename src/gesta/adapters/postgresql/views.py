@@ -183,8 +183,11 @@ class PostgresqlViews:
 def _projection(
     views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Sequence[Any]]
 ) -> list[Any]:  # fmt: skip
-    """What the function `project_partitions` takes."""
+    """What the function `project_in_order` takes."""
     names = [move.name for move in moves]
     places = [move.before for move in moves], [move.after for move in moves]
     marks = [dispatched_of(name) for name in names], [move.dispatched for move in moves]
-    return [names, *places, *marks, view_values(views), *parked_columns(parked), *jobs]
+    rows = view_values(views)
+    # By key, which is what they begin with.
+    rows.sort()
+    return [names, *places, *marks, rows, *parked_columns(parked), *jobs]
