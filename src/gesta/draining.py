@@ -71,7 +71,7 @@ class Draining:
     async def step(self, age_ms: int = 0) -> int:
         """Drain one batch; how many rows it had."""
         rows = await self._outbox.waiting(list(self._flows), age_ms, self._broken, BATCH)
-        appends = await self._prepared(rows)
+        appends = await self._prepared(rows) if rows else {}
         if appends:
             verdicts = await self._outbox.drain(list(appends.items()))
             await self._end(appends, verdicts)

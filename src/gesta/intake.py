@@ -69,6 +69,7 @@ class Intake:
     def __init__(
         self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
         config: ConfigCache, writer: ConfigWriter, templates: Callable[[TenantConfig], Templates], runtime: Runtime, ids: Ids,
+        commit_size: int,
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._kinds = {
@@ -80,7 +81,7 @@ class Intake:
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
         self._events, self._admission, self._pace = events, admission, pace
         self._config, self._writer, self._templates = config, writer, templates
-        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake")
+        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", commit_size)
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
             self._seal_and_append, "gesta-sealing", SEALED_MAX
         )

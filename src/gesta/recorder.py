@@ -45,9 +45,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    def __init__(self, commits: Commits, loader: Loader, runtime: Runtime) -> None:
+    def __init__(self, commits: Commits, loader: Loader, runtime: Runtime, commit_size: int) -> None:
         self._loader, self._runtime = loader, runtime
-        self._commit: GroupCommit[Entry, Recording] = GroupCommit(commits.record, "gesta-recorder")
+        self._commit: GroupCommit[Entry, Recording] = GroupCommit(commits.record, "gesta-recorder", commit_size)
 
     async def apply(
         self,

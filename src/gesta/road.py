@@ -75,7 +75,7 @@ class Road:
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
-        self.recorder = Recorder(stores.commits, self.loader, runtime)
+        self.recorder = Recorder(stores.commits, self.loader, runtime, stores.commit_size)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
         identity = Identity(identity_secret)
         self.cursors = Cursors(identity_secret)
@@ -92,7 +92,7 @@ class Road:
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
             flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, self.config,
-            self.config_writer, templates, runtime, ids,
+            self.config_writer, templates, runtime, ids, stores.commit_size,
         )  # fmt: skip
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         tokens = Tokens(stores.buckets, runtime)

@@ -68,6 +68,9 @@ class Stores:
     now_ms: Callable[[], int]
     #: Into how many parts the log is divided for those who project: one where one process is enough for all of it.
     partitions: int = 1
+    #: How many callers' writes go into one commit at most. Where the store works in a process of its own, fewer: it writes one part while those
+    #: of the last go on.
+    commit_size: int = 2_000
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""

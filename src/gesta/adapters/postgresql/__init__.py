@@ -29,6 +29,8 @@ from gesta.runtime import OnClock, Runtime, spawn
 #: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.
 PARTITIONS = 16
+#: With all of 2,000 callers in one commit, the engine waits for the server and then the server for the engine.
+COMMIT_SIZE = 512
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
@@ -88,6 +90,7 @@ async def open_at(
         close=close,
         now_ms=now_ms,
         partitions=PARTITIONS,
+        commit_size=COMMIT_SIZE,
         name=address.name,
         outbox=PostgresqlOutbox(database, events, on_clock),
         health=partial(health_of, database),

@@ -42,6 +42,11 @@ class Database:
     async def ask_text(self, text: str, *values: object) -> list[Row]:
         return await self._send(lambda connection: connection.fetch(text, *values))
 
+    async def has_row(self, name: str) -> bool:
+        """Whether sql/<name>.sql, which takes no values, finds a row. One trip and no preparing: for what is asked again and again."""
+        text = self.sql(name)
+        return await self._send(lambda connection: connection.execute(text)) != "SELECT 0"
+
     async def transact(self, step: Step[T], *, durable: bool) -> T:
         """Run a step of several statements in one transaction, on disk when this returns if `durable`."""
         begin = self.sql("begin_durable" if durable else "begin_relaxed")

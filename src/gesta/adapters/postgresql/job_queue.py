@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from gesta.adapters.postgresql.connections import Connection, Row
@@ -166,9 +167,9 @@ class PostgresqlJobQueue:
 
 
 def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
-    """What the function `put` takes."""
+    """What the function `put` takes, jobs in the order of their ids."""
     rows = []
-    for job in jobs:
+    for job in sorted(jobs, key=_id):
         is_due = job.due_ms <= now_ms
         rows.append(
             (
@@ -177,6 +178,9 @@ def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
             )
         )  # fmt: skip
     return [*given.noted, rows]
+
+
+_id = attrgetter("id")
 
 
 def _lines(rows: Sequence[Row]) -> list[tuple[str, Line]]:

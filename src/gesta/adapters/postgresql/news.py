@@ -57,9 +57,10 @@ class News:
     async def look(self) -> None:
         """For ever: while nobody listens, see whether something has moved."""
         while True:
-            await sleep(self._runtime, LOOK_SECONDS)
             if self._is_listening:
+                await sleep(self._runtime, PAUSE_SECONDS)
                 continue
+            await sleep(self._runtime, LOOK_SECONDS)
             try:
                 ((*seen,),) = await self._database.ask("news")
             except StoreError:

@@ -51,6 +51,8 @@ class PostgresqlOutbox:
         return None if holder is None else Claimed(holder, bytes(content))
 
     async def waiting(self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int) -> list[Prepared | Raw]:
+        if not await self._database.has_row("outbox_any"):
+            return []
         until = self._runtime.now_ms() - age_ms if age_ms else 2**62
         rows = await self._database.ask("outbox_waiting", list(flows), until, list(without), limit)
         return [_waiting(row) for row in rows]

@@ -114,9 +114,8 @@ class PostgresqlViews:
         return {(flow, status): count for flow, status, count in await self._database.ask("count_views", tenant)}
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
-        rows = await self._database.ask("due_views", now_ms, limit)
-        ((next_sweep,),) = await self._database.ask("next_sweep", now_ms)
-        return [view_of(row) for row in rows], next_sweep
+        *rows, last = await self._database.ask("due_views", now_ms, limit)
+        return [view_of(row) for row in rows], last["sweep_at"]
 
     async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
         tenants, flows = [state.tenant for state in looked_at], [state.flow for state in looked_at]
@@ -183,8 +182,11 @@ class PostgresqlViews:
 def _projection(
     views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Sequence[Any]]
 ) -> list[Any]:  # fmt: skip
-    """What the function `project_partitions` takes."""
+    """What the function `project_in_order` takes."""
     names = [move.name for move in moves]
     places = [move.before for move in moves], [move.after for move in moves]
     marks = [dispatched_of(name) for name in names], [move.dispatched for move in moves]
-    return [names, *places, *marks, view_values(views), *parked_columns(parked), *jobs]
+    rows = view_values(views)
+    # By key, which is what they begin with.
+    rows.sort()
+    return [names, *places, *marks, rows, *parked_columns(parked), *jobs]
