@@ -6,6 +6,7 @@ Receives pointers from the queue; hands a job, its view and its tenant's config 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -125,15 +126,28 @@ class Pool:
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking, self.has_begun = None, True
+        if taken:
+            self.lease.renewed(token, asked_at)
+            self._begin_all(taken)
+        if not self._may_have_more(free, taken, asked_ms):
+            await self._news.wait(self._pause(asked_ms))
+
+    def _may_have_more(self, asked: dict[str, int], taken: list[Taken], asked_ms: int) -> bool:
+        """Whether the queue may have left out jobs that are ready: as many came as were asked for, or more are due than it wakes at once."""
         if not taken:
-            wait = POLL_SECONDS
-            if self.next_due_ms is not None:
-                # Due before we asked, and not given to us: the queue's clock is behind ours.
-                least = 0.001 if self.next_due_ms > asked_ms else CLOCK_PAUSE_SECONDS
-                wait = min(wait, max(least, (self.next_due_ms - self._runtime.now_ms()) / 1000))
-            await self._news.wait(wait)
-            return
-        self.lease.renewed(token, asked_at)
+            return False
+        came = Counter([one.job.flow for one in taken])
+        return any(came[flow] >= most for flow, most in asked.items()) or (self.next_due_ms or asked_ms + 1) <= asked_ms
+
+    def _pause(self, asked_ms: int) -> float:
+        """Until the next job falls due, as far as the queue knows."""
+        if self.next_due_ms is None:
+            return POLL_SECONDS
+        # Due before we asked, and not given to us: the queue's clock is behind ours.
+        least = 0.001 if self.next_due_ms > asked_ms else CLOCK_PAUSE_SECONDS
+        return min(POLL_SECONDS, max(least, (self.next_due_ms - self._runtime.now_ms()) / 1000))
+
+    def _begin_all(self, taken: list[Taken]) -> None:
         fresh, is_lost = [], False
         for one in taken:
             held = self._holding.get(one.job.id)
