@@ -131,7 +131,7 @@ class Recorder:
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
             after = evolve(after, event, meta)
-            new.append(NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta, Known(event, meta)))
+            new.append(NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta, Known(event, meta, after)))
         return after, Append(request_stream(state.flow, state.tenant, state.id), expected, tuple(new))
 
 
