@@ -178,12 +178,15 @@ class Pool:
             # Given back by that very repetition.
             self._free_slot(before)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None], running: Running | None = None) -> None:
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = spawn(coroutine, "gesta-attempt")
         self._tasks.add(task)
         task.add_done_callback(self._end)
-        if running is not None:
-            running.task = task
+
+    def _start_attempt(self, taken: Taken, view: View, payload: Readable) -> None:
+        running = Running(taken)
+        running.task = spawn(self._run(running, view, payload), "gesta-attempt")
+        self._tasks.add(running.task)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -200,23 +203,20 @@ class Pool:
         if self._is_stopping:
             await self._give_back(taken)
             return
-        now = self._runtime.now_ms()
         sealed: list[tuple[Taken, View]] = []
         holds = self._pausing.holds_of(taken, found, self._flows)
         if holds:
             self._start(self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds]))
+            taken = [one for one in taken if one.job.id not in holds]
+        self._telemetry.taken(taken, self._runtime.now_ms())
         for one in taken:
-            if one.job.id in holds:
-                continue
-            self._telemetry.taken(one, now)
             view = found.get(one.job.request_id)
             if view is None:
                 self._start(self._not_found(one))
             elif MARK in view.payload:
                 sealed.append((one, view))
             else:
-                running = Running(one)
-                self._start(self._run(running, view, view.payload), running)
+                self._start_attempt(one, view, view.payload)
         if sealed:
             await self._begin_sealed(sealed)
 
@@ -231,8 +231,7 @@ class Pool:
             await self._give_back([one for one, _ in sealed])
             return
         for (one, view), payload in zip(sealed, opened, strict=True):
-            running = Running(one)
-            self._start(self._run(running, view, payload), running)
+            self._start_attempt(one, view, payload)
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
         """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""
@@ -271,6 +270,9 @@ class Pool:
             if not running.is_abandoned:
                 await self._park(running.taken, error)
         finally:
+            # Here and not by a callback, which would cost another turn of the loop for each attempt.
+            self._tasks.discard(running.task)
+            self._ended.set()
             if not running.is_abandoned:
                 self._free_slot(running.taken)
 
@@ -366,7 +368,8 @@ class Pool:
             self._runtime.call_later(drain_seconds, self._cut_short),
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
-        while self._tasks:
+        # One that was cut before it had begun is done and still here.
+        while any(not task.done() for task in self._tasks):
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
