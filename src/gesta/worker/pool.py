@@ -272,7 +272,8 @@ class Pool:
         finally:
             # Here and not by a callback, which would cost another turn of the loop for each attempt.
             self._tasks.discard(running.task)
-            self._ended.set()
+            if self._is_stopping:
+                self._ended.set()
             if not running.is_abandoned:
                 self._free_slot(running.taken)
 
@@ -291,13 +292,14 @@ class Pool:
 
     def _free_slot(self, taken: Taken) -> None:
         self.lease.held -= 1
-        if self._holding.get(taken.job.id) is taken:
-            del self._holding[taken.job.id]
-            if (again := self._again.pop(taken.job.id, None)) is not None:
-                self._holding[again.job.id] = again
+        job_id, flow = taken.job.id, taken.job.flow
+        if self._holding.get(job_id) is taken:
+            del self._holding[job_id]
+            if self._again and (again := self._again.pop(job_id, None)) is not None:
+                self._holding[job_id] = again
                 self._start(self._give_back([again]))
-        self._free[taken.job.flow] += 1
-        if self._free[taken.job.flow] == 1:
+        self._free[flow] = free = self._free[flow] + 1
+        if free == 1:
             # It was full: its next job may have been ready for long.
             self._news.set()
 
