@@ -6,7 +6,6 @@ Receives pointers from the queue; hands a job, its view and its tenant's config 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -29,27 +28,15 @@ from gesta.views import Parked, View, Views
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
+from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
 
-#: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
-POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
-#: How often a queue is asked for a job that is due by our clock and not by its own.
-CLOCK_PAUSE_SECONDS = 0.1
 #: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
 #: A pointer may be ahead of the log it points into, for a moment, where queue and log are different servers.
 MISSING_TRIES = 5
 MISSING_PAUSE_MS = 500
-
-
-#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
-#: waves a moment apart leave a slot for another tenant's job soon.
-TAKES_TO_FILL = 8
-#: Smaller takes would cost more than the waves do,
-TAKE_LEAST = 8
-#: and so many slots left for later takes are enough for anybody.
-KEPT_BACK_MOST = 1_000
 
 
 class Pool:
@@ -66,7 +53,7 @@ class Pool:
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
-        self._most = {flow.name: _most(flow.concurrency) for flow in flows.values()}
+        self._most = {flow.name: most_at_once(flow.concurrency) for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._news = Signal(runtime)
         self._ended = Signal(runtime)
@@ -129,23 +116,8 @@ class Pool:
         if taken:
             self.lease.renewed(token, asked_at)
             self._begin_all(taken)
-        if not self._may_have_more(free, taken, asked_ms):
-            await self._news.wait(self._pause(asked_ms))
-
-    def _may_have_more(self, asked: dict[str, int], taken: list[Taken], asked_ms: int) -> bool:
-        """Whether the queue may have left out jobs that are ready: as many came as were asked for, or more are due than it wakes at once."""
-        if not taken:
-            return False
-        came = Counter([one.job.flow for one in taken])
-        return any(came[flow] >= most for flow, most in asked.items()) or (self.next_due_ms or asked_ms + 1) <= asked_ms
-
-    def _pause(self, asked_ms: int) -> float:
-        """Until the next job falls due, as far as the queue knows."""
-        if self.next_due_ms is None:
-            return POLL_SECONDS
-        # Due before we asked, and not given to us: the queue's clock is behind ours.
-        least = 0.001 if self.next_due_ms > asked_ms else CLOCK_PAUSE_SECONDS
-        return min(POLL_SECONDS, max(least, (self.next_due_ms - self._runtime.now_ms()) / 1000))
+        if not may_have_more(free, taken, self.next_due_ms, asked_ms):
+            await self._news.wait(pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms()))
 
     def _begin_all(self, taken: list[Taken]) -> None:
         fresh, is_lost = [], False
@@ -397,8 +369,3 @@ class Pool:
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         for task in self._tasks:
             task.cancel()
-
-
-def _most(slots: int) -> int:
-    """How many jobs of a flow one take may bring."""
-    return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
