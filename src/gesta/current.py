@@ -19,8 +19,11 @@ Key = tuple[str, str, str]
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
     """A view after one more event of its stream."""
+    known = recorded.known
+    if known is not None and known.after is not None and view is not None:
+        # The same fold, of the same events: the append would have been refused otherwise.
+        return View(known.after, view.payload)
     try:
-        known = recorded.known
         event = event_types(flow).decode(recorded.type, recorded.data) if known is None else known.event
         meta = decode_meta(recorded.meta) if known is None else known.meta
         state = evolve(None if view is None else view.state, event, meta)

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.events import Event, Meta
+from gesta.domain.operation import State
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -20,6 +21,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
     event: Event
     meta: Meta
+    #: The request after it, where whoever appended it has folded it in already.
+    after: State | None = None
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):

@@ -72,11 +72,13 @@ class Recorder:
         for tries in count(1):
             events = decide(view.state, command, rules)
             after, append = self._append(view.state, events, cause, causation_id, actor, correlation_id)
-            settlement = settle(view.state, after)
-            if append is None and isinstance(settlement, Drop):
-                # Nothing is recorded, so nothing may be taken away.
-                settlement = None
-            dropped = job_for(view.state) if isinstance(settlement, Drop) and view.state.wants is not None else None
+            settlement, dropped = settle(view.state, after), None
+            if isinstance(settlement, Drop):
+                if append is None:
+                    # Nothing is recorded, so nothing may be taken away.
+                    settlement = None
+                elif view.state.wants is not None:
+                    dropped = job_for(view.state)
             entry = Entry(append, settlement, dropped)
             try:
                 recording = await self._commit.add(entry)
@@ -142,7 +144,9 @@ class Recorder:
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
             after = evolve(after, event, meta)
-            new.append(NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta, Known(event, meta)))
+            new.append(
+                NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta, Known(event, meta, after))
+            )
         return after, Append(request_stream(state.flow, state.tenant, state.id), expected, tuple(new))
 
 

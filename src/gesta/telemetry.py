@@ -115,24 +115,28 @@ class Telemetry:
         self.log = logger()
         self._is_verbose = logging.getLogger("gesta").isEnabledFor
 
-    def taken(self, taken: Taken, now_ms: int) -> None:
-        self.metrics.of(taken.job.flow).lag_ms = max(0, now_ms - taken.available_ms)
+    def taken(self, taken: Iterable[Taken], now_ms: int) -> None:
+        """Jobs of one take, the last one last."""
+        for flow, one in {one.job.flow: one for one in taken}.items():
+            self.metrics.of(flow).lag_ms = max(0, now_ms - one.available_ms)
 
-    def attempt_ended(
-        self, line: Line, flow: Flow, outcome: Outcome, *, payload: object, attempts: int, latency_ms: float
-    ) -> None:
-        """One line per attempt; on success only for those who asked for debug, because a line per success would cost more than the work."""
+    def attempt_ended(self, flow: Flow, outcome: Outcome, latency_ms: float) -> bool:
+        """Count it. Whether it is worth a line: a success only to those who asked for debug, because the line would cost more than the work."""
         counts = self.metrics.of(flow.name)
         counts.ended(latency_ms)
         if isinstance(outcome, Done):
             counts.success += 1
-            if not self._is_verbose(logging.DEBUG):
-                return
-            tell, reason = self.log.debug, ""
-        else:
-            label = reason_label(outcome.reason, flow.reasons)
-            counts.failed[label] = counts.failed.get(label, 0) + 1
-            tell, reason = self.log.error if outcome.reason in flow.alarms else self.log.info, outcome.reason
+            return self._is_verbose(logging.DEBUG)
+        label = reason_label(outcome.reason, flow.reasons)
+        counts.failed[label] = counts.failed.get(label, 0) + 1
+        return True
+
+    def attempt_told(
+        self, line: Line, flow: Flow, outcome: Outcome, *, payload: object, attempts: int, latency_ms: float
+    ) -> None:
+        """One line per attempt."""
+        reason = "" if isinstance(outcome, Done) else outcome.reason
+        tell = self.log.debug if isinstance(outcome, Done) else self.log.error if reason in flow.alarms else self.log.info
         tell(
             "attempt", **line.tags(), gateway=getattr(payload, "endpoint", "") if flow.config else "", target=_target(flow, payload),
             attempts=attempts, latencyMs=round(latency_ms, 1), outcome=type(outcome).__name__, reason=reason, detail=outcome.detail,

@@ -39,7 +39,7 @@ from gesta.recorder import Applied, no_job
 from gesta.subjects import Ref
 from gesta.subscriptions import Subscriber
 from gesta.views import Move
-from gesta.worker import attempt, guard, pool
+from gesta.worker import attempt, guard, takes
 from gesta.worker.attempt import Attempts
 from gesta.worker.pool import Pool
 from gesta.worker.soundness import sound
@@ -347,7 +347,7 @@ async def what_was_resumed_stays_held(self: Pausing, scope: str) -> int:
 
 
 BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
-    pool, "CLOCK_PAUSE_SECONDS", 0.001, frozenset({"nobody asks the queue in a tight loop"}), {"skews_ms": (300_000,)}
+    takes, "CLOCK_PAUSE_SECONDS", 0.001, frozenset({"nobody asks the queue in a tight loop"}), {"skews_ms": (300_000,)}
 )
 BUGS["slow_clock_takes_in_a_tight_loop"] = Bug(
     guard,

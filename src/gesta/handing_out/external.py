@@ -145,9 +145,10 @@ class External:
         state, line = applied.view.state, Line(declared, taken, payload, view.state.correlation_id)
         if applied.events:
             latency_ms = max(0, now - ticket.taken_ms)
-            self._telemetry.attempt_ended(
-                line, declared, outcome, payload=payload, attempts=ticket.attempt, latency_ms=latency_ms
-            )
+            if self._telemetry.attempt_ended(declared, outcome, latency_ms):
+                self._telemetry.attempt_told(
+                    line, declared, outcome, payload=payload, attempts=ticket.attempt, latency_ms=latency_ms
+                )
             self._telemetry.given_up(state, line)
         elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):
             self._telemetry.late_outcome(line, flow)

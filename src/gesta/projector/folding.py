@@ -37,26 +37,28 @@ class Folding:
 
     async def fold(self, batch: list[Recorded], quiet_until: int) -> Folded:
         """Up to `quiet_until` everything was done before: no job, and nothing is told or counted again."""
-        metas: dict[int, Meta] = {}
+        told: list[tuple[Recorded, Meta]] = []
         parked: list[Parked] = []
         for recorded in batch:
             try:
-                told = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
+                meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
             except ValueError as error:
                 parked.append(self._park(recorded, "", error, quiet_until))
                 continue
-            if told.flow != CONFIG:
-                metas[recorded.position] = told
-        known = await self._met(batch, metas)
+            if meta.flow != CONFIG:
+                told.append((recorded, meta))
+        known = await self._met(told)
         changed: dict[str, View] = {}
         jobs: dict[str, Job] = {}
-        for recorded in batch:
-            meta = metas.get(recorded.position)
-            if meta is None:
-                continue
+        for recorded, meta in told:
+            request_id = meta.request_id
+            before = known.get(request_id)
             try:
-                view = await self._next_view(known.get(meta.request_id), recorded, meta)
-                if view is None:
+                if recorded.version == (1 if before is None else before.state.version + 1):
+                    view = apply_event(before, recorded, meta.flow)
+                elif (past_gap := await self._past_gap(before, recorded, meta)) is not None:
+                    view = past_gap
+                else:
                     continue
             except StoreError:
                 # Not the event's fault: the batch is read again.
@@ -64,30 +66,22 @@ class Folding:
             except Exception as error:  # noqa: BLE001 -- whatever is wrong with one event, the rest must go on
                 parked.append(self._park(recorded, meta.tenant, error, quiet_until))
                 continue
-            known[meta.request_id] = changed[meta.request_id] = view
+            known[request_id] = changed[request_id] = view
             job = opened_job(view.state) if recorded.position > quiet_until else None
             if job is not None:
-                jobs[meta.request_id] = job
-        # An operation opened and closed within one batch needs no job any more.
-        wanted = [job for request_id, job in jobs.items() if changed[request_id].state.dispatch_version == job.dispatch_version]
-        return Folded(list(changed.values()), [job for job in wanted if not changed[job.request_id].state.is_terminal], parked)
+                jobs[request_id] = job
+        return Folded(list(changed.values()), _still_wanted(jobs, changed), parked)
 
-    async def _met(self, batch: list[Recorded], metas: dict[int, Meta]) -> dict[str, View]:
-        keys = {
-            meta.request_id: (meta.flow, meta.tenant, meta.request_id)
-            for recorded in batch
-            if recorded.version > 1 and (meta := metas.get(recorded.position)) is not None
-        }
+    async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[str, View]:
+        keys = {meta.request_id: (meta.flow, meta.tenant, meta.request_id) for recorded, meta in told if recorded.version > 1}
         return await self._known(list(keys.values())) if keys else {}
 
-    async def _next_view(self, view: View | None, recorded: Recorded, meta: Meta) -> View | None:
-        """The view with this event folded in; None when it was folded in before."""
+    async def _past_gap(self, view: View | None, recorded: Recorded, meta: Meta) -> View | None:
+        """The view of an event that is not the next one: None when it was folded in before."""
         version = 0 if view is None else view.state.version
         if recorded.version <= version:
             return None
-        if recorded.version == version + 1:
-            return apply_event(view, recorded, meta.flow)
-        # A gap: an earlier event was parked or the view is older than it should be. The stream has them all.
+        # An earlier event was parked or the view is older than it should be. The stream has them all.
         stream = request_stream(meta.flow, meta.tenant, meta.request_id)
         for missed in await self._events.read([(stream, version)]):
             if missed.version <= recorded.version:
@@ -100,3 +94,13 @@ class Folding:
         return Parked(
             "event", tenant, recorded.stream, recorded.version, type(error.__cause__ or error).__name__, self._runtime.now_ms()
         )
+
+
+def _still_wanted(jobs: dict[str, Job], changed: dict[str, View]) -> list[Job]:
+    """An operation opened and closed within one batch needs no job any more."""
+    wanted = []
+    for request_id, job in jobs.items():
+        state = changed[request_id].state
+        if state.dispatch_version == job.dispatch_version and not state.is_terminal:
+            wanted.append(job)
+    return wanted

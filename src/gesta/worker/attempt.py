@@ -143,8 +143,12 @@ class Attempts:
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
         applied = await self._record(taken, view, flow, outcome, config.used, asking=asking)
+        is_told = self._telemetry.attempt_ended(flow, outcome, latency_ms)
+        if applied.events and not is_told:
+            return
         line = Line(flow, taken, payload, state.correlation_id)
-        self._telemetry.attempt_ended(line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms)
+        if is_told:
+            self._telemetry.attempt_told(line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms)
         if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
             self._telemetry.executor_raised(line, outcome.detail)
         if applied.events:

@@ -28,27 +28,15 @@ from gesta.views import Parked, View, Views
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
+from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
 
-#: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
-POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
-#: How often a queue is asked for a job that is due by our clock and not by its own.
-CLOCK_PAUSE_SECONDS = 0.1
 #: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
 #: A pointer may be ahead of the log it points into, for a moment, where queue and log are different servers.
 MISSING_TRIES = 5
 MISSING_PAUSE_MS = 500
-
-
-#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
-#: waves a moment apart leave a slot for another tenant's job soon.
-TAKES_TO_FILL = 8
-#: Smaller takes would cost more than the waves do,
-TAKE_LEAST = 8
-#: and so many slots left for later takes are enough for anybody.
-KEPT_BACK_MOST = 1_000
 
 
 class Pool:
@@ -65,7 +53,7 @@ class Pool:
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
-        self._most = {flow.name: _most(flow.concurrency) for flow in flows.values()}
+        self._most = {flow.name: most_at_once(flow.concurrency) for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
         self._news = Signal(runtime)
         self._ended = Signal(runtime)
@@ -125,15 +113,13 @@ class Pool:
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking, self.has_begun = None, True
-        if not taken:
-            wait = POLL_SECONDS
-            if self.next_due_ms is not None:
-                # Due before we asked, and not given to us: the queue's clock is behind ours.
-                least = 0.001 if self.next_due_ms > asked_ms else CLOCK_PAUSE_SECONDS
-                wait = min(wait, max(least, (self.next_due_ms - self._runtime.now_ms()) / 1000))
-            await self._news.wait(wait)
-            return
-        self.lease.renewed(token, asked_at)
+        if taken:
+            self.lease.renewed(token, asked_at)
+            self._begin_all(taken)
+        if not may_have_more(free, taken, self.next_due_ms, asked_ms):
+            await self._news.wait(pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms()))
+
+    def _begin_all(self, taken: list[Taken]) -> None:
         fresh, is_lost = [], False
         for one in taken:
             held = self._holding.get(one.job.id)
@@ -164,12 +150,15 @@ class Pool:
             # Given back by that very repetition.
             self._free_slot(before)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None], running: Running | None = None) -> None:
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = spawn(coroutine, "gesta-attempt")
         self._tasks.add(task)
         task.add_done_callback(self._end)
-        if running is not None:
-            running.task = task
+
+    def _start_attempt(self, taken: Taken, view: View, payload: Readable) -> None:
+        running = Running(taken)
+        running.task = spawn(self._run(running, view, payload), "gesta-attempt")
+        self._tasks.add(running.task)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -186,23 +175,20 @@ class Pool:
         if self._is_stopping:
             await self._give_back(taken)
             return
-        now = self._runtime.now_ms()
         sealed: list[tuple[Taken, View]] = []
         holds = self._pausing.holds_of(taken, found, self._flows)
         if holds:
             self._start(self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds]))
+            taken = [one for one in taken if one.job.id not in holds]
+        self._telemetry.taken(taken, self._runtime.now_ms())
         for one in taken:
-            if one.job.id in holds:
-                continue
-            self._telemetry.taken(one, now)
             view = found.get(one.job.request_id)
             if view is None:
                 self._start(self._not_found(one))
             elif MARK in view.payload:
                 sealed.append((one, view))
             else:
-                running = Running(one)
-                self._start(self._run(running, view, view.payload), running)
+                self._start_attempt(one, view, view.payload)
         if sealed:
             await self._begin_sealed(sealed)
 
@@ -217,8 +203,7 @@ class Pool:
             await self._give_back([one for one, _ in sealed])
             return
         for (one, view), payload in zip(sealed, opened, strict=True):
-            running = Running(one)
-            self._start(self._run(running, view, payload), running)
+            self._start_attempt(one, view, payload)
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
         """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""
@@ -257,6 +242,10 @@ class Pool:
             if not running.is_abandoned:
                 await self.park(running.taken, error)
         finally:
+            # Here and not by a callback, which would cost another turn of the loop for each attempt.
+            self._tasks.discard(running.task)
+            if self._is_stopping:
+                self._ended.set()
             if not running.is_abandoned:
                 self._free_slot(running.taken)
 
@@ -275,13 +264,14 @@ class Pool:
 
     def _free_slot(self, taken: Taken) -> None:
         self.lease.held -= 1
-        if self._holding.get(taken.job.id) is taken:
-            del self._holding[taken.job.id]
-            if (again := self._again.pop(taken.job.id, None)) is not None:
-                self._holding[again.job.id] = again
+        job_id, flow = taken.job.id, taken.job.flow
+        if self._holding.get(job_id) is taken:
+            del self._holding[job_id]
+            if self._again and (again := self._again.pop(job_id, None)) is not None:
+                self._holding[job_id] = again
                 self._start(self._give_back([again]))
-        self._free[taken.job.flow] += 1
-        if self._free[taken.job.flow] == 1:
+        self._free[flow] = free = self._free[flow] + 1
+        if free == 1:
             # It was full: its next job may have been ready for long.
             self._news.set()
 
@@ -353,7 +343,8 @@ class Pool:
             self._runtime.call_later(drain_seconds, self._cut_short),
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
-        while self._tasks:
+        # One that was cut before it had begun is done and still here.
+        while any(not task.done() for task in self._tasks):
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
@@ -379,8 +370,3 @@ class Pool:
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         for task in self._tasks:
             task.cancel()
-
-
-def _most(slots: int) -> int:
-    """How many jobs of a flow one take may bring."""
-    return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)

@@ -24,7 +24,12 @@ HIDDEN_LENGTH_MIN = 3
 def sound(answer: object) -> Outcome:
     """The outcome with texts that are texts; Unknown when it is none, because then nobody knows what happened."""
     # By far the most frequent answer, tested without the cost of a pattern.
-    if type(answer) is Done and not answer.detail and _is_short(answer.id) and (answer.target == "" or _is_short(answer.target)):
+    if (
+        type(answer) is Done
+        and answer.detail == ""
+        and _is_short(answer.id)
+        and (answer.target == "" or _is_short(answer.target))
+    ):
         return answer
     match answer:
         case Done():

@@ -16,7 +16,7 @@ from gesta.adapters.sqlite.views import SqliteViews, save_step
 from gesta.commits import Entry, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Appended
-from gesta.job_queue import Ack, Drop, Job
+from gesta.job_queue import Ack, Drop, Job, Release
 from gesta.views import Move, Parked, View
 
 
@@ -33,10 +33,12 @@ class SqliteCommits:
                 put_step(db, jobs, now)
             return saved
 
-        saved = await self._database.write(project, durable=False)
-        self._views.recent.committed(views, saved)
-        if jobs and saved.moved:
+        saving = self._database.write(project, durable=False)
+        if jobs:
+            # Already now: a take that is sent from here on comes behind them, and may be part of the same commit.
             self._queue.wake()
+        saved = await saving
+        self._views.recent.committed(views, saved)
         return saved.moved
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
@@ -52,7 +54,8 @@ class SqliteCommits:
         recordings, written = await self._database.write(lambda db: _record_step(db, entries, appends, now), durable=durable)
         if durable:
             self._events.committed(appends, written)
-        self._queue.wake()
+        if Release in {type(entry.settlement) for entry in entries}:
+            self._queue.wake()
         return recordings
 
 

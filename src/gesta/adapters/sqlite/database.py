@@ -98,13 +98,13 @@ class Database:
     def _data_version(self) -> int:
         return _pragma(self._watcher, "data_version")
 
-    async def write(self, step: Step[T], *, durable: bool) -> T:
-        """Run a step in the next commit; return when that commit stands, on disk if `durable`."""
-        return await self._send(self._writes, step, durable=durable)
+    def write(self, step: Step[T], *, durable: bool) -> asyncio.Future[T]:
+        """Run a step in the next commit, behind those that were sent before; answered when that commit stands, on disk if `durable`."""
+        return self._send(self._writes, step, durable=durable)
 
-    async def read(self, step: Step[T]) -> T:
+    def read(self, step: Step[T]) -> asyncio.Future[T]:
         """Run a step that only reads, on what is committed now."""
-        return await self._send(self._reads, step, durable=False)
+        return self._send(self._reads, step, durable=False)
 
     async def empty_log(self, wait_ms: int) -> bool:
         """Move the write-ahead log into the file and cut it to nothing; False when others who read held it for too long."""

@@ -1,0 +1,42 @@
+"""How many jobs one take may bring, whether the next one follows at once, and how long to wait for it otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from gesta.job_queue import Taken
+
+#: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
+POLL_SECONDS = 1.0
+#: How often a queue is asked for a job that is due by our clock and not by its own.
+CLOCK_PAUSE_SECONDS = 0.1
+#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
+#: waves a moment apart leave a slot for another tenant's job soon.
+TAKES_TO_FILL = 8
+#: Smaller takes would cost more than the waves do,
+TAKE_LEAST = 8
+#: and so many slots left for later takes are enough for anybody.
+KEPT_BACK_MOST = 1_000
+
+
+def most_at_once(slots: int) -> int:
+    """How many jobs of a flow one take may bring."""
+    return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
+
+
+def may_have_more(asked: Mapping[str, int], taken: Sequence[Taken], next_due_ms: int | None, asked_ms: int) -> bool:
+    """Whether the queue may have left out jobs that are ready: as many came as were asked for, or more are due than it wakes at once."""
+    if not taken:
+        return False
+    came = Counter([one.job.flow for one in taken])
+    return any(came[flow] >= most for flow, most in asked.items()) or (next_due_ms is not None and next_due_ms <= asked_ms)
+
+
+def pause_seconds(next_due_ms: int | None, asked_ms: int, now_ms: int) -> float:
+    """Until the next job falls due, as far as the queue knows."""
+    if next_due_ms is None:
+        return POLL_SECONDS
+    # Due before we asked, and not given to us: the queue's clock is behind ours.
+    least = 0.001 if next_due_ms > asked_ms else CLOCK_PAUSE_SECONDS
+    return min(POLL_SECONDS, max(least, (next_due_ms - now_ms) / 1000))
