@@ -112,6 +112,9 @@ def _effects(port: int) -> int:
         connection.close()
 
 
+SLACK_HEADERS = Headers([("content-type", "application/json")])
+
+
 class SlackAnswers:
     """Slack's yes to everything, given in this process: what is left is what gesta and the channel cost."""
 
@@ -121,7 +124,7 @@ class SlackAnswers:
     async def send(self, _: HttpRequest) -> HttpResponse:
         self.given += 1
         body = b'{"ok":true,"channel":"C0BENCH","ts":"%d.%06d"}' % divmod(self.given, 1_000_000)
-        return HttpResponse(200, Headers([("content-type", "application/json")]), body)
+        return HttpResponse(200, SLACK_HEADERS, body)
 
     async def close(self) -> None:
         """Nothing is open."""
