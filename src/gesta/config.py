@@ -122,8 +122,10 @@ class ConfigCache:
         return self._kinds[name]
 
     def version(self, tenant: str) -> int:
-        self._tenants[config_stream(tenant)] = tenant
-        return self._versions.get(tenant, 0)
+        known = self._versions.get(tenant, 0)
+        if not known:
+            self._tenants[config_stream(tenant)] = tenant
+        return known
 
     def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
         """Fold newer events of config streams that `version` was asked for. The ones that cannot be read are left out and told."""

@@ -23,6 +23,7 @@ _QUESTIONS_PER_SECOND = 0.5
 class Destination(NamedTuple):
     """Everything that a call needs beside its content and its token."""
 
+    #: Up to the slash before a method's name.
     api_url: str
     channel_id: str
     #: How the message looks: arguments of the call.
@@ -51,7 +52,7 @@ def _resolved(message: Message, declared: str | None, config: TenantConfig) -> D
     per_second = workspace.channel_per_second if channel is None or channel.per_second is None else channel.per_second
     name = f"slack/{message.workspace}"
     return Destination(
-        workspace.api_url,
+        workspace.api_url if workspace.api_url.endswith("/") else f"{workspace.api_url}/",
         channel_id,
         {} if app is None else {name: value for name, value in msgspec.structs.asdict(app).items() if value is not None},
         Limit(f"{name}/{channel_id}", per_second),
