@@ -98,7 +98,12 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 1
 
 
-def _unheard(asked: asyncio.Future[float | Postponed]) -> None:
+#: All that one taker lacks, so that it waits once; and a token of each, or how long to stay away.
+_Question = list[_Asked]
+_Answer = list[float] | Postponed
+
+
+def _unheard(asked: asyncio.Future[_Answer]) -> None:
     """Nobody waits for what is asked in advance. Should it have failed, whoever finds no token will ask and hear."""
     if not asked.cancelled():
         asked.exception()
@@ -110,7 +115,7 @@ class Tokens:
     def __init__(self, buckets: Buckets, runtime: Runtime) -> None:
         self._buckets, self._runtime = buckets, runtime
         self._taps: dict[Name, _Tap] = {}
-        self._asking: GroupCommit[_Asked, float | Postponed] = GroupCommit(self._reserve, "gesta-limits")
+        self._asking: GroupCommit[_Question, _Answer] = GroupCommit(self._reserve, "gesta-limits")
 
     async def take(self, tenant: str, limits: Sequence[Limit]) -> None:
         taken: list[tuple[Name, float]] = []
@@ -125,7 +130,7 @@ class Tokens:
                 else:
                     taken.append((name, at))
             if missing:
-                await self._ask_for(missing, taken)
+                taken += await self._ask_for(missing)
                 now = self._runtime.now_ms()
         except BaseException:
             for name, at in taken:
@@ -174,25 +179,25 @@ class Tokens:
         at = times.popleft()
         if len(times) <= tap.low:
             tap.low = -1
-            self._asking.add(_Asked(name, limit, 0)).add_done_callback(_unheard)
+            self._asking.add([_Asked(name, limit, 0)]).add_done_callback(_unheard)
         return at
 
-    async def _ask_for(self, missing: list[_Asked], taken: list[tuple[Name, float]]) -> None:
-        """Ask the store for a token of each and add them to those taken. Raises Postponed when there is none of one of them."""
+    async def _ask_for(self, missing: _Question) -> list[tuple[Name, float]]:
+        """A token of each from the store. Raises Postponed when there is none of one of them."""
         try:
-            answers = await asyncio.gather(*map(self._asking.add, missing))
+            answer = await self._asking.add(missing)
         except StoreError:
             raise Postponed(STORE_PAUSE_SECONDS) from None
-        taken += [(one.name, at) for one, at in zip(missing, answers, strict=True) if not isinstance(at, Postponed)]
-        for answer in answers:
-            if isinstance(answer, Postponed):
-                raise answer
+        if isinstance(answer, Postponed):
+            raise answer
+        return [(one.name, at) for one, at in zip(missing, answer, strict=True)]
 
-    async def _reserve(self, asked: list[_Asked]) -> list[float | Postponed]:
-        """One question for everybody who asks now."""
+    async def _reserve(self, questions: list[_Question]) -> list[_Answer]:
+        """One call for everybody who asks now."""
         waiting: dict[Name, list[_Asked]] = {}
-        for one in asked:
-            waiting.setdefault(one.name, []).append(one)
+        for question in questions:
+            for one in question:
+                waiting.setdefault(one.name, []).append(one)
         wanted = [self._wanted(name, those) for name, those in waiting.items()]
         reserved = await self._buckets.reserve(wanted, AHEAD_MS)
         now = self._runtime.now_ms()
@@ -201,7 +206,7 @@ class Tokens:
             tap.times.extend(answer.times)
             if len(answer.times) < block.tokens:
                 tap.empty_until = answer.next_at
-        given = [self._given(self._tap(one.name), one, now) for one in asked]
+        given = [self._given(question, now) for question in questions]
         for block, answer in zip(wanted, reserved, strict=True):
             tap = self._tap(block.name)
             tap.low = len(tap.times) // 2 if tap.times and len(answer.times) == block.tokens else -1
@@ -213,10 +218,18 @@ class Tokens:
         in_advance = min(max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
         return Wanted(name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times)))
 
-    def _given(self, tap: _Tap, asked: _Asked, now: int) -> float | Postponed:
-        if not asked.tokens:
-            return 0.0
-        return tap.times.popleft() if tap.times else Postponed(tap.promise(asked.limit.gap_ms, tap.empty_until, now) / 1000)
+    def _given(self, question: _Question, now: int) -> _Answer:
+        """A token of each or none."""
+        given: list[float] = []
+        for one in question:
+            tap = self._tap(one.name)
+            if one.tokens and not tap.times:
+                for kept, at in zip(question, given, strict=False):
+                    self._tap(kept.name).times.appendleft(at)
+                return Postponed(tap.promise(one.limit.gap_ms, tap.empty_until, now) / 1000)
+            if one.tokens:
+                given.append(tap.times.popleft())
+        return given
 
     def _tap(self, name: Name) -> _Tap:
         tap = self._taps.get(name)

@@ -18,7 +18,7 @@ from gesta.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import slack, webhook
 from gesta.flows.flow import Flow, Payload, flow
-from gesta.flows.slack.client import SlackApi, library_client
+from gesta.flows.slack.client import SlackApi, client_of
 
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
@@ -122,6 +122,7 @@ class SlackAnswers:
 
     def client(self) -> tuple[AsyncWebClient, type[Exception]]:
         """Slack's client with these answers in the place of its calls, and what the real one raises."""
+        from slack_sdk.errors import SlackApiError
         from slack_sdk.web.async_client import AsyncWebClient
 
         answers = self
@@ -132,17 +133,17 @@ class SlackAnswers:
                 seconds, micros = divmod(answers.given, 1_000_000)
                 return SlackYes({"ok": True, "channel": "C0BENCH", "ts": f"{seconds}.{micros:06}"})
 
-        return Client(retry_handlers=[], proxy="none"), library_client()[1]
+        return Client(retry_handlers=[], proxy="none"), SlackApiError
 
     @contextmanager
     def wired(self) -> Iterator[None]:
         """Attempts begun meanwhile get these answers."""
         client = self.client()
-        SlackApi.library = staticmethod(lambda: client)
+        SlackApi.client_of = staticmethod(lambda _: client)
         try:
             yield
         finally:
-            SlackApi.library = staticmethod(library_client)
+            SlackApi.client_of = staticmethod(client_of)
 
 
 class SlackYes(msgspec.Struct):

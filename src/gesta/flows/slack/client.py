@@ -6,9 +6,10 @@ The client's retries are off: it would repeat a message whose answer got lost. T
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -30,13 +31,9 @@ def require_library() -> None:
         raise MissingExtra(NAME, "slack-sdk", "slack")
 
 
-def library_client() -> tuple[AsyncWebClient, type[Exception]]:
-    """The client to copy for each attempt, and what it raises."""
-    return _library()
-
-
-@lru_cache(maxsize=1)
-def _library() -> tuple[AsyncWebClient, type[Exception]]:
+@lru_cache(maxsize=64)
+def client_of(address: str) -> tuple[AsyncWebClient, type[Exception]]:
+    """The client that calls the method at this address for everybody, and what it raises."""
     # Imported with the first message: it takes a third of a second, and most commands send none.
     from slack_sdk.errors import SlackApiError
     from slack_sdk.web.async_client import AsyncWebClient
@@ -44,13 +41,14 @@ def _library() -> tuple[AsyncWebClient, type[Exception]]:
     class Client(AsyncWebClient):
         """Slack's client with the attempt's HTTP in the place of its own."""
 
-        sender: _Sender
-
         async def _request(self, *, http_verb: str, api_url: str, req_args: dict[str, Any]) -> dict[str, Any]:
-            return await self.sender.send(http_verb, api_url, req_args)
+            return await _CALLER.get().send(http_verb, api_url, req_args)
 
+    # The whole address is its base: to join base and method, and to look that up among retired ones, takes it a third of its time.
     # A proxy of no meaning: without one it looks for one in the environment, and ours is the only way out.
-    return Client(retry_handlers=[], logger=_SILENT, proxy="none"), SlackApiError
+    client = Client(retry_handlers=[], logger=_SILENT, proxy="none")
+    client.base_url = address
+    return client, SlackApiError
 
 
 class Refused(Exception):
@@ -64,53 +62,44 @@ class Refused(Exception):
 class SlackApi:
     """Slack's Web API for one attempt under one token."""
 
-    __slots__ = ("_address", "_client", "_error", "_sender")
+    __slots__ = ("_address", "_answered", "_http", "_timeout_seconds", "_token")
 
-    #: Where the client comes from; a bench that is to measure no client gives its own.
-    library = staticmethod(library_client)
+    #: Where clients come from; a bench that is to measure no client gives its own.
+    client_of: ClassVar[staticmethod[[str], tuple[AsyncWebClient, type[Exception]]]] = staticmethod(client_of)
 
     def __init__(self, http: Http, token: str, api_url: str, timeout_seconds: float) -> None:
-        client, self._error = self.library()
-        self._address, self._sender = api_url, _Sender(http, timeout_seconds)
-        # A copy by hand: to make a client, or to let Python copy one, takes longer than all else that is done here.
-        self._client = object.__new__(type(client))
-        self._client.__dict__ = {**client.__dict__, "token": token, "sender": self._sender}
+        """`api_url` up to the slash before a method's name."""
+        self._http, self._token, self._address, self._timeout_seconds = http, token, api_url, timeout_seconds
+        self._answered: HttpResponse | None = None
 
     async def post(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a method that changes something; raises Refused. A missing answer ends the attempt."""
-        # The whole address is the client's base: to join the two and to look the method up among retired ones takes it a third of its time.
-        self._client.base_url = self._address + method
+        client, error = self.client_of(self._address + method)
+        _CALLER.set(self)
         try:
-            return cast("dict[str, Any]", (await self._client.api_call("", json=arguments)).data)
-        except self._error:
+            return cast("dict[str, Any]", (await client.api_call("", json={**arguments, "token": self._token})).data)
+        except error:
             raise self._refused() from None
 
     async def get(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Ask something; raises Refused. A missing answer ends the attempt."""
-        self._client.base_url = self._address + method
+        client, error = self.client_of(self._address + method)
+        _CALLER.set(self)
         try:
-            return cast("dict[str, Any]", (await self._client.api_call("", http_verb="GET", params=arguments)).data)
-        except self._error:
+            answer = await client.api_call("", http_verb="GET", params={**arguments, "token": self._token})
+            return cast("dict[str, Any]", answer.data)
+        except error:
             raise self._refused() from None
 
     def _refused(self) -> Refused:
         # The client's own text quotes the answer; what is needed stands in the answer itself.
-        assert self._sender.answered is not None
-        return Refused(self._sender.answered)
-
-
-class _Sender:
-    """Sends what the client has put together. It knows no client: the two would keep each other alive long after the attempt."""
-
-    __slots__ = ("_http", "_timeout_seconds", "answered")
-
-    def __init__(self, http: Http, timeout_seconds: float) -> None:
-        self._http, self._timeout_seconds = http, timeout_seconds
-        self.answered: HttpResponse | None = None
+        assert self._answered is not None
+        return Refused(self._answered)
 
     async def send(self, method: str, url: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What the client has put together, and what it wants to know of the answer."""
         json, params = arguments["json"], arguments["params"]
-        answer = self.answered = await self._http.exchange(
+        answer = self._answered = await self._http.exchange(
             method,
             f"{url}?{urlencode(params)}" if params else url,
             headers=arguments["headers"],
@@ -125,4 +114,6 @@ class _Sender:
         return {"data": data, "headers": answer.headers, "status_code": answer.status}
 
 
+#: Whose call it is that a client is about to send: clients are everybody's, tokens and what was sent are the attempt's.
+_CALLER: Final[ContextVar[SlackApi]] = ContextVar("gesta_slack_caller")
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
