@@ -6,7 +6,7 @@ The worker reads the stream's head with every batch, so a change counts for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -27,6 +27,8 @@ from gesta.runtime import Ids, Runtime
 from gesta.scrub import scrub, without_credentials
 from gesta.sealing import Safe
 from gesta.validation import decode_fields
+
+T = TypeVar("T")
 
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
 #: In the same stream, because it is the one that a tenant has beside those of its requests.
@@ -58,6 +60,22 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 Entities = dict[tuple[str, str], Entity | Unreadable]
+#: Kept of what was made of one version of a tenant's config; more is made anew.
+DERIVED_MAX = 1_000
+
+
+class Snapshot:
+    """A tenant's config at one version. It never changes, so what was made of it holds for as long as it is the newest."""
+
+    __slots__ = ("derived", "entities")
+
+    def __init__(self, entities: Entities) -> None:
+        self.entities = entities
+        #: What was made, and `kind/code` → version of what it was made of.
+        self.derived: dict[object, tuple[Any, dict[str, int]]] = {}
+
+
+NOTHING = Snapshot({})
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -76,7 +94,7 @@ class ConfigCache:
         self._kinds = {kind: body for flow in flows.values() for kind, body in flow.config.items()}
         self._versions: dict[str, int] = {}
         self._tenants: dict[str, str] = {}
-        self._entities: dict[str, Entities] = {}
+        self._snapshots: dict[str, Snapshot] = {}
         self._writer = writer
         self.pauses = PauseBook(declared)
         self.keys = KeyNotes()
@@ -92,8 +110,10 @@ class ConfigCache:
         return self._kinds
 
     def version(self, tenant: str) -> int:
-        self._tenants[config_stream(tenant)] = tenant
-        return self._versions.get(tenant, 0)
+        known = self._versions.get(tenant, 0)
+        if not known:
+            self._tenants[config_stream(tenant)] = tenant
+        return known
 
     def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
         """Fold newer events of config streams that `version` was asked for. The ones that cannot be read are left out and told."""
@@ -111,10 +131,12 @@ class ConfigCache:
                 elif recorded.type in (KEY_CREATED, KEY_REVOKED):
                     self.keys.fold(tenant, recorded)
                 else:
-                    self._fold(fresh.setdefault(tenant, dict(self._entities.get(tenant, {}))), tenant, recorded)
+                    if tenant not in fresh:
+                        fresh[tenant] = dict(self._snapshots.get(tenant, NOTHING).entities)
+                    self._fold(fresh[tenant], tenant, recorded)
             except msgspec.DecodeError as error:
                 poison.append((recorded, error))
-        self._entities |= fresh
+        self._snapshots |= {tenant: Snapshot(entities) for tenant, entities in fresh.items()}
         return poison
 
     def _fold(self, entities: Entities, tenant: str, recorded: Recorded) -> None:
@@ -135,16 +157,16 @@ class ConfigCache:
             entities.pop((gone.kind, gone.code), None)
 
     def of(self, tenant: str) -> TenantConfig:
-        return TenantConfig(tenant, self._entities.get(tenant, {}), self._writer)
+        return TenantConfig(tenant, self._snapshots.get(tenant, NOTHING), self._writer)
 
 
 class TenantConfig:
     """One tenant's config as an attempt sees it."""
 
-    __slots__ = ("_entities", "_tenant", "_writer", "opened", "used")
+    __slots__ = ("_entities", "_snapshot", "_tenant", "_writer", "opened", "used")
 
-    def __init__(self, tenant: str, entities: Entities, writer: ConfigWriter) -> None:
-        self._tenant, self._entities, self._writer = tenant, entities, writer
+    def __init__(self, tenant: str, snapshot: Snapshot, writer: ConfigWriter) -> None:
+        self._tenant, self._snapshot, self._entities, self._writer = tenant, snapshot, snapshot.entities, writer
         #: Secrets that the attempt has in its hands; they are taken out of whatever it says.
         self.opened: list[str] = []
         #: `kind/code` → version of what was asked for by code.
@@ -158,6 +180,25 @@ class TenantConfig:
         if entity is not None:
             self.used[f"{kind}/{code}"] = entity.version
         return entity
+
+    def derived(self, key: object, make: Callable[[TenantConfig], T]) -> T:
+        """What `make` makes of this config, made once and kept until the config changes. It must depend on `key` and on what `get` says alone.
+
+        No secret belongs in it: those are asked for at each attempt.
+        """
+        known = self._snapshot.derived.get(key)
+        if known is None:
+            own = TenantConfig(self._tenant, self._snapshot, self._writer)
+            try:
+                known = make(own), own.used
+            finally:
+                self.used |= own.used
+            if len(self._snapshot.derived) >= DERIVED_MAX:
+                self._snapshot.derived.clear()
+            self._snapshot.derived[key] = known
+        self.used |= known[1]
+        made: T = known[0]
+        return made
 
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:
         """What is stored, readable or not."""

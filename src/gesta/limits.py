@@ -1,14 +1,16 @@
 """Rate limits of providers: token buckets that all processes of a store share, each tenant's apart from everybody else's.
 
 A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment ahead and in blocks, so that there is no
-round trip for each request: whoever asks in the same turn asks together, and what was asked for lately is asked for in advance. A token
-that nobody uses lapses; with a process die the tokens that it had reserved, a quarter of a second's at most.
+round trip for each request: whoever asks in the same turn asks together, and what was asked for lately is asked for in advance, again when
+half of it is used up, so that under load nobody waits for the store. A token that nobody uses lapses; with a process die the tokens that it
+had reserved, a quarter of a second's at most.
 
 Who gets none is postponed to where the next free one is likely, one behind the other, and none of its request's attempts is spent.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 
@@ -53,11 +55,13 @@ class Limit(msgspec.Struct, frozen=True):
 class _Tap:
     """What this process knows of one bucket. Times are epoch milliseconds."""
 
-    __slots__ = ("before", "began_at", "closed_until", "empty_until", "promised", "takes", "times")
+    __slots__ = ("before", "began_at", "closed_until", "empty_until", "low", "promised", "takes", "times")
 
     def __init__(self) -> None:
         #: Tokens that are ours, the earliest first.
         self.times: deque[float] = deque()
+        #: More are asked for when no more than so many are left; -1: nobody asks in advance.
+        self.low = -1
         #: There is surely none before this.
         self.empty_until = 0.0
         #: Nor does one count that we have: the provider does not want to be asked.
@@ -86,29 +90,58 @@ class _Tap:
         return not self.times and max(self.empty_until, self.promised, self.began_at + AHEAD_MS) < now
 
 
+class _Asked(msgspec.Struct, frozen=True, gc=False):
+    """A question for a token of one bucket; without one: for what may be wanted next."""
+
+    name: Name
+    limit: Limit
+    tokens: int = 1
+
+
+#: All that one taker lacks, so that it waits once; and a token of each, or how long to stay away.
+_Question = list[_Asked]
+_Answer = list[float] | Postponed
+
+
+def _unheard(asked: asyncio.Future[_Answer]) -> None:
+    """Nobody waits for what is asked in advance. Should it have failed, whoever finds no token will ask and hear."""
+    if not asked.cancelled():
+        asked.exception()
+
+
 class Tokens:
     """The tokens of this process, for all tenants."""
 
     def __init__(self, buckets: Buckets, runtime: Runtime) -> None:
         self._buckets, self._runtime = buckets, runtime
         self._taps: dict[Name, _Tap] = {}
-        self._asking: GroupCommit[tuple[Name, Limit], float | Postponed] = GroupCommit(self._reserve, "gesta-limits")
+        self._asking: GroupCommit[_Question, _Answer] = GroupCommit(self._reserve, "gesta-limits")
 
     async def take(self, tenant: str, limits: Sequence[Limit]) -> None:
         taken: list[tuple[Name, float]] = []
+        missing: list[_Asked] = []
+        now = self._runtime.now_ms()
         try:
             for limit in limits:
                 name = tenant, limit.name
-                taken.append((name, await self._token(name, limit)))
+                at = self._at_hand(name, limit, now)
+                if at is None:
+                    missing.append(_Asked(name, limit))
+                else:
+                    taken.append((name, at))
+            if missing:
+                taken += await self._ask_for(missing)
+                now = self._runtime.now_ms()
         except BaseException:
             for name, at in taken:
                 # Somebody else may use it while it lasts.
                 self._tap(name).times.appendleft(at)
             raise
-        wait_ms = max((at for _, at in taken), default=0.0) - self._runtime.now_ms()
+        wait_ms = max([at for _, at in taken], default=0.0) - now
         if wait_ms > 0:
             await sleep(self._runtime, wait_ms / 1000)
-        self._refuse_closed(tenant, limits)
+        if missing or wait_ms > 0:
+            self._refuse_closed(tenant, limits)
 
     def _refuse_closed(self, tenant: str, limits: Sequence[Limit]) -> None:
         """A call that was answered meanwhile may have closed what we have a token of."""
@@ -130,49 +163,73 @@ class Tokens:
             # What the attempt has to say is worth more than this: other processes will hear it from the provider.
             return
 
-    async def _token(self, name: Name, limit: Limit) -> float:
-        """When our token falls, soon or now. Raises Postponed when there is none."""
-        tap, now = self._tap(name), self._runtime.now_ms()
-        while tap.times and tap.times[0] + AHEAD_MS < now:
-            tap.times.popleft()
+    def _at_hand(self, name: Name, limit: Limit, now: int) -> float | None:
+        """When our token falls; None when the store has to be asked for one. Raises Postponed when it need not be."""
+        tap = self._tap(name)
+        times = tap.times
+        while times and times[0] + AHEAD_MS < now:
+            times.popleft()
         tap.wanted(now)
-        if tap.times:
-            return tap.times.popleft()
-        if tap.empty_until > now + AHEAD_MS:
-            raise Postponed(tap.promise(limit.gap_ms, tap.empty_until, now) / 1000)
+        if not times:
+            if tap.empty_until > now + AHEAD_MS:
+                raise Postponed(tap.promise(limit.gap_ms, tap.empty_until, now) / 1000)
+            return None
+        if tap.closed_until > now:
+            raise Postponed(tap.promise(limit.gap_ms, tap.closed_until, now) / 1000)
+        at = times.popleft()
+        if len(times) <= tap.low:
+            tap.low = -1
+            self._asking.add([_Asked(name, limit, 0)]).add_done_callback(_unheard)
+        return at
+
+    async def _ask_for(self, missing: _Question) -> list[tuple[Name, float]]:
+        """A token of each from the store. Raises Postponed when there is none of one of them."""
         try:
-            answer = await self._asking.add((name, limit))
+            answer = await self._asking.add(missing)
         except StoreError:
             raise Postponed(STORE_PAUSE_SECONDS) from None
         if isinstance(answer, Postponed):
             raise answer
-        return answer
+        return [(one.name, at) for one, at in zip(missing, answer, strict=True)]
 
-    async def _reserve(self, asked: list[tuple[Name, Limit]]) -> list[float | Postponed]:
-        """One question for everybody who asks now."""
-        waiting: dict[Name, list[Limit]] = {}
-        for name, limit in asked:
-            waiting.setdefault(name, []).append(limit)
-        wanted = [
-            Wanted(name, Rate(limits[0].gap_ms, limits[0].burst), len(limits) + self._in_advance(name, limits))
-            for name, limits in waiting.items()
-        ]
+    async def _reserve(self, questions: list[_Question]) -> list[_Answer]:
+        """One call for everybody who asks now."""
+        waiting: dict[Name, list[_Asked]] = {}
+        for question in questions:
+            for one in question:
+                waiting.setdefault(one.name, []).append(one)
+        wanted = [self._wanted(name, those) for name, those in waiting.items()]
         reserved = await self._buckets.reserve(wanted, AHEAD_MS)
         now = self._runtime.now_ms()
-        for one, answer in zip(wanted, reserved, strict=True):
-            tap = self._tap(one.name)
+        for block, answer in zip(wanted, reserved, strict=True):
+            tap = self._tap(block.name)
             tap.times.extend(answer.times)
-            if len(answer.times) < one.tokens:
+            if len(answer.times) < block.tokens:
                 tap.empty_until = answer.next_at
-        return [self._given(self._tap(name), limit, now) for name, limit in asked]
+        given = [self._given(question, now) for question in questions]
+        for block, answer in zip(wanted, reserved, strict=True):
+            tap = self._tap(block.name)
+            tap.low = len(tap.times) // 2 if tap.times and len(answer.times) == block.tokens else -1
+        return given
 
-    def _given(self, tap: _Tap, limit: Limit, now: int) -> float | Postponed:
-        return tap.times.popleft() if tap.times else Postponed(tap.promise(limit.gap_ms, tap.empty_until, now) / 1000)
+    def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
+        """A token for each who waits, and in advance as many as were wanted lately: a lone request reserves nothing for nobody."""
+        tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
+        in_advance = min(max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
+        return Wanted(name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times)))
 
-    def _in_advance(self, name: Name, limits: list[Limit]) -> int:
-        """As many as were wanted lately, beyond those who wait: a lone request reserves nothing for nobody."""
-        tap = self._tap(name)
-        return min(max(tap.before, tap.takes - len(limits)), int(ADVANCE_MS / limits[0].gap_ms))
+    def _given(self, question: _Question, now: int) -> _Answer:
+        """A token of each or none."""
+        given: list[float] = []
+        for one in question:
+            tap = self._tap(one.name)
+            if one.tokens and not tap.times:
+                for kept, at in zip(question, given, strict=False):
+                    self._tap(kept.name).times.appendleft(at)
+                return Postponed(tap.promise(one.limit.gap_ms, tap.empty_until, now) / 1000)
+            if one.tokens:
+                given.append(tap.times.popleft())
+        return given
 
     def _tap(self, name: Name) -> _Tap:
         tap = self._taps.get(name)

@@ -88,7 +88,11 @@ def _is_placed(value: object) -> bool:
         return True
     # A message and its data, the two that come with every request, before all that has to be looked at more closely.
     if isinstance(value, msgspec.Struct):
-        return all(_is_placed(getattr(value, name)) for name in _open_names(type(value)))
+        for name in _open_names(type(value)):
+            part = getattr(value, name)
+            if part is not None and not _is_placed(part):
+                return False
+        return True
     if kind is dict:
         return _PLAIN.issuperset(map(type, value.values())) or all(map(_is_placed, value.values()))  # type: ignore[attr-defined]
     if isinstance(value, datetime):

@@ -230,3 +230,31 @@ def test_without_its_library_the_channel_says_what_to_install():
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "pip install 'gesta[slack]'" in told
+
+
+async def test_calls_at_the_same_time_keep_to_their_own_tokens(gesta):
+    """The library's client is everybody's; tokens are not."""
+    async with opened(gesta, per_second=1_000, channel_per_second=1_000) as engine:
+        await put(engine, "slack.workspace", "eu", token="xoxb-2222-other", per_second=1_000, channel_per_second=1_000)
+        for _ in range(20):
+            gesta.sandbox.slack.next(slow_seconds=1)
+        requests = [
+            await engine.submit(slack.Message(channel=PLACE, text=workspace, workspace=workspace))
+            for workspace in ("default", "eu") * 10
+        ]
+        await gesta.settle()
+        assert {await request.status() for request in requests} == {"sent"}
+    sent = {(effect.text, effect.headers["authorization"]) for effect in gesta.sandbox.slack.effects}
+    assert sent == {("default", f"Bearer {TOKEN}"), ("eu", "Bearer xoxb-2222-other")}
+
+
+async def test_a_channel_that_moved_is_found_where_it_is_now(gesta):
+    """Where a message goes is worked out once for a version of the config, and not for longer."""
+    async with opened(gesta, per_second=1_000, channel_per_second=1_000) as engine:
+        await end_of(gesta, engine, slack.Message(channel="ops", text="before"))
+        await put(engine, "slack.channel", "ops", channel_id="C0NEW0NEW")
+        await end_of(gesta, engine, slack.Message(channel="ops", text="after"))
+        await put(engine, "slack.channel", "ops", channel_id=OPS, disabled=True)
+        state = await end_of(gesta, engine, slack.Message(channel="ops", text="never"))
+    assert [(given["text"], given["channel"]) for given in posted(gesta)] == [("before", OPS), ("after", "C0NEW0NEW")]
+    assert state.reason == "channel_config_missing"

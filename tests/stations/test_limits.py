@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import ceil
@@ -131,6 +132,56 @@ async def test_what_was_wanted_lately_is_reserved_in_advance(world):
         assert await world.taken(limit) is not None
     assert len(world.buckets.asked) < 25
     assert max(one.tokens for asked in world.buckets.asked for one in asked) <= ADVANCE_MS / limit.gap_ms + 1
+
+
+async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(world):
+    limit = Limit("room", 10_000.0, burst=100)
+    for _ in range(40):
+        await world.taken(limit)
+        world.runtime.advance(0.005)
+    reserve, answering = world.buckets.reserve, asyncio.Event()
+
+    async def slow(wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
+        await answering.wait()
+        given: list[Reserved] = await reserve(wanted, ahead_ms)
+        return given
+
+    world.buckets.reserve = slow
+    before, had_to_wait = len(world.buckets.asked), 0
+    for _ in range(100):
+        answering.clear()
+        take = spawn(world.limits.take(limit), "take")
+        for _ in range(10):
+            await turn()
+        had_to_wait += not take.done()
+        answering.set()
+        await take
+        for _ in range(10):
+            await turn()
+        world.runtime.advance(0.005)
+    assert had_to_wait == 0
+    assert before < len(world.buckets.asked) < before + 25
+
+
+async def test_a_question_in_advance_that_fails_is_no_matter_of_anybody(world, caplog):
+    limit = Limit("room", 10_000.0, burst=100)
+    for _ in range(40):
+        await world.taken(limit)
+        world.runtime.advance(0.005)
+    world.buckets.is_down = True
+    while await world.taken(limit) is not None:
+        """Down to the last one that it has."""
+    world.buckets.is_down = False
+    assert await world.taken(limit) == 0
+    gc.collect()
+    assert caplog.records == []
+
+
+async def test_who_lacks_two_tokens_and_gets_one_gives_it_back(world):
+    other, full = Limit("workspace", 0.1, burst=1), world.process()
+    assert await world.taken(other, by=full) == 0
+    assert await world.taken(ONE, other) is None
+    assert await world.taken(ONE) == 0
 
 
 async def test_an_empty_bucket_is_not_asked_again_and_again(world):

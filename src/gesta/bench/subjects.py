@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,9 +18,10 @@ from gesta.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import slack, webhook
 from gesta.flows.flow import Flow, Payload, flow
-from gesta.outbound_http import Headers, HttpRequest, HttpResponse
-from gesta.settings import Settings
-from gesta.wiring import Outside, Wiring
+from gesta.flows.slack.client import SlackApi, client_of
+
+if TYPE_CHECKING:
+    from slack_sdk.web.async_client import AsyncWebClient
 
 #: Makes a payload of about 330 bytes, the size in raw_sqlite.py.
 TEXT = "x" * 300
@@ -113,34 +115,41 @@ def _effects(port: int) -> int:
 
 
 class SlackAnswers:
-    """Slack's yes to everything, given in this process: what is left is what gesta and the channel cost."""
+    """Slack's yes to everything, given in this process where the flow calls Slack's client: neither that client nor HTTP is measured."""
 
     def __init__(self) -> None:
         self.given = 0
 
-    async def send(self, _: HttpRequest) -> HttpResponse:
-        self.given += 1
-        body = b'{"ok":true,"channel":"C0BENCH","ts":"%d.%06d"}' % divmod(self.given, 1_000_000)
-        return HttpResponse(200, Headers([("content-type", "application/json")]), body)
+    def client(self) -> tuple[AsyncWebClient, type[Exception]]:
+        """Slack's client with these answers in the place of its calls, and what the real one raises."""
+        from slack_sdk.errors import SlackApiError
+        from slack_sdk.web.async_client import AsyncWebClient
 
-    async def close(self) -> None:
-        """Nothing is open."""
+        answers = self
+
+        class Client(AsyncWebClient):
+            async def api_call(self, *_: object, **__: object) -> SlackYes:  # type: ignore[override]
+                answers.given += 1
+                seconds, micros = divmod(answers.given, 1_000_000)
+                return SlackYes({"ok": True, "channel": "C0BENCH", "ts": f"{seconds}.{micros:06}"})
+
+        return Client(retry_handlers=[], proxy="none"), SlackApiError
 
     @contextmanager
     def wired(self) -> Iterator[None]:
-        """Engines opened meanwhile are wired to these answers instead of the network."""
-        before = Wiring.wire
-
-        async def wire(settings: Settings) -> Outside:
-            outside = await before(settings)
-            await outside.transport.close()
-            return replace(outside, transport=self)
-
-        Wiring.wire = staticmethod(wire)
+        """Attempts begun meanwhile get these answers."""
+        client = self.client()
+        SlackApi.client_of = staticmethod(lambda _: client)
         try:
             yield
         finally:
-            Wiring.wire = staticmethod(before)
+            SlackApi.client_of = staticmethod(client_of)
+
+
+class SlackYes(msgspec.Struct):
+    """What the flow reads of an answer."""
+
+    data: dict[str, object]
 
 
 def _slack(answers: SlackAnswers) -> Subject:

@@ -94,7 +94,10 @@ def _plain_rows(figures: Figures) -> dict[str, str]:
     if figures.of_plain is None:
         return {}
     runs = " and ".join(f"{run:,.0f}" for run in figures.plain_runs)
-    return {"plain flow": f"{runs} per second", "of the plain flow": f"{figures.of_plain:.2f}"}
+    return {
+        "plain flow": f"{runs} per second",
+        "of the plain flow": f"{figures.of_plain:.2f}; the provider's answers are given in this process, in place of its SDK's calls",
+    }
 
 
 def _peer_rows(peer: PeerFigures | None) -> dict[str, str]:

@@ -134,18 +134,26 @@ class Http:
             return Unknown(outcome.reason, f"{outcome.detail}, after an earlier call of the attempt had succeeded", after_seconds)
         return outcome
 
-    async def exchange(self, method: str, url: str, **options: Unpack[Options]) -> HttpResponse:
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> HttpResponse:
         """The answer whatever its status, for a provider with rules of its own. Only a missing answer ends the attempt."""
-        body, headers = options.get("body"), dict(options.get("headers") or {})
-        if options.get("json") is not None:
+        sent = dict(headers or {})
+        if json is not None:
             if body is not None:
                 raise TypeError("json or body, not both")
-            body = msgspec.json.encode(options["json"])
-            if not any(name.lower() == "content-type" for name in headers):
-                headers["content-type"] = "application/json"
-        timeout_seconds = options.get("timeout_seconds") or self._timeout_seconds
+            body = msgspec.json.encode(json)
+            if not any(name.lower() == "content-type" for name in sent):
+                sent["content-type"] = "application/json"
         try:
-            response = await self._transport.send(HttpRequest(method, url, headers, body, timeout_seconds))
+            response = await self._transport.send(HttpRequest(method, url, sent, body, timeout_seconds or self._timeout_seconds))
         except TransportFault as fault:
             raise AttemptEnded(self._in_all(after_fault(fault))) from None
         self._has_acted = self._has_acted or (200 <= response.status < 300 and method != "GET")

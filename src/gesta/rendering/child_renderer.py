@@ -86,9 +86,9 @@ class Desk:
 
     def _next_batch(self) -> list[Waiting]:
         batch: list[Waiting] = []
-        size, too_old = 0, self._runtime.monotonic() - WAIT_SECONDS
-        while self._line and len(batch) < self._batch_max and size < BATCH_BYTES_MAX:
-            order = self._line.popleft()
+        size, too_old, line = 0, self._runtime.monotonic() - WAIT_SECONDS, self._line
+        while line and len(batch) < self._batch_max and size < BATCH_BYTES_MAX:
+            order = line.popleft()
             if order.since < too_old:
                 order.settle(RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting"))
             elif not order.answer.done():
@@ -175,10 +175,10 @@ class ChildRenderer:
         await self._dressing.close()
         await self._alone.close()
 
-    async def _ask(self, template: Template, task: Task, data: bytes) -> Answer:
+    def _ask(self, template: Template, task: Task, data: bytes) -> asyncio.Future[Answer]:
         order = Waiting(template, task, data, self._runtime.monotonic())
         (self._alone if template in self._convicted else self._together).put(order)
-        return await order.answer
+        return order.answer
 
     def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback
         if len(orders) > 1 or not is_fresh:

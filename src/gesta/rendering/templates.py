@@ -47,13 +47,14 @@ class Templates:
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", f"the tenant has no template {code}"))
+        written = _written(data)
         try:
-            answer = await fill(self._renderer, _body(entity), data)
+            answer = written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, Fault):
             raise AttemptEnded(Rejected("template_render_failed", f"template {entity.code}, {answer.part}: {answer.text}"))
-        return Rendered(answer, entity.version)
+        return Rendered(answer.parts, entity.version)
 
     async def missing(
         self, code: str, data: Mapping[str, Any], locale: str | None = None, *, field: str = "data"
@@ -103,12 +104,16 @@ class Templates:
 
 async def fill(renderer: Renderer, template: Template, data: Mapping[str, Any]) -> dict[str, str] | Fault:
     """Part → text. Raises RendererDown when that could not be tried."""
+    written = _written(data)
+    answer = written if isinstance(written, Fault) else await renderer.render(template, written)
+    return answer if isinstance(answer, Fault) else answer.parts
+
+
+def _written(data: Mapping[str, Any]) -> bytes | Fault:
     try:
-        written = msgspec.json.encode(data)
+        return msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError):
         return Fault("data", "cannot be written as JSON")
-    answer = await renderer.render(template, written)
-    return answer if isinstance(answer, Fault) else answer.parts
 
 
 def _body(entity: Entity) -> Template:
@@ -117,6 +122,8 @@ def _body(entity: Entity) -> Template:
 
 
 def _has(data: object, name: str) -> bool:
+    if isinstance(data, dict) and name.isidentifier():
+        return name in data
     for part in name.split("."):
         if not isinstance(data, Mapping) or part not in data:
             return False

@@ -36,7 +36,7 @@ from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_
 from gesta.flows.slack.asking import ask, marks_of
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
-from gesta.flows.slack.destination import Destination, destination_of
+from gesta.flows.slack.destination import Destination, destination_of, token_of
 from gesta.flows.slack.message import (
     APP,
     BLOCKS_MAX,
@@ -83,9 +83,15 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
     require_library()
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
-        destination = await destination_of(message, attempt, token)
-        content = await _content(message, attempt)
-        api = SlackApi(attempt.http, destination.token, destination.workspace.api_url, timeout_seconds)
+        destination = destination_of(message, attempt, token)
+        secret = await token_of(message, attempt, destination, token)
+        if message.template is None:
+            content = _content(message.text, message.blocks)
+        else:
+            parts = (await attempt.templates.render(message.template, message.data, message.locale)).parts
+            blocks = parts.get("blocks")
+            content = _content(parts.get("text"), None if blocks is None else msgspec.json.decode(blocks))
+        api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
         await attempt.limits.take(destination.channel_limit, destination.workspace_limit)
         try:
             answer = await api.post("chat.postMessage", _arguments(message, content, destination, attempt))
@@ -94,8 +100,9 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         return Done(str(answer.get("ts", "")), str(answer.get("channel", "")), str(answer.get("warning", "")))
 
     async def reconcile(message: Message, attempt: Attempt) -> Outcome:
-        destination = await destination_of(message, attempt, token)
-        api = SlackApi(attempt.http, destination.token, destination.workspace.api_url, timeout_seconds)
+        destination = destination_of(message, attempt, token)
+        secret = await token_of(message, attempt, destination, token)
+        api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
         try:
             return await ask(message, attempt, destination, api)
         except Refused as refused:
@@ -140,30 +147,26 @@ async def _check(message: Message, _: TenantConfig, templates: Templates) -> Map
     return await templates.missing(message.template, message.data, message.locale)
 
 
-async def _content(message: Message, attempt: Attempt) -> dict[str, Any]:
-    """Text and blocks. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
-    if message.template is None:
-        content: dict[str, Any] = {"text": message.text, "blocks": message.blocks}
-    else:
-        parts = (await attempt.templates.render(message.template, message.data, message.locale)).parts
-        blocks = parts.get("blocks")
-        content = {"text": parts.get("text"), "blocks": None if blocks is None else msgspec.json.decode(blocks)}
-    content = {name: value for name, value in content.items() if value}
+def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """The part of the arguments that is said. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
+    content: dict[str, Any] = {}
+    if text:
+        content["text"] = text
+        if len(text) > TEXT_LENGTH_MAX:
+            raise AttemptEnded(Rejected("msg_too_long", f"more than {TEXT_LENGTH_MAX} characters"))
+    if blocks:
+        content["blocks"] = blocks
+        if len(blocks) > BLOCKS_MAX:
+            raise AttemptEnded(Rejected("msg_blocks_too_long", f"more than {BLOCKS_MAX} blocks"))
     if not content:
         raise AttemptEnded(Rejected("no_text", "neither text nor blocks"))
-    if len(content.get("text", "")) > TEXT_LENGTH_MAX:
-        raise AttemptEnded(Rejected("msg_too_long", f"more than {TEXT_LENGTH_MAX} characters"))
-    if len(content.get("blocks", ())) > BLOCKS_MAX:
-        raise AttemptEnded(Rejected("msg_blocks_too_long", f"more than {BLOCKS_MAX} blocks"))
     return content
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt)}
+    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt), **destination.look}
     if message.thread_ts is not None:
         arguments["thread_ts"] = message.thread_ts
-    if destination.app is not None:
-        arguments |= {name: value for name, value in msgspec.structs.asdict(destination.app).items() if value is not None}
     return arguments
 
 

@@ -5,12 +5,11 @@ The client's retries are off: it would repeat a message whose answer got lost. T
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -33,17 +32,23 @@ def require_library() -> None:
 
 
 @lru_cache(maxsize=64)
-def _client_of(api_url: str) -> tuple[AsyncWebClient, str, type[Exception]]:
-    """The client to copy for each attempt, the address before a method's name, and what the client raises."""
+def client_of(address: str) -> tuple[AsyncWebClient, type[Exception]]:
+    """The client that calls the method at this address for everybody, and what it raises."""
     # Imported with the first message: it takes a third of a second, and most commands send none.
     from slack_sdk.errors import SlackApiError
     from slack_sdk.web.async_client import AsyncWebClient
 
+    class Client(AsyncWebClient):
+        """Slack's client with the attempt's HTTP in the place of its own."""
+
+        async def _request(self, *, http_verb: str, api_url: str, req_args: dict[str, Any]) -> dict[str, Any]:
+            return await _CALLER.get().send(http_verb, api_url, req_args)
+
+    # The whole address is its base: to join base and method, and to look that up among retired ones, takes it a third of its time.
     # A proxy of no meaning: without one it looks for one in the environment, and ours is the only way out.
-    client = AsyncWebClient(retry_handlers=[], logger=_SILENT, proxy="none")
-    # Methods are given with their whole address instead: to join the two takes the client a third of its time.
-    client.base_url = ""
-    return client, api_url if api_url.endswith("/") else f"{api_url}/", SlackApiError
+    client = Client(retry_handlers=[], logger=_SILENT, proxy="none")
+    client.base_url = address
+    return client, SlackApiError
 
 
 class Refused(Exception):
@@ -57,88 +62,58 @@ class Refused(Exception):
 class SlackApi:
     """Slack's Web API for one attempt under one token."""
 
+    __slots__ = ("_address", "_answered", "_http", "_timeout_seconds", "_token")
+
+    #: Where clients come from; a bench that is to measure no client gives its own.
+    client_of: ClassVar[staticmethod[[str], tuple[AsyncWebClient, type[Exception]]]] = staticmethod(client_of)
+
     def __init__(self, http: Http, token: str, api_url: str, timeout_seconds: float) -> None:
-        client, self._address, self._error = _client_of(api_url)
-        self._session = _Session(http, timeout_seconds)
-        # A copy by hand: to make a client, or to let Python copy one, takes longer than all else that is done here.
-        self._client = type(client).__new__(type(client))
-        self._client.__dict__ |= client.__dict__ | {"token": token, "session": self._session}
+        """`api_url` up to the slash before a method's name."""
+        self._http, self._token, self._address, self._timeout_seconds = http, token, api_url, timeout_seconds
+        self._answered: HttpResponse | None = None
 
     async def post(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Call a method that changes something; raises Refused. A missing answer ends the attempt."""
+        client, error = self.client_of(self._address + method)
+        _CALLER.set(self)
         try:
-            return cast("dict[str, Any]", (await self._client.api_call(self._address + method, json=arguments)).data)
-        except self._error:
+            return cast("dict[str, Any]", (await client.api_call("", json={**arguments, "token": self._token})).data)
+        except error:
             raise self._refused() from None
 
     async def get(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Ask something; raises Refused. A missing answer ends the attempt."""
+        client, error = self.client_of(self._address + method)
+        _CALLER.set(self)
         try:
-            answer = await self._client.api_call(self._address + method, http_verb="GET", params=arguments)
+            answer = await client.api_call("", http_verb="GET", params={**arguments, "token": self._token})
             return cast("dict[str, Any]", answer.data)
-        except self._error:
+        except error:
             raise self._refused() from None
 
     def _refused(self) -> Refused:
         # The client's own text quotes the answer; what is needed stands in the answer itself.
-        assert self._session.answered is not None
-        return Refused(self._session.answered)
+        assert self._answered is not None
+        return Refused(self._answered)
 
-
-class _Session:
-    """What the client takes for aiohttp's session."""
-
-    closed = False
-
-    def __init__(self, http: Http, timeout_seconds: float) -> None:
-        self.http, self.timeout_seconds = http, timeout_seconds
-        self.answered: HttpResponse | None = None
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        json: Any = None,
-        params: Mapping[str, Any] | None = None,
-        **_: object,
-    ) -> _Exchange:
-        query = f"?{urlencode(params)}" if params else ""
-        return _Exchange(self, method, url + query, headers, None if json is None else msgspec.json.encode(json))
-
-
-class _Exchange:
-    """What the client takes for aiohttp's answer."""
-
-    __slots__ = ("_answer", "_request", "_session", "headers", "status")
-
-    #: Whatever the header says: the client would hand on other kinds unread.
-    content_type = "application/json"
-
-    def __init__(self, session: _Session, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        self._session, self._request = session, (method, url, headers, body)
-
-    async def __aenter__(self) -> Self:
-        session, (method, url, headers, body) = self._session, self._request
-        self._answer = session.answered = await session.http.exchange(
-            method, url, headers=headers, body=body, timeout_seconds=session.timeout_seconds
+    async def send(self, method: str, url: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What the client has put together, and what it wants to know of the answer."""
+        json, params = arguments["json"], arguments["params"]
+        answer = self._answered = await self._http.exchange(
+            method,
+            f"{url}?{urlencode(params)}" if params else url,
+            headers=arguments["headers"],
+            body=None if json is None else msgspec.json.encode(json),
+            timeout_seconds=self._timeout_seconds,
         )
-        self.status, self.headers = self._answer.status, self._answer.headers
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """The transport has closed it."""
-
-    async def json(self) -> dict[str, Any]:
         try:
-            return _decode(self._answer.body)
-        except msgspec.DecodeError as error:
-            # The client knows this one.
-            raise json.JSONDecodeError(str(error), "", 0) from None
-
-    async def text(self) -> str:
-        return ""
+            data = _decode(answer.body)
+        except msgspec.DecodeError:
+            # To the client an answer without content is a no; what is behind it, answers.py tells.
+            data = {}
+        return {"data": data, "headers": answer.headers, "status_code": answer.status}
 
 
+#: Whose call it is that a client is about to send: clients are everybody's, tokens and what was sent are the attempt's.
+_CALLER: Final[ContextVar[SlackApi]] = ContextVar("gesta_slack_caller")
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode

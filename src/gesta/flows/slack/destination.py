@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from gesta.attempt import Attempt
-from gesta.config import Entity
+from gesta.config import Entity, TenantConfig
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.limits import Limit
@@ -19,40 +21,56 @@ _QUESTIONS_PER_SECOND = 0.5
 
 
 class Destination(NamedTuple):
-    """Everything that a call needs beside its content."""
+    """Everything that a call needs beside its content and its token."""
 
-    workspace: Workspace
-    token: str
+    #: Up to the slash before a method's name.
+    api_url: str
     channel_id: str
-    app: App | None
+    #: How the message looks: arguments of the call.
+    look: dict[str, str | bool]
     #: The key that Slack's "too fast" closes, and the one around it.
     channel_limit: Limit
     workspace_limit: Limit
     history_limit: Limit
+    #: The tenant has a workspace of that code; otherwise it is the one that the program declares.
+    is_stored: bool
 
 
-async def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
+def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
     """By codes, never by what a job carries. Ends the attempt when something that the message names is not there."""
-    stored = attempt.config.get(WORKSPACE, message.workspace)
+    workspace, channel, recipient, app = message.workspace, message.channel_code, message.recipient, message.app
+    key = WORKSPACE, workspace, channel, recipient, app, declared is None
+    return attempt.config.derived(key, partial(_resolved, message, declared))
+
+
+def _resolved(message: Message, declared: str | None, config: TenantConfig) -> Destination:
+    stored = config.get(WORKSPACE, message.workspace)
     workspace = _workspace(message, stored, declared)
-    channel = _channel(message, attempt)
-    app = _app(message, attempt)
+    channel = _channel(message, config)
+    app = _app(message, config)
     channel_id = _channel_id(message, channel, workspace)
-    token = _declared_token(attempt, declared) if stored is None else await _token(message, attempt)
     per_second = workspace.channel_per_second if channel is None or channel.per_second is None else channel.per_second
+    name = f"slack/{message.workspace}"
     return Destination(
-        workspace, token, channel_id, app, *_limits(message.workspace, channel_id, per_second, workspace.per_second)
-    )
-
-
-@lru_cache(maxsize=1_000)
-def _limits(workspace: str, channel_id: str, channel_per_second: float, per_second: float) -> tuple[Limit, Limit, Limit]:
-    name = f"slack/{workspace}"
-    return (
-        Limit(f"{name}/{channel_id}", channel_per_second),
-        Limit(name, per_second, _BURST),
+        workspace.api_url if workspace.api_url.endswith("/") else f"{workspace.api_url}/",
+        channel_id,
+        {} if app is None else {name: value for name, value in msgspec.structs.asdict(app).items() if value is not None},
+        Limit(f"{name}/{channel_id}", per_second),
+        Limit(name, workspace.per_second, _BURST),
         Limit(f"{name}/history", _QUESTIONS_PER_SECOND, _BURST),
+        stored is not None,
     )
+
+
+async def token_of(message: Message, attempt: Attempt, destination: Destination, declared: str | None) -> str:
+    """The token as it is at this attempt. Ends the attempt when there is none."""
+    if not destination.is_stored:
+        return _declared_token(attempt, declared)
+    # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
+    tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
+    if not tokens:
+        raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
+    return tokens[0]
 
 
 def _workspace(message: Message, stored: Entity | None, declared: str | None) -> Workspace:
@@ -64,11 +82,11 @@ def _workspace(message: Message, stored: Entity | None, declared: str | None) ->
     return Workspace("")
 
 
-def _channel(message: Message, attempt: Attempt) -> Channel | None:
+def _channel(message: Message, config: TenantConfig) -> Channel | None:
     """The channel that the message names. One that is not there must fail: elsewhere, strangers would read the message."""
     if message.channel_code is None:
         return None
-    stored = attempt.config.get(CHANNEL, message.channel_code)
+    stored = config.get(CHANNEL, message.channel_code)
     if stored is None:
         raise AttemptEnded(Rejected("channel_config_missing", f"the tenant has no {CHANNEL} {message.channel_code}"))
     assert isinstance(stored.body, Channel)
@@ -97,22 +115,14 @@ def _channel_id(message: Message, channel: Channel | None, workspace: Workspace)
     return workspace.default_channel_id
 
 
-def _app(message: Message, attempt: Attempt) -> App | None:
+def _app(message: Message, config: TenantConfig) -> App | None:
     if message.app is None:
         return None
-    stored = attempt.config.get(APP, message.app)
+    stored = config.get(APP, message.app)
     if stored is None:
         raise AttemptEnded(Rejected("app_config_missing", f"the tenant has no {APP} {message.app}"))
     assert isinstance(stored.body, App)
     return stored.body
-
-
-async def _token(message: Message, attempt: Attempt) -> str:
-    # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
-    tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
-    if not tokens:
-        raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
-    return tokens[0]
 
 
 def _declared_token(attempt: Attempt, declared: str | None) -> str:
