@@ -103,7 +103,7 @@ class HandingOut:
             view = found.get(one.job.request_id)
             if one.job.id in holds or view is None:
                 continue
-            self._telemetry.taken(one, now)
+            self._telemetry.taken([one], now)
             finding = examine(view.state, one, now, flow.rules)
             if finding != "execute":
                 kept = await self._guard.deal_with(finding, one, view, flow.rules, lost=NO_REPORT, insist=False)

@@ -8,7 +8,8 @@ Nothing is written beside the request's own events: no rate limit of the live re
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from gesta.config import Entity, TenantConfig
 from gesta.flows.flow import ConfigBody, Flow
@@ -20,6 +21,8 @@ from gesta.runtime import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport
+
+T = TypeVar("T")
 
 #: Effects that each double remembers, so that a repeat under the same key is known as one.
 KEPT = 50
@@ -50,7 +53,7 @@ class TrialConfig(TenantConfig):
     __slots__ = ("_stand_ins",)
 
     def __init__(self, real: TenantConfig, stand_ins: Mapping[str, ConfigBody]) -> None:
-        super().__init__(real._tenant, real._entities, real._writer)  # noqa: SLF001 -- the same config, seen otherwise
+        super().__init__(real._tenant, real._snapshot, real._writer)  # noqa: SLF001 -- the same config, seen otherwise
         self._stand_ins = stand_ins
 
     def get(self, kind: str, code: str) -> Entity | None:
@@ -59,6 +62,10 @@ class TrialConfig(TenantConfig):
             # Whoever has stored some of a kind has to be told of a code that is none of them, as a live request would be.
             return stored
         return Entity(kind, code, self._stand_ins[kind], {}, 0)
+
+    def derived(self, key: object, make: Callable[[TenantConfig], T]) -> T:
+        # Made anew: what is kept was made of the config as live requests see it.
+        return make(self)
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         return [STAND_IN]
