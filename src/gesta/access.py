@@ -210,10 +210,12 @@ class Keys:
         return [answers[key_id] for key_id in ids]
 
     async def _search(self, key_id: str) -> Sealed | None:
-        """The newest version of the key of this id, whosever it is. The ids are ours, so there is one for each, unless its maker died."""
+        """The newest version of the key of this id, whosever it is. The id is ours, so there is one, unless its maker died."""
         prefix = f"{API_KEYS}{key_id}/"
-        page = await self._vault.listed((SYSTEM, prefix, 0), 2)
-        return next((one for one in reversed(page) if one.tenant == SYSTEM and one.name.startswith(prefix)), None)
+        for first in await self._vault.listed((SYSTEM, prefix, 0), 1):
+            if first.tenant == SYSTEM and first.name.startswith(prefix):
+                return (await self._vault.newest([(SYSTEM, first.name)])).get((SYSTEM, first.name))
+        return None
 
     def _remember(self, key_id: str, at: float, kept: _Kept | None) -> _Seen:
         before = self._seen.get(key_id)
