@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected, Unknown
+from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected, Unknown, external
 from gesta.domain.codec import decode_meta
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
@@ -55,8 +55,8 @@ async def send(letter: Letter, attempt: Attempt) -> Outcome:
             return Done(id=f"{letter.text} provider id")
 
 
-#: A flow that only the owner uses, so that its name tells of them; the other one is everybody's.
-OWNERS, COMMON = "walk.owners", "walk.common"
+#: A flow that only the owner uses, so that its name tells of them; one that is everybody's; and one that others execute.
+OWNERS, COMMON, PICKED = "walk.owners", "walk.common", "walk.picked"
 
 
 class OwnersLetter(Letter, frozen=True):
@@ -68,6 +68,7 @@ def flows() -> list[Flow]:
     return [
         Flow(COMMON, Letter, send, Rules(), config=config),
         Flow(OWNERS, OwnersLetter, send, Rules()),
+        external(PICKED, lease_seconds=300),
         slack.flow(), sms.flow(), webhook.flow(),
     ]  # fmt: skip
 
@@ -79,8 +80,10 @@ class Planted:
     #: (flow, id) of each request.
     requests: list[tuple[str, str]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    #: What makes a place in the owner's log.
+    #: A place in the owner's log.
     cursor: str = ""
+    #: The lease of work that one of the owner's workers has in hand.
+    token: str = ""
 
     def places(self) -> list[dict[str, str]]:
         """What the parts of a path can be called."""
@@ -90,6 +93,7 @@ class Planted:
             {"flow": COMMON, "id": f"b-{self.requests[0][1]}"},
             *[{"id": one} for one in self.keys],
             {"flow": COMMON},
+            {"flow": PICKED},
             {"kind": "webhook.endpoint", "code": CODE},
             {"kind": TEMPLATE, "code": CODE},
             {"code": CODE},
@@ -112,10 +116,14 @@ class Planted:
             "result": "executed",
             "evidence": "none",
             "cursor": self.requests[-1][1],
+            "token": self.token,
         }
 
+    def headers(self) -> dict[str, str]:
+        return {"Gesta-Lease": self.token}
+
     def marks(self) -> list[str]:
-        return [MARK, OWNER, OWNERS, *self.keys, *[one for _, one in self.requests]]
+        return [MARK, OWNER, OWNERS, self.token, *self.keys, *[one for _, one in self.requests]]
 
 
 async def plant(api: Served) -> Planted:
@@ -132,7 +140,12 @@ async def plant(api: Served) -> Planted:
     planted.requests.append((COMMON, waits.id))
     await operating.put_config("webhook.endpoint", CODE, {**ENDPOINT, "url": f"https://{MARK}.example/hooks"}, tenant=OWNER)
     await operating.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
-    await operating.pause(tenant=OWNER, reason=f"{MARK} reason", actor=actor)
+    for number in range(2):
+        picked = await api.engine.submit(api.engine.payload(PICKED, {"text": f"{MARK} {number}"}), tenant=OWNER)
+        planted.requests.append((PICKED, picked.id))
+    (item,) = await api.engine.external.take(PICKED, tenant=OWNER, limit=1, wait_seconds=20)
+    planted.token = item.token
+    await operating.pause(tenant=OWNER, flow=COMMON, reason=f"{MARK} reason", actor=actor)
     await operating.pause(tenant=OWNER, credential=f"webhook.endpoint/{CODE}", reason=f"{MARK} reason")
     for name in (f"{MARK} first", f"{MARK} second"):
         made, _ = await operating.create_key(tenant=OWNER, name=name, scopes=["read"], actor=actor)
@@ -166,14 +179,21 @@ class Sent:
     route: Route
     path: str
     body: dict[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the path names something that only the owner can have.
+    is_theirs: bool = False
 
     def __str__(self) -> str:
         return f"{self.route.method} {self.path} {self.body or ''}"
 
     def words(self) -> list[str]:
         """What the caller said themselves, and may hear again."""
-        given = [self.path, *re.split(r"[/?&=]", self.path), *_texts(self.body)]
+        given = [self.path, *re.split(r"[/?&=]", self.path), *_texts(self.body), *self.headers.values()]
         return sorted({one for one in given if len(one) > 3}, key=len, reverse=True)
+
+
+#: A part of a path, in Starlette's words.
+_PART = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -189,17 +209,26 @@ def _texts(value: Any) -> Iterator[str]:
 
 def calls_of(route: Route, planted: Planted) -> list[Sent]:
     """Every call that the walk makes of a route."""
-    parts = set(re.findall(r"\{(\w+)\}", route.path))
+    parts = set(_PART.findall(route.path))
     places = [place for place in planted.places() if set(place) == parts] if parts else [{}]
     assert places, f"the walk does not know what {parts} of {route.path} can be: teach it, in Planted.places"
     names = planted.names()
-    paths = [re.sub(r"\{(\w+)\}", lambda part: quote(place[part[1]], safe=""), route.path) for place in places]  # noqa: B023
+    headers = {name: value for name, value in planted.headers().items() if name in route.headers}
     queries = [""] + [
         f"?{urlencode({one.encode_name: names[one.encode_name]})}"
         for one in msgspec.structs.fields(route.query)
         if isinstance(names.get(one.encode_name), str)
     ]
-    return [Sent(route, path + query, body) for path in paths for query in queries for body in _bodies(route, names)]
+    return [
+        Sent(route, _path(route, place) + query, body, headers, is_theirs="id" in place)
+        for place in places
+        for query in queries
+        for body in _bodies(route, names)
+    ]
+
+
+def _path(route: Route, place: Mapping[str, str]) -> str:
+    return _PART.sub(lambda part: quote(place[part[1]], safe=""), route.path)
 
 
 def _bodies(route: Route, names: Mapping[str, Any]) -> list[dict[str, Any] | None]:
@@ -209,7 +238,9 @@ def _bodies(route: Route, names: Mapping[str, Any]) -> list[dict[str, Any] | Non
     fields = msgspec.structs.fields(route.body)
     least = {one.encode_name: names[one.encode_name] for one in fields if one.required and one.encode_name in names} | example
     most = example | {one.encode_name: names[one.encode_name] for one in fields if one.encode_name in names}
-    return [least] if least == most else [least, most]
+    bodies = [least] if least == most else [least, most]
+    # Nothing will come, so nobody waits for it.
+    return [body | {"waitSeconds": 0} if "waitSeconds" in body else body for body in bodies]
 
 
 async def walk(api: Served, routes: Sequence[Route], planted: Planted) -> None:
@@ -222,6 +253,7 @@ async def walk(api: Served, routes: Sequence[Route], planted: Planted) -> None:
             reply = await _called(api, sent, key, planted)
             statuses.add(reply.status)
             assert reply.status < 500 or reply.status == 503, f"{sent} answered {reply.status}: {reply.text}"
+            assert reply.status >= 300 or not sent.is_theirs, f"{sent} answered {reply.status} for something of another tenant"
             refuse_marks(sent, reply, planted)
         assert statuses - AT_THE_DOOR, (
             f"{route.method} {route.path} was never really called ({statuses}): teach the walk what it wants"
@@ -236,7 +268,7 @@ async def _called(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
     if sent.route.gives == "text/event-stream":
         return await _listened(api, sent, key, planted)
     raw = None if sent.route.takes == "application/json" else b"x=1"
-    return await api.call(sent.route.method, sent.path, sent.body, key=key, raw=raw)
+    return await api.call(sent.route.method, sent.path, sent.body, key=key, raw=raw, headers=sent.headers)
 
 
 async def _listened(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
