@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from gesta.config import secret_fields
-from gesta.flows.flow import ConfigBody, Payload
+from gesta.flows.flow import AnyObject, ConfigBody, Payload
 from gesta.personal import personal_fields
 
 #: JSON Schema's own word for what can be put and is never shown.
@@ -25,6 +25,8 @@ def config_schema(kind: type[ConfigBody]) -> dict[str, Any]:
 
 def payload_schema(kind: type[Payload]) -> dict[str, Any]:
     """The schema of a payload; what is personal, or has something inside that is, is `x-personal`."""
+    if issubclass(kind, AnyObject):
+        return {"type": "object"}
     return _schema(kind, {one: _stored_names(one, personal_fields(one)) for one in _structs(kind, set())}, PERSONAL)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gesta import Payload, Personal
+from gesta import Payload, Personal, external
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.schemas import config_schema, payload_schema
 
@@ -62,3 +62,4 @@ def test_secrets_are_write_only():
 
 def test_a_type_without_a_schema_is_any_object():
     assert payload_schema(Own) == {"type": "object"}
+    assert payload_schema(external("warehouse.pick").payload) == {"type": "object"}

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from gesta.errors import StoreError
+
 HERE = "/v1/config/webhook.endpoint/shop"
 FIRST, SECOND = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
 
@@ -197,3 +199,15 @@ async def test_a_test_message_with_a_key_is_sent_once(api_here):
     first = await api_here.call("POST", "/v1/endpoints/shop/test", key=key, headers={"Idempotency-Key": "t-1"})
     again = await api_here.call("POST", "/v1/endpoints/shop/test", key=key, headers={"Idempotency-Key": "t-1"})
     assert (first.body["id"], again.body["verdict"], again.status) == (again.body["id"], "duplicate", 200)
+
+
+async def test_a_store_that_fails_is_told_without_where_it_is(api_here, monkeypatch):
+    key = await api_here.key()
+
+    async def failing(*_: object) -> object:
+        raise StoreError("the disk /secret/path is gone")
+
+    monkeypatch.setattr(api_here.engine.road.config_writer, "append", failing)
+    answer = await api_here.call("PUT", HERE, _fields(), key=key)
+    assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "store_unavailable", "1")
+    assert "/secret/path" not in answer.text

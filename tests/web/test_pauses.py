@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gesta.flows import webhook
+from tests.web.served import served
 from tests.web.test_configs import HERE, _fields
 
 
@@ -64,6 +66,13 @@ async def test_what_cannot_be_paused_is_told(api_here, body, faults):
     answer = await api_here.call("POST", "/v1/pauses", body, key=await api_here.key("operate"))
     assert (answer.status, set(answer.body["errors"])) == (422, faults)
     assert await api_here.engine.operating.paused("default") == []
+
+
+async def test_a_credential_that_the_program_declares_can_be_paused(tmp_path):
+    flows = [webhook.flow("https://shop.example/hooks", "env:NOWHERE_SET")]
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", flows) as api:
+        answer = await api.call("POST", "/v1/pauses", {"credential": "webhook.endpoint/default"}, key=await api.key("operate"))
+        assert (answer.status, answer.body["credential"]) == (200, "webhook.endpoint/default")
 
 
 async def test_what_cannot_be_resumed_is_told(api_here):

@@ -60,15 +60,18 @@ async def test_a_template_of_another_tenant_is_not_there(api):
     assert await api.engine.find(tenant="acme") == []
 
 
-async def test_previews_leave_room_for_what_is_sent(api_here, monkeypatch):
+async def test_previews_leave_room_for_others_and_for_what_is_sent(api_here):
     await _put(api_here)
-    api_here.web.previews = templates.PREVIEWS_MAX
-    answer = await api_here.call("POST", PREVIEW, {"variables": {"name": "x"}}, key=await api_here.key("read"))
-    assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "too_many_previews", "1")
-    api_here.web.previews = 0
-    bad = [api_here.call("POST", PREVIEW, {}, key=await api_here.key("read")) for _ in range(4)]
-    assert [one.status for one in await asyncio.gather(*bad)] == [422] * 4
-    assert api_here.web.previews == 0
+    key, previews = await api_here.key("read"), api_here.web.previews
+    for busy in ({"default": templates.TENANTS_MAX}, {"acme": templates.PREVIEWS_MAX}):
+        previews.update(busy)
+        answer = await api_here.call("POST", PREVIEW, {"variables": {"name": "x"}}, key=key)
+        assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "too_many_previews", "1")
+        previews.clear()
+    previews.update({"acme": templates.TENANTS_MAX})
+    bad = [api_here.call("POST", PREVIEW, {}, key=key) for _ in range(templates.TENANTS_MAX)]
+    assert [one.status for one in await asyncio.gather(*bad)] == [422] * templates.TENANTS_MAX
+    assert previews == {"acme": templates.TENANTS_MAX}
 
 
 async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):

@@ -78,7 +78,7 @@ async def list_flows(call: Call) -> Answer:
         FlowShape(
             flow.name,
             payload_schema(flow.payload),
-            external=bool(getattr(flow, "is_external", False)),
+            external=flow.is_external,
             on_unknown=flow.rules.on_unknown,
             attempts=flow.rules.retry.attempts,
             ttl_seconds=flow.ttl_seconds,

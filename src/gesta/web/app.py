@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -70,8 +71,8 @@ class Web:
         self.streams = 0
         #: How the first admin key is made, where this process offers that.
         self.first_key: FirstKey | None = None
-        #: Templates that are being looked at.
-        self.previews = 0
+        #: Tenant → previews that are being made for it.
+        self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
         self.app = Starlette(
             routes=[StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],

@@ -64,7 +64,8 @@ async def _refuse_unknown(call: Call, asked: PauseAsked) -> None:
     faults = {}
     if asked.flow is not None and asked.flow not in call.engine.flows:
         faults["flow"] = str(UnknownFlow(asked.flow, list(call.engine.flows)))
-    if asked.credential is not None and asked.credential not in call.road.config.pauses.declared:
+    declared = {credential for flow in call.engine.flows.values() for credential in flow.declared}
+    if asked.credential is not None and asked.credential not in declared:
         kind, _, code = asked.credential.partition("/")
         if not await call.engine.operating.config_version(kind, code, tenant=call.tenant):
             faults["credential"] = str(NotFound("config", asked.credential))

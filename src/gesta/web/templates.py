@@ -19,8 +19,8 @@ from gesta.web.waiting import Wait
 
 #: What the request of a test is marked by: its correlation id.
 MARK = "test:template/"
-#: Previews of one process at a time: what is really sent waits for the same renderer.
-PREVIEWS_MAX = 8
+#: Previews of one process at a time, and of one tenant: what is really sent waits for the same renderer, and so do the others.
+PREVIEWS_MAX, TENANTS_MAX = 8, 2
 #: What a flow that takes templates calls its fields, in Python: code, what to fill in, and the locale.
 _FIELDS = ("template", "data", "locale")
 
@@ -53,16 +53,18 @@ class Trial(Asked, frozen=True):
 async def preview_template(call: Call) -> Answer:
     """What a template makes of some variables. Nothing is sent and nothing is stored."""
     asked: Preview = call.body
-    if call.web.previews >= PREVIEWS_MAX:
-        told = f"{PREVIEWS_MAX} previews are being made in this process"
-        raise Problem(503, "too_many_previews", told, headers={"Retry-After": "1"})
-    call.web.previews += 1
+    previews = call.web.previews
+    if previews[call.tenant] >= TENANTS_MAX or previews.total() >= PREVIEWS_MAX:
+        raise Problem(503, "too_many_previews", "other previews are being made; ask again", headers={"Retry-After": "1"})
+    previews[call.tenant] += 1
     try:
         entity, parts = await call.while_there(
             call.engine.operating.preview(call.params["code"], asked.variables, asked.locale, tenant=call.tenant)
         )
     finally:
-        call.web.previews -= 1
+        previews[call.tenant] -= 1
+        if not previews[call.tenant]:
+            del previews[call.tenant]
     return Answer(Previewed(entity.code, entity.version, parts))
 
 
