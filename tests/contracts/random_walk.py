@@ -11,13 +11,16 @@ from msgspec.structs import replace
 from gesta.commits import Entry, Recording
 from gesta.contracts.harness import CommitsHarness
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.domain.ids import lane_of, lanes_of
 from gesta.event_store import Append, Appended
-from gesta.job_queue import Ack, Drop, Hold, Release, Settlement
+from gesta.job_queue import Ack, Drop, Hold, Release, Settlement, Taken
 from gesta.views import Filter, Move, View
 
 LEASE_SECONDS = 10.0
 STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)
 TOKENS = ("A", "B", "C")
+#: Of those who take from lanes: no worker of ours has one of them.
+HOLDERS = ("X", "Y")
 TENANTS = ("one", "two")
 SCOPES = ("flow:a", "tenant:b")
 STATUSES = ("queued", "queued", "unknown", "sent", "failed")
@@ -34,6 +37,8 @@ class Walk:
             fresh_job(self._dice.choice(self._flows), self._dice.choice(TENANTS), priority=self._dice.randint(1, 10))
             for _ in range(6)
         ]
+        self._lanes = [lane_of(self._flows[0], tenant) for tenant in TENANTS]
+        self._jobs += [fresh_job(lane, tenant) for lane, tenant in zip(self._lanes, TENANTS, strict=True) for _ in range(2)]
         self._streams = [fresh_name() for _ in range(4)]
         self._keys = [fresh_claim().name for _ in range(3)]
         self._requests = [fresh_view(tenant=self._dice.choice(TENANTS)) for _ in range(5)]
@@ -41,7 +46,7 @@ class Walk:
 
     async def go(self, steps: int) -> None:
         calls = [self.put, self.take, self.take, self.extend, self.settle, self.unhold, self.append, self.append, self.record, self.record,
-                 self.project, self.project, self.sweep, self.look]  # fmt: skip
+                 self.project, self.project, self.sweep, self.look, self.hand_out, self.hand_out, self.prolong, self.lapsed]  # fmt: skip
         for _ in range(steps):
             step_ms = self._dice.choice(STEPS_MS)
             for harness in (self._reference, self._store):
@@ -63,12 +68,29 @@ class Walk:
         token, free = self._dice.choice(TOKENS), {flow: self._dice.choice((0, 100)) for flow in self._flows}
         await self._same(
             lambda harness: harness.queue.take(token, free, LEASE_SECONDS, durable=False),
-            lambda answer: sorted((one.job.id, one.token, one.takes, one.job.suspect, one.available_ms) for one in answer[0]),
+            lambda answer: _told_of_jobs(answer[0]),
         )
 
     async def extend(self) -> None:
         token = self._dice.choice(TOKENS)
         await self._same(lambda harness: harness.queue.extend(token, LEASE_SECONDS))
+
+    async def hand_out(self) -> None:
+        token, lane = self._dice.choice(HOLDERS), self._dice.choice(self._lanes)
+        await self._same(lambda harness: harness.queue.stocked(self._lanes))
+        await self._same(lambda harness: harness.queue.hand_out(token, lane, 100, LEASE_SECONDS), _told_of_jobs)
+
+    async def prolong(self) -> None:
+        job_id, token, seconds = (
+            self._dice.choice(self._jobs).id,
+            self._dice.choice(HOLDERS),
+            self._dice.choice((0, LEASE_SECONDS)),
+        )
+        await self._same(lambda harness: harness.queue.prolong(job_id, token, seconds))
+
+    async def lapsed(self) -> None:
+        token, lanes = self._dice.choice(HOLDERS), lanes_of(self._dice.choice(self._flows))
+        await self._same(lambda harness: harness.queue.lapsed(token, lanes, 100, LEASE_SECONDS), _told_of_jobs)
 
     async def settle(self) -> None:
         settlements = [self._settlement() for _ in range(self._dice.randint(1, 3))]
@@ -137,7 +159,7 @@ class Walk:
         return append
 
     def _settlement(self) -> Settlement:
-        job_id, token = self._dice.choice(self._jobs).id, self._dice.choice(TOKENS)
+        job_id, token = self._dice.choice(self._jobs).id, self._dice.choice(TOKENS + HOLDERS)
         release = Release(job_id, token, self._now_ms() + self._dice.choice((0, 500, 5000)))
         hold = Hold(job_id, token, self._dice.choice(SCOPES))
         return self._dice.choice((Ack(job_id, token), Ack(job_id, token), release, hold, Drop(job_id)))
@@ -154,6 +176,10 @@ class Walk:
             policy=dice.choice(("park", "ask", "same_key")),
         )  # fmt: skip
         return View(state, view.payload)
+
+
+def _told_of_jobs(taken: list[Taken]) -> object:
+    return sorted((one.job.id, one.token, one.takes, one.job.suspect, one.available_ms) for one in taken)
 
 
 def _told(recording: Recording) -> object:

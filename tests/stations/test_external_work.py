@@ -139,6 +139,25 @@ async def test_those_who_wait_do_not_ask_the_queue_for_news_of_others(gesta, por
             one.cancel()
 
 
+async def test_work_that_comes_between_a_take_and_the_wait_is_not_waited_for(gesta, ports):
+    """Those who wait for other work have heard of it by then, and it was no news to them."""
+    async with warehouse() as engine:
+        other = spawn(engine.external.take(FLOW, tenant="globex", wait_seconds=30), "gesta-test")
+        await let_run(gesta)
+
+        async def put_after(original, *args):
+            taken = await original(*args)
+            ports.queue.heal()
+            await engine.submit(Pick())
+            await pass_time(gesta, 0.5, 0.05)
+            return taken
+
+        ports.queue.replace("hand_out", put_after)
+        # Nobody moves the clock from here on.
+        assert len(await engine.external.take(FLOW, wait_seconds=30)) == 1
+        other.cancel()
+
+
 async def test_a_scheduled_request_is_handed_out_when_it_is_due(gesta):
     async with warehouse() as engine:
         due = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 10, UTC)
