@@ -25,6 +25,7 @@ from gesta.domain.commands import (
     Record,
     Redrive,
     Refused,
+    Report,
     Resolve,
     RetryNow,
     Rules,
@@ -35,6 +36,8 @@ from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
 
+#: A letter goes to eleven people at most, and each of them is reported on a few times at most.
+REPORTS_MAX = 50
 _ATTEMPT_ENDS = (e.Sent, e.SentLate, e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 
 
@@ -71,6 +74,8 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
             return _expire(state, command, rules)
         case Purge():
             return _purge(state)
+        case Report():
+            return _report(state, command)
         case _:
             assert_never(command)
 
@@ -324,3 +329,24 @@ def _purge(state: State) -> list[e.Event]:
     if state.status != "failed":
         raise Refused("not_dead", f"the request is {state.status}; only a dead letter can be purged")
     return [] if state.purged else [e.Updated("purged")]
+
+
+def _report(state: State, command: Report) -> list[e.Event]:
+    """Beside the status; and evidence that it was sent, where that is not on record yet. Told twice, it is one report."""
+    if command.report in state.reports or len(state.reports) >= REPORTS_MAX:
+        return []
+    told, provider_id, at = command.report, command.provider_id, command.reported_at
+    report: e.Event
+    match command.kind:
+        case "delivered":
+            report = e.Delivered(told, provider_id, at)
+        case "bounced":
+            report = e.Bounced(told, command.reason, command.permanent, provider_id, at)
+        case "complained":
+            report = e.Complained(told, command.reason, provider_id, at)
+    detail = f"the provider reported on it: {command.kind}"
+    if state.status == "unknown":
+        return [e.OutcomeResolved("executed", "provider", detail, provider_id), report]
+    # One that nobody counted yet is at work right now, or was lost.
+    attempt = state.attempts if state.is_terminal or state.in_doubt else state.attempts + 1
+    return [*_done(state, Done(provider_id, detail=detail), attempt), report]
