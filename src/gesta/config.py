@@ -78,6 +78,7 @@ class ConfigCache:
         self._tenants: dict[str, str] = {}
         self._entities: dict[str, Entities] = {}
         self._writer = writer
+        self._seen: set[str] = set()
         self.pauses = PauseBook(declared)
         self.keys = KeyNotes()
 
@@ -90,6 +91,10 @@ class ConfigCache:
     def kinds(self) -> Mapping[str, type[ConfigBody]]:
         """Every kind that this process knows, by name."""
         return self._kinds
+
+    def has_seen(self, kind: str) -> bool:
+        """Whether some tenant that this process has read the config of ever stored an entity of this kind."""
+        return kind in self._seen
 
     def version(self, tenant: str) -> int:
         self._tenants[config_stream(tenant)] = tenant
@@ -123,6 +128,7 @@ class ConfigCache:
             self.pauses.changed(tenant, f"{put.kind}/{put.code}")
             if (body := self._kinds.get(put.kind)) is None:
                 return
+            self._seen.add(put.kind)
             entity: Entity | Unreadable
             try:
                 entity = Entity(put.kind, put.code, msgspec.json.decode(put.body, type=body), put.secrets, recorded.version)

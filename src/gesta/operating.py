@@ -14,6 +14,8 @@ from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
 from gesta.domain.operation import State
 from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError
+from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.flows.webhook import TOLD
 from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
@@ -27,6 +29,7 @@ from gesta.rendering.templates import fill
 from gesta.request import Request
 from gesta.road import Road
 from gesta.scrub import scrub
+from gesta.telling import Listening, listening_of
 from gesta.views import Filter, Parked, View
 
 #: Changes of config that are told at a time.
@@ -143,8 +146,14 @@ class Operating:
         expected: int | None = None,
     ) -> Entity:
         """Store config by code; a secret field left out keeps the stored one. `expected`: the version it must be at, 0 for none, or Outdated."""
+        telling = self._road.telling if kind == TOLD else None
+        if telling is not None:
+            await self.check_config(kind, code, fields, tenant=tenant)
+            await telling.want()
         entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor, expected)
         await self._let_go(tenant, kind, code)
+        if telling is not None:
+            telling.wake()
         return entity
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
@@ -181,6 +190,12 @@ class Operating:
         """The version it is at, also where it can no longer be read; 0 when it is not there."""
         await self._road.config_writer.refresh(self._road.config, tenant)
         return self._road.config.of(tenant).version_of(f"{kind}/{code}")
+
+    async def told_webhooks(self, tenant: str = "default") -> list[Listening]:
+        """What the tenant's endpoints are told about its requests, and what is wrong with that."""
+        flow = self._road.flows.get(WEBHOOK)
+        await self._road.config_writer.refresh(self._road.config, tenant)
+        return [] if flow is None else listening_of(self._road.config.of(tenant), flow)
 
     async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
         """The template that an attempt would use now."""

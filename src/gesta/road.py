@@ -16,6 +16,7 @@ from gesta.current import Loader
 from gesta.cursors import Cursors
 from gesta.draining import Draining
 from gesta.errors import NotFound
+from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.handing_out.station import station
 from gesta.identity import Identity
@@ -40,6 +41,7 @@ from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
 from gesta.sweep import Sweep
 from gesta.telemetry import Telemetry
+from gesta.telling import Telling
 from gesta.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work
@@ -117,7 +119,14 @@ class Road:
             flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, lapses, runtime,
             telemetry, owner,
         )  # fmt: skip
-        self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
+        #: Who tells tenants' endpoints of their requests; None where this process has no webhooks.
+        self.telling: Telling | None = None
+        if webhook.NAME in flows:
+            self.telling = Telling(
+                flows[webhook.NAME], self.intake, self.config, stores.events, stores.views, runtime, telemetry, owner
+            )
+        own = [] if self.telling is None else [self.telling]
+        self.subscriptions = Subscriptions(subscriptions, own, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Run] = {}

@@ -196,9 +196,9 @@ class Telemetry:
             "request stays in the outbox", requestId=request_id, namespace=flow, error=f"{type(error).__name__}: {error}"
         )
 
-    def told(self, name: str) -> None:
+    def told(self, name: str, count: int = 1) -> None:
         counts = self.metrics.subscription(name)
-        counts.told, counts.in_a_row = counts.told + 1, 0
+        counts.told, counts.in_a_row = counts.told + count, 0
 
     def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
         self.log.error(
