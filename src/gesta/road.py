@@ -10,6 +10,7 @@ from functools import partial
 
 from gesta.access import Keys
 from gesta.admission import Admission
+from gesta.alerts import Alerting, Alerts
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.credentials import declared_digests
 from gesta.current import Loader
@@ -19,6 +20,7 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.handing_out.station import station
+from gesta.following import Follower
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens
@@ -125,7 +127,15 @@ class Road:
             self.telling = Telling(
                 flows[webhook.NAME], self.intake, self.config, stores.events, stores.views, runtime, telemetry, owner
             )
-        own = [] if self.telling is None else [self.telling]
+        self.alerts: Alerts | None = None
+        own: list[Follower] = [] if self.telling is None else [self.telling]
+        if (to := outside.settings.alerts_to) is not None:
+            self.alerts = Alerts(
+                to, outside.settings.tenant, flows, self.intake, self.config, self.config_writer, self.records, runtime, telemetry, owner
+            )  # fmt: skip
+        if self.alerts is not None and self.alerts.can_be_sent:
+            telemetry.alarm = self.alerts.met
+            own.append(Alerting(self.alerts, stores.events, stores.views, runtime, telemetry, owner))
         self.subscriptions = Subscriptions(subscriptions, own, stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
@@ -178,6 +188,8 @@ class Road:
         if "worker" in work.parts:
             self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}
             self._stations |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+        if work.parts and self.alerts is not None and self.alerts.can_be_sent:
+            self._stations["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
             self._stations["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -113,6 +113,8 @@ class Telemetry:
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         self.log = logger()
+        #: Told what a person should hear of and no event tells: kind, reason, example.
+        self.alarm: Callable[[str, str, str], None] | None = None
         self._is_verbose = logging.getLogger("gesta").isEnabledFor
 
     def taken(self, taken: Taken, now_ms: int) -> None:
@@ -165,6 +167,8 @@ class Telemetry:
 
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
+        if self.alarm is not None:
+            self.alarm("parked", what, name)
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
 
     def postponed(self, flow: str) -> None:
@@ -220,4 +224,6 @@ class Telemetry:
         self.log.info("channel left out", namespace=missing.name, error=str(missing))
 
     def crashed(self, station: str, error: BaseException) -> None:
+        if self.alarm is not None:
+            self.alarm("crashed", station, "")
         self.log.critical("station crashed, starting it again", station=station, error=f"{type(error).__name__}: {error}")

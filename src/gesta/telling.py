@@ -21,8 +21,8 @@ from gesta.domain.operation import State
 from gesta.domain.told import OWN_SOURCES, TELLING, Event
 from gesta.errors import Conflict, Fenced, StoreError
 from gesta.event_store import EventStore
-from gesta.flows.flow import Flow
-from gesta.flows.webhook import ENDPOINT, TOLD, Endpoint, Message, Told
+from gesta.flows.flow import Flow, Payload
+from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
 from gesta.following import OWN, POLL_SECONDS, Follower
 from gesta.intake import Intake
 from gesta.options import Options
@@ -58,13 +58,7 @@ def listening_of(config: TenantConfig, flow: Flow) -> list[Listening]:
 def _listening(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
     told = entity.body
     assert isinstance(told, Told)
-    found, fault = config.find(ENDPOINT, told.endpoint), ""
-    if found is None and f"{ENDPOINT}/{told.endpoint}" not in flow.declared:
-        fault = f"there is no {ENDPOINT} {told.endpoint}"
-    elif found is not None and not isinstance(found, Entity):
-        fault = f"the {ENDPOINT} {told.endpoint} cannot be read; put it again"
-    elif found is not None and isinstance(found.body, Endpoint) and found.body.disabled:
-        fault = f"the {ENDPOINT} {told.endpoint} is disabled: {found.body.disabled_reason or 'no reason given'}"
+    fault = endpoint_fault(told.endpoint, config, is_declared=bool(flow.declared))
     return Listening(entity.code, told.flow, tuple(told.statuses), told.endpoint, fault, entity.version)
 
 
@@ -173,7 +167,7 @@ class Telling(Follower):
                 "a subscription tells nobody", tenant=tenant, subscription=f"{TOLD}/{one.code}", error=one.fault
             )
 
-    async def _submit(self, requests: Sequence[tuple[Message, Options]]) -> None:
+    async def _submit(self, requests: Sequence[tuple[Payload, Options]]) -> None:
         try:
             self._note(await self._intake.submit_many(list(requests)))
         except Fenced as fenced:
@@ -183,7 +177,7 @@ class Telling(Follower):
             for tenant in sorted({options.tenant for _, options in requests}):
                 await self._submit_of(tenant, [one for one in requests if one[1].tenant == tenant])
 
-    async def _submit_of(self, tenant: str, requests: list[tuple[Message, Options]]) -> None:
+    async def _submit_of(self, tenant: str, requests: list[tuple[Payload, Options]]) -> None:
         try:
             self._note(await self._intake.submit_many(requests))
         except Fenced as fenced:
@@ -202,7 +196,7 @@ def _every(_flow: str) -> bool:
     return True
 
 
-def request_of(event: Event, one: Listening) -> tuple[Message, Options]:
+def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
     """What one endpoint is told of one event: no payload, and nothing about a person. The same whenever it is made."""
     data = {
         "id": event.id,

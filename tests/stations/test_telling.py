@@ -229,6 +229,7 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
             await subscribe(engine, tenant, statuses=["sent"])
         await gesta.settle()
         telling, stores = engine.road.telling, engine.road.outside.stores
+        assert telling is not None
         # What happened to both before one of them left, and was not told yet.
         requests = [
             (webhook.Message("request.sent", {}, "shop"), Options("told/shop/1", tenant, source=TELLING))

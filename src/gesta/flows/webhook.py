@@ -44,12 +44,14 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.told import WORDS
 from gesta.errors import BadFlow
-from gesta.flows.flow import ConfigBody, Flow, Payload, Secret
+from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
 from gesta.scrub import masked_host
 from gesta.unspent import CredentialRefused
 
 if TYPE_CHECKING:
+    from gesta.config import TenantConfig
+    from gesta.records import TenantRecords
     from gesta.rendering import Renderer
 
 NAME = "notification.webhook"
@@ -144,7 +146,23 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         declared={} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)},
         sandbox=True,
         stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
+        notices=Notices(_notice, lambda code, config: endpoint_fault(code, config, is_declared=declared is not None)),
     )
+
+
+async def _notice(code: str, notice: Notice, _: TenantRecords) -> Payload:
+    return Message("gesta.alert", {**notice.data, "text": notice.text}, code)
+
+
+def endpoint_fault(code: str, config: TenantConfig, *, is_declared: bool) -> str:
+    """Why nothing would arrive at an endpoint of the tenant's; `is_declared`: the program itself has the one called `default`."""
+    found = config.find(ENDPOINT, code)
+    if found is None:
+        return "" if is_declared and code == DEFAULT else f"there is no {ENDPOINT} {code}"
+    body = getattr(found, "body", None)
+    if not isinstance(body, Endpoint):
+        return f"the {ENDPOINT} {code} cannot be read; put it again"
+    return f"the {ENDPOINT} {code} is disabled: {body.disabled_reason or 'no reason given'}" if body.disabled else ""
 
 
 def _declared(url: str, secret: str | None) -> Endpoint:

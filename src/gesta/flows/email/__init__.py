@@ -37,6 +37,7 @@ from gesta.flows.email.keeping import (
 from gesta.flows.email.log import AlreadySent, EmailLog, JobResult, already_sent, email_log, job_result, log_row, log_status
 from gesta.flows.email.masks import mask_email, mask_hash
 from gesta.flows.email.message import DEFAULT, Message, Recipient
+from gesta.flows.email.notices import NOTICES
 from gesta.flows.email.recipients import Person
 from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import SENDER, Sender, credential
@@ -138,6 +139,7 @@ def flow(
         reasons=_REASONS,
         sandbox=True,
         stand_ins=lambda _: {SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")},
+        notices=NOTICES,
     )
 
 

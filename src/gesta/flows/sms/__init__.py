@@ -42,6 +42,7 @@ from gesta.flows.sms.message import (
     require_library,
     tags_of,
 )
+from gesta.flows.sms.notices import notices
 from gesta.flows.sms.segments import segments_of
 from gesta.flows.sms.twilio import Refused, Twilio
 from gesta.limits import Limit
@@ -131,6 +132,7 @@ def flow(
         alarms=frozenset({OTHER}),
         sandbox=True,
         stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
+        notices=notices(declared),
     )
 
 
