@@ -149,7 +149,7 @@ class Alerts:
             self._telemetry.store_failed("alerts", error)
             return False
         except GestaError as error:
-            self._telemetry.log.error("alert cannot be sent", to=self._flow_name, reason=group.reason, error=str(error))
+            self._telemetry.alert_failed(self._flow_name, group.reason, error)
             self._said[name] = window
             return True
 
@@ -243,4 +243,3 @@ class Alerting(Follower):
             return None
         kind = paused.credential.partition("/")[0]
         return Group("credential_refused", "", kind, meta.tenant, paused.credential, recorded.position)
-

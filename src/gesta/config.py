@@ -96,6 +96,11 @@ class ConfigCache:
         """Whether some tenant that this process has read the config of ever stored an entity of this kind."""
         return kind in self._seen
 
+    def forget(self, tenant: str) -> None:
+        """As if it had never been asked for; for a tenant that has no config."""
+        if not self._versions.get(tenant):
+            self._tenants.pop(config_stream(tenant), None)
+
     def version(self, tenant: str) -> int:
         self._tenants[config_stream(tenant)] = tenant
         return self._versions.get(tenant, 0)

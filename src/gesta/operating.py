@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from gesta import suppression
 from gesta.access import ApiKey
 from gesta.addresses import config_stream
 from gesta.audit import Change, change_of
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.domain.operation import State
-from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError
+from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
 from gesta.intake import Accepted
@@ -23,12 +25,14 @@ from gesta.pages import Page, page_of
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.partitions import place_of, projects
 from gesta.projector.rebuild import Progress
+from gesta.records import TenantRecords
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.rendering.press import Fault
 from gesta.rendering.templates import fill
 from gesta.request import Request
 from gesta.road import Road
 from gesta.scrub import scrub
+from gesta.suppression import BY_HAND, Addresses, Entry
 from gesta.telling import Listening, listening_of
 from gesta.views import Filter, Parked, View
 
@@ -134,6 +138,44 @@ class Operating:
         digest, count = destroyed
         await self._road.config_writer.note_erasure(self._road.config, tenant, digest, actor)
         return count
+
+    async def suppress(
+        self, flow: str, address: str, *, reason: str = "by hand", source: str = BY_HAND, tenant: str = "default"
+    ) -> Entry:
+        """No more messages of this flow to an address, until somebody takes it off the list; also after the person was erased."""
+        now = self._road.runtime.now_ms()
+        return await suppression.suppress(self._records(tenant), self._addresses(flow), address, reason, now, source)
+
+    async def unsuppress(self, flow: str, address: str, *, tenant: str = "default") -> bool:
+        """Messages may go there again. False when it was not on the list."""
+        return await suppression.unsuppress(self._records(tenant), self._addresses(flow), address)
+
+    async def unsuppress_entry(self, flow: str, entry_id: str, *, tenant: str = "default") -> None:
+        """The same by the id that the list shows. Raises NotFound."""
+        await suppression.unsuppress_entry(self._records(tenant), self._addresses(flow), entry_id)
+
+    async def suppressed(self, flow: str, address: str, *, tenant: str = "default") -> Entry | None:
+        """Why and since when an address gets no messages; None when it does."""
+        return await suppression.entry_of(self._records(tenant), self._addresses(flow), address)
+
+    async def list_suppressed(
+        self, flow: str, *, after: str = "", limit: int = 50, tenant: str = "default"
+    ) -> tuple[list[Entry], str | None]:
+        """A page of the list, addresses masked, and where the next one begins."""
+        return await suppression.listed(self._records(tenant), self._addresses(flow), after, limit)
+
+    def _records(self, tenant: str) -> TenantRecords:
+        if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
+            raise BadInput(f"tenant: {TENANT_RULE}")
+        return self._road.records.of(tenant)
+
+    def _addresses(self, flow: str) -> Addresses:
+        found = self._road.flows.get(flow)
+        if found is None:
+            raise UnknownFlow(flow, list(self._road.flows))
+        if found.addresses is None:
+            raise BadInput(f"flow: {flow} has no suppression list")
+        return found.addresses
 
     async def put_config(
         self,

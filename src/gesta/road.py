@@ -35,6 +35,7 @@ from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
 from gesta.records import Records
 from gesta.rendering import Templates
+from gesta.reports import Reports
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
 from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
@@ -103,8 +104,15 @@ class Road:
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
+        settings = outside.settings
+        report_to = "" if settings.public_url is None else f"{settings.public_url}/v1/reports"
+        self.reports = Reports(
+            flows, self.config, self.config_writer, self.loader, self.recorder, self.records, outside.transport, report_to,
+            settings.sns_url or "", runtime, telemetry,
+        )  # fmt: skip
         attempts = Attempts(
-            flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records
+            flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
+            report_to,
         )  # fmt: skip
         self.pool = Pool(
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,

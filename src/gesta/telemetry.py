@@ -190,6 +190,12 @@ class Telemetry:
         ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
         self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
 
+    def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
+        self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))
+
+    def reported(self, flow: str, count: int) -> None:
+        self.metrics.of(flow).reported += count
+
     def removed(self, count: int) -> None:
         self.metrics.removed += count
         if count:

@@ -215,4 +215,3 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
         f"told/{one.code}/{event.id}", event.tenant, correlation_id=event.correlation_id, causation_id=event.request_id, source=TELLING
     )  # fmt: skip
     return Message(f"request.{event.status}", data, one.endpoint), options
-

@@ -68,7 +68,10 @@ def success(step: Step) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
     done = isinstance(command, Record | Reconciled) and isinstance(command.outcome, Done)
     reported = isinstance(command, Report)
-    yield "sent is final: no command but a report after it yields an event", before.status != "sent" or reported or not step.events
+    yield (
+        "sent is final: no command but a report after it yields an event",
+        before.status != "sent" or reported or not step.events,
+    )
     yield "whatever comes after it, sent stays sent", before.status != "sent" or after.status == "sent"
     yield "evidence of success always ends in sent", not done or after.status == "sent"
     if done:

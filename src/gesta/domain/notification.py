@@ -50,8 +50,7 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
         raise Refused("request_not_found", "no such request")
     match command:
         case Record():
-            events = _record(state, command, rules)
-            return _with_used(events, command.used) if command.used else events
+            return _with_used(_record(state, command, rules), command.used)
         case Start():
             return _start(state, command)
         case Postpone():
@@ -121,6 +120,8 @@ def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
 
 def _with_used(events: list[e.Event], used: Mapping[str, int]) -> list[e.Event]:
     """The same, with the versions of the config that the attempt went by."""
+    if not used:
+        return events
     return [replace(one, used=dict(used)) if isinstance(one, _ATTEMPT_ENDS) else one for one in events]
 
 

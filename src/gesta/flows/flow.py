@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gesta.config import TenantConfig
     from gesta.records import TenantRecords
     from gesta.rendering import Renderer
+    from gesta.reports import Reporting
+    from gesta.suppression import Addresses
 
 T = TypeVar("T")
 
@@ -133,6 +135,10 @@ class Flow:
     alarms: frozenset[str] = frozenset()
     #: How alerts go this way; None: they cannot.
     notices: Notices | None = None
+    #: How the provider reports what became of what it had taken; None: it does not.
+    reports: Reporting | None = None
+    #: How this channel's addresses are kept on the suppression list; None: it has none.
+    addresses: Addresses | None = None
     #: It goes out through `attempt.http` and `attempt.mail` alone and has its secrets from `attempt.config`, so that a test reaches the sandbox and
     #: nobody else. Without that word, tests are refused.
     sandbox: bool = False

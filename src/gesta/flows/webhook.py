@@ -99,7 +99,7 @@ class Told(ConfigBody, frozen=True):
     endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = DEFAULT
     #: A flow, `kind.*` for all of a kind, or `*`.
     flow: str = "*"
-    statuses: list[str] = []
+    statuses: list[str] = msgspec.field(default_factory=list)
 
     async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
         faults = {"flow": fault} if (fault := pattern_fault(self.flow)) else {}
