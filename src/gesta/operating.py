@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from gesta import suppression
 from gesta.access import ApiKey
 from gesta.addresses import config_stream
@@ -18,6 +20,7 @@ from gesta.domain.operation import State
 from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
+from gesta.following import checkpoint_of
 from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
@@ -38,6 +41,19 @@ from gesta.views import Filter, Parked, View
 
 #: Changes of config that are told at a time.
 PAGE = 200
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """Somebody who follows the log, and how far they have come."""
+
+    name: str
+    #: Events that they have not seen; never fewer, where positions have gaps more.
+    behind: int
+    #: Whether a running process tells them.
+    is_held: bool
+    #: What keeps them from going on, and since when.
+    error: str
+    failed_at_ms: int | None
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -238,6 +254,21 @@ class Operating:
         flow = self._road.flows.get(WEBHOOK)
         await self._road.config_writer.refresh(self._road.config, tenant)
         return [] if flow is None else listening_of(self._road.config.of(tenant), flow)
+
+    async def handlers(self) -> list[Listener]:
+        """Everybody who follows the log under a name: handlers of programs, and the engine's own."""
+        stores, now = self._road.outside.stores, self._road.runtime.now_ms()
+        held = {role.name for role in await self._views.roles() if role.is_held(now)}
+        end, prefix = await stores.events.end(), checkpoint_of("")
+        return [
+            Listener(one.name.removeprefix(prefix), max(0, end - one.position), one.name in held, one.error, one.failed_at_ms)
+            for one in await self._views.checkpoints()
+            if one.name.startswith(prefix)
+        ]
+
+    async def forget_handler(self, name: str) -> None:
+        """Nobody is told under this name any more; its place is gone, and holds nothing back. A program that declares it begins anew."""
+        await self._views.forget(checkpoint_of(name))
 
     async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
         """The template that an attempt would use now."""

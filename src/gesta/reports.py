@@ -22,6 +22,7 @@ from gesta.outbound_http import AttemptEnded, HttpRequest, HttpResponse, Transpo
 from gesta.recorder import Recorder, no_job
 from gesta.records import Records
 from gesta.runtime import Runtime
+from gesta.settings import Settings
 from gesta.suppression import suppress
 from gesta.telemetry import Telemetry
 
@@ -30,6 +31,11 @@ BODY_BYTES_MAX = 300 * 1024
 #: A certificate, or the answer to a confirmation.
 FETCH_SECONDS = 10.0
 FETCHED_BYTES_MAX = 64 * 1024
+
+
+def report_address(settings: Settings) -> str:
+    """Below which providers report; empty where nobody has said where we are reached."""
+    return "" if settings.public_url is None else f"{settings.public_url}/v1/reports"
 
 
 class Incoming(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
 from gesta.records import Records
 from gesta.rendering import Templates
-from gesta.reports import Reports
+from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
 from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
@@ -104,15 +104,13 @@ class Road:
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
-        settings = outside.settings
-        report_to = "" if settings.public_url is None else f"{settings.public_url}/v1/reports"
         self.reports = Reports(
-            flows, self.config, self.config_writer, self.loader, self.recorder, self.records, outside.transport, report_to,
-            settings.sns_url or "", runtime, telemetry,
+            flows, self.config, self.config_writer, self.loader, self.recorder, self.records, outside.transport,
+            report_address(outside.settings), outside.settings.sns_url or "", runtime, telemetry,
         )  # fmt: skip
         attempts = Attempts(
             flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
-            report_to,
+            report_address(outside.settings),
         )  # fmt: skip
         self.pool = Pool(
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
@@ -129,22 +127,12 @@ class Road:
             flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, lapses, runtime,
             telemetry, owner,
         )  # fmt: skip
-        #: Who tells tenants' endpoints of their requests; None where this process has no webhooks.
+        #: Who tells tenants' endpoints of their requests, and whoever runs gesta of what needs them; None where nobody is to be told.
         self.telling: Telling | None = None
-        if webhook.NAME in flows:
-            self.telling = Telling(
-                flows[webhook.NAME], self.intake, self.config, stores.events, stores.views, runtime, telemetry, owner
-            )
         self.alerts: Alerts | None = None
-        own: list[Follower] = [] if self.telling is None else [self.telling]
-        if (to := outside.settings.alerts_to) is not None:
-            self.alerts = Alerts(
-                to, outside.settings.tenant, flows, self.intake, self.config, self.config_writer, self.records, runtime, telemetry, owner
-            )  # fmt: skip
-        if self.alerts is not None and self.alerts.can_be_sent:
-            telemetry.alarm = self.alerts.met
-            own.append(Alerting(self.alerts, stores.events, stores.views, runtime, telemetry, owner))
-        self.subscriptions = Subscriptions(subscriptions, own, stores.events, stores.views, runtime, telemetry, owner)
+        self.subscriptions = Subscriptions(
+            subscriptions, self._followers(), stores.events, stores.views, runtime, telemetry, owner
+        )
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Run] = {}
@@ -155,6 +143,24 @@ class Road:
         #: Station → the kind of error it crashed with, until it is started again.
         self._crashed: dict[str, str] = {}
         self.is_stopping = False
+
+    def _followers(self) -> list[Follower]:
+        """The engine's own, beside those of programs."""
+        stores, settings, runtime, telemetry = self.outside.stores, self.outside.settings, self.runtime, self.telemetry
+        own: list[Follower] = []
+        if webhook.NAME in self.flows:
+            flow = self.flows[webhook.NAME]
+            self.telling = Telling(flow, self.intake, self.config, stores.events, stores.views, runtime, telemetry, self.owner)
+            own.append(self.telling)
+        if settings.alerts_to is not None:
+            self.alerts = Alerts(
+                settings.alerts_to, settings.tenant, self.flows, self.intake, self.config, self.config_writer, self.records, runtime,
+                telemetry, self.owner,
+            )  # fmt: skip
+            if self.alerts.can_be_sent:
+                telemetry.alarm = self.alerts.met
+                own.append(Alerting(self.alerts, stores.events, stores.views, runtime, telemetry, self.owner))
+        return own
 
     @classmethod
     async def build(

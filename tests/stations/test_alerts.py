@@ -9,8 +9,10 @@ import pytest
 
 from gesta import Engine, Rejected
 from gesta.alerts import WINDOW_MS, Alerting
+from gesta.diagnosis import diagnose
 from gesta.domain.told import ALERTING
 from gesta.errors import BadSettings
+from gesta.examination import examine
 from gesta.flows import email, slack, sms, webhook
 from gesta.settings import Settings, load
 from gesta.testing import Harness
@@ -193,6 +195,8 @@ async def test_a_destination_that_cannot_be_is_said(gesta):
         engine = await watched(Provider(Rejected("bad_payload")), to)
         assert engine.road.alerts is not None
         assert (await engine.road.alerts.fault()).startswith(fault)
+        (found,) = [one for one in diagnose(await examine(engine.road, "default")) if one.about == "alerts"]
+        assert (found.level, fault in found.what) == ("bad", True)
         await engine.submit(Note())
         await gesta.settle()
         await engine.stop()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from gesta import Done, Engine, Rejected
+from gesta.diagnosis import diagnose
 from gesta.domain.told import TELLING
 from gesta.errors import BadConfig, Fenced, StoreError
+from gesta.examination import examine
 from gesta.fences import Fence
 from gesta.flows import webhook
 from gesta.following import BATCH
@@ -185,6 +187,8 @@ async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
         theirs = await engine.submit(Note(), tenant="other")
         await gesta.settle()
         assert told(gesta) == [("sent", theirs.id)]
+        findings = diagnose(await examine(engine.road, "default"))
+        assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [(one.level, one.what) for one in findings]
         (shown,) = await engine.operating.told_webhooks()
         assert shown.fault == "there is no webhook.endpoint shop"
         await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)

@@ -71,10 +71,8 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
             return _redrive(state, command, rules)
         case Expire():
             return _expire(state, command, rules)
-        case Purge():
-            return _purge(state)
-        case Report():
-            return _report(state, command)
+        case Purge() | Report():
+            return _purge(state) if isinstance(command, Purge) else _report(state, command)
         case _:
             assert_never(command)
 

@@ -53,19 +53,32 @@ class SnsSandbox:
         )
         return built.public_bytes(Encoding.PEM)
 
-    def envelope(self, message: str, topic: str, message_id: str, now_ms: int, *, version: str = "2", **more: str) -> dict[str, str]:
+    def envelope(
+        self, message: str, topic: str, message_id: str, now_ms: int, *, version: str = "2", **more: str
+    ) -> dict[str, str]:
         """What SNS posts, signed. `more`: other fields of the envelope, e.g. Type."""
         moment = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        fields = {"Type": "Notification", "MessageId": message_id, "TopicArn": topic, "Message": message, "Timestamp": moment} | more
+        fields = {
+            "Type": "Notification",
+            "MessageId": message_id,
+            "TopicArn": topic,
+            "Message": message,
+            "Timestamp": moment,
+        } | more
         text = "".join(f"{name}\n{fields[name]}\n" for name in _SIGNED if name in fields).encode()
         algorithm: hashes.HashAlgorithm = hashes.SHA1() if version == "1" else hashes.SHA256()  # noqa: S303 -- what version 1 is
         signature = base64.b64encode(self._key.sign(text, PKCS1v15(), algorithm)).decode()
         return {"SigningCertURL": self.url + CERTIFICATE} | fields | {"SignatureVersion": version, "Signature": signature}
 
 
-def ses_event(kind: Kind, outbox_id: str, message_id: str, people: list[str], moment: str, feedback_id: str, *, permanent: bool) -> str:
+def ses_event(
+    kind: Kind, outbox_id: str, message_id: str, people: list[str], moment: str, feedback_id: str, *, permanent: bool
+) -> str:
     """What SES says of a letter, as an event of a configuration set."""
-    content: dict[str, Any] = {"eventType": kind.capitalize(), "mail": {"messageId": message_id, "tags": {"outboxId": [outbox_id]}}}
+    content: dict[str, Any] = {
+        "eventType": kind.capitalize(),
+        "mail": {"messageId": message_id, "tags": {"outboxId": [outbox_id]}},
+    }
     recipients = [{"emailAddress": address} for address in people]
     if kind == "bounce":
         words = ("Permanent", "NoEmail") if permanent else ("Transient", "MailboxFull")

@@ -78,7 +78,6 @@ class TwilioSandbox(Receiver):
         effect.data["at_ms"] = self.now_ms
         return Reply(201, msgspec.json.encode(_resource(effect)), _JSON)
 
-
     def report(
         self, status: str = "delivered", *, sid: str | None = None, error_code: str = "", token: str | None = None
     ) -> HttpRequest:
@@ -89,7 +88,12 @@ class TwilioSandbox(Receiver):
         effect = next(one for one in reversed(self.effects) if sid in (None, one.id))
         url = effect.data["StatusCallback"]
         _, secret = _credentials(effect.headers.get("authorization", ""))
-        fields = {"AccountSid": effect.headers[_ACCOUNT], "MessageSid": effect.id, "MessageStatus": status, "To": effect.data["To"]}
+        fields = {
+            "AccountSid": effect.headers[_ACCOUNT],
+            "MessageSid": effect.id,
+            "MessageStatus": status,
+            "To": effect.data["To"],
+        }
         if error_code:
             fields["ErrorCode"] = error_code
         signed = url + "".join(name + fields[name] for name in sorted(fields))

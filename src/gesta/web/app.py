@@ -22,8 +22,11 @@ from gesta.web import (
     keys,
     pauses,
     people,
+    reports,
     requests,
     stream,
+    subscriptions,
+    suppression,
     templates,
     unknowns,
     work,
@@ -56,6 +59,9 @@ TABLE = (
     people,
     keys,
     first_key,
+    reports,
+    suppression,
+    subscriptions,
 )
 ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 

@@ -47,7 +47,8 @@ _LOST: Final = frozenset({"undelivered", "failed"})
 
 async def callback_url(attempt: Attempt, code: str, account: Account) -> str | None:
     """Where Twilio reports on this request; None where that could not be verified, or nobody has said where we are reached."""
-    if not attempt.report_to:
+    if not attempt.report_to or "/" in code:
+        # A slash in a path is one, however it is written.
         return None
     if account.api_key_sid is not None and not await attempt.config.secrets(ACCOUNT, code, "callback_token"):
         return None
