@@ -104,10 +104,6 @@ class Road:
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
-        self.reports = Reports(
-            flows, self.config, self.config_writer, self.loader, self.recorder, self.records, outside.transport,
-            report_address(outside.settings), outside.settings.sns_url or "", runtime, telemetry,
-        )  # fmt: skip
         attempts = Attempts(
             flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
             report_address(outside.settings),
@@ -130,9 +126,7 @@ class Road:
         #: Who tells tenants' endpoints of their requests, and whoever runs gesta of what needs them; None where nobody is to be told.
         self.telling: Telling | None = None
         self.alerts: Alerts | None = None
-        self.subscriptions = Subscriptions(
-            subscriptions, self._followers(), stores.events, stores.views, runtime, telemetry, owner
-        )
+        self.subscriptions = Subscriptions(subscriptions, self._beside(), stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Run] = {}
@@ -144,9 +138,13 @@ class Road:
         self._crashed: dict[str, str] = {}
         self.is_stopping = False
 
-    def _followers(self) -> list[Follower]:
-        """The engine's own, beside those of programs."""
+    def _beside(self) -> list[Follower]:
+        """What providers tell and who is told, beside programs: the followers of the engine's own."""
         stores, settings, runtime, telemetry = self.outside.stores, self.outside.settings, self.runtime, self.telemetry
+        self.reports = Reports(
+            self.flows, self.config, self.config_writer, self.loader, self.recorder, self.records, self.outside.transport,
+            report_address(settings), settings.sns_url or "", runtime, telemetry,
+        )  # fmt: skip
         own: list[Follower] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]

@@ -85,7 +85,9 @@ class TwilioSandbox(Receiver):
 
         `token` is the account's own, where the text was sent with an API key's secret. Raises LookupError where nobody asked for reports.
         """
-        effect = next(one for one in reversed(self.effects) if sid in (None, one.id))
+        effect = next((one for one in reversed(self.effects) if sid in (None, one.id)), None)
+        if effect is None:
+            raise LookupError("no such text was sent")
         url = effect.data["StatusCallback"]
         _, secret = _credentials(effect.headers.get("authorization", ""))
         fields = {
