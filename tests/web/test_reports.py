@@ -9,6 +9,9 @@ import pytest
 
 from gesta import Engine, Event
 from gesta.flows import email, sms, webhook
+from gesta.sandbox.server import SandboxServer
+from gesta.settings import Settings
+from gesta.web.server import address_of, bind, serving
 from tests.web.served import Reply, Served, note, served
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:letters"
@@ -48,7 +51,8 @@ async def test_a_status_callback_is_taken_once_and_a_forged_one_never(posted):
     assert (forged.status, forged.body["code"]) == (403, "forged")
     assert (await posted.engine.get(request_id)).state.delivered_at is None
     assert [(await callback(posted)).status for _ in range(2)] == [204, 204]
-    assert (await posted.engine.get(request_id)).state.delivered_at is not None
+    shown = await posted.call("GET", f"/v1/requests/{sms.message.NAME}/{request_id}", key=await posted.key("read"))
+    assert (shown.body["status"], shown.body["deliveredAt"] is None, shown.body["bouncedAt"]) == ("sent", False, None)
     assert len([kind for kind, _, _ in await posted.engine.history(request_id) if "Delivered" in kind]) == 1
 
 
@@ -158,3 +162,36 @@ async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
             await api.engine.road.outside.stores.events.changed(0.05)
         answer = await api.call("DELETE", "/v1/subscriptions/ledger", key=key)
         assert (answer.status, answer.body["code"]) == (409, "in_use")
+
+
+async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
+    engine, key = posted.engine, await posted.key("submit")
+    endpoint = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
+    await engine.operating.put_config(webhook.ENDPOINT, "shop", endpoint)
+    await engine.operating.put_config(
+        webhook.TOLD, "shop", {"endpoint": "shop", "flow": "shop.*", "statuses": ["sent", "failed"]}
+    )
+    done = await posted.submit(key, "hello")
+    refused = await posted.submit(key, "refuse")
+    events = engine.road.outside.stores.events
+    while len(posted.sandbox.webhook.effects) < 2:
+        await events.changed(0.1)
+    told = {(effect.data["status"], effect.data["requestId"]) for effect in posted.sandbox.webhook.effects}
+    assert told == {("sent", done.body["id"]), ("failed", refused.body["id"])}
+
+
+async def test_the_sandbox_reports_by_sns_to_an_engine_that_was_told_to_believe_it(tmp_path):
+    listener = bind("127.0.0.1", 0)
+    async with SandboxServer() as sandbox:
+        settings = Settings(
+            url=f"sqlite:///{tmp_path / 'gesta.db'}", public_url=address_of(listener), sns_url=sandbox.url, allow_private=("127.0.0.0/8",)
+        )  # fmt: skip
+        engine = Engine(flows=[email.flow()], settings=settings)
+        async with engine, serving(engine.web(), listener):
+            await engine.operating.put_config("email.sender", "default", SENDER | {"endpoint_url": f"{sandbox.url}/ses"})
+            ref = await email.store_body(engine, "<p>hello</p>")
+            request_id = await sent(engine, email.Message("ada@example.com", "hello", ref))
+            where = f"{address_of(listener)}/v1/reports/ses/default"
+            assert await sandbox.report("ses", {"kind": "complaint", "topic": TOPIC, "url": where}) == 204
+            assert await sandbox.report("ses", {"kind": "complaint", "topic": TOPIC + "-evil", "url": where}) == 403
+            assert (await engine.get(request_id)).state.complaint == "abuse"
