@@ -41,3 +41,5 @@ class Attempt(msgspec.Struct, frozen=True):
     records: TenantRecords | None = None
     #: It was submitted as a test: whatever is done through the above reaches the sandbox, and nothing else may be done.
     test: bool = False
+    #: Where providers may report what becomes of it, without a slash at the end; empty: nobody has said where we are reached.
+    report_to: str = ""

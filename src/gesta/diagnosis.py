@@ -70,6 +70,11 @@ class Facts(msgspec.Struct, frozen=True):
     pauses: Sequence[Pause] = ()
     #: Into how many parts the log is divided for those who project.
     partitions: int = 1
+    #: Where alerts go, and why nobody would hear of them; empty: nowhere, and nothing.
+    alerts_to: str = ""
+    alerts_fault: str = ""
+    #: Tenant's `told.webhook` by code → why it tells nobody; empty: it does.
+    told: Mapping[str, str] = {}
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -84,6 +89,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         *_pauses(facts),
         *_left_to_people(facts),
         *_subscriptions(facts),
+        *_told(facts),
         *(Finding("warn", "settings", odd, "correct or unset it") for odd in facts.odd_settings),
     ]
 
@@ -217,6 +223,24 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
             yield Finding("warn", about, f"no running process has this handler, {lag}", "start the program that declares it")
         else:
             yield Finding("warn" if behind > BEHIND else "ok", about, lag, "the handler is slow" if behind > BEHIND else "")
+
+
+def _told(facts: Facts) -> Iterator[Finding]:
+    """Who is told of what happens, beside programs."""
+    if facts.alerts_fault:
+        yield Finding(
+            "bad", "alerts", f"{facts.alerts_to} hears of nothing: {facts.alerts_fault}", "store it by gesta config put"
+        )
+    elif facts.alerts_to:
+        yield Finding("ok", "alerts", f"go to {facts.alerts_to}")
+    for code, fault in sorted(facts.told.items()):
+        if fault:
+            yield Finding(
+                "warn",
+                f"told.webhook {code}",
+                f"tells nobody: {fault}",
+                "gesta config put the endpoint, or delete the subscription",
+            )
 
 
 def suspicious_fields(standing: Standing) -> list[str]:

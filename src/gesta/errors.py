@@ -17,6 +17,7 @@ GestaError
 ├── Outdated               config is not at the version that the caller has seen
 ├── Refused                the request's state does not allow it
 ├── LeaseLost              the work is in other hands, or its end is on record
+├── Forged                 a report that is not the provider's
 ├── NotYet                 no outcome within the time given
 ├── Erased                 the person it is about was erased
 ├── PartlyAccepted         the store failed in the middle of a batch; the answers so far are with it
@@ -168,6 +169,13 @@ class LeaseLost(GestaError):
             "drop the work. If it was done all the same, report it as sent"
         )
         self.request_id, self.state = state.id, state
+
+
+class Forged(GestaError):
+    """What was posted as a provider's report is not. One text for all of it: whoever forges learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("this is no report that was signed for this place")
 
 
 class NotYet(GestaError):

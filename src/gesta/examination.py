@@ -9,11 +9,13 @@ from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
 from gesta.domain.ids import job_id
 from gesta.event_store import Recorded
+from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.job_queue import Standing
 from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
 from gesta.scrub import scrub
 from gesta.settings import odd_variables
+from gesta.telling import Listening, listening_of
 from gesta.views import Filter, View
 from gesta.why_not import RequestFacts
 
@@ -46,7 +48,16 @@ async def examine(road: Road, tenant: str) -> Facts:
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
         pauses=await road.pausing.paused(None),
+        alerts_to="" if road.alerts is None else scrub(road.alerts.to),
+        alerts_fault="" if road.alerts is None else await road.alerts.fault(),
+        told={one.code: one.fault for one in await _told(road, tenant)},
     )
+
+
+async def _told(road: Road, tenant: str) -> list[Listening]:
+    flow = road.flows.get(WEBHOOK)
+    await road.config_writer.refresh(road.config, tenant)
+    return [] if flow is None else listening_of(road.config.of(tenant), flow)
 
 
 async def examine_request(road: Road, view: View) -> RequestFacts:

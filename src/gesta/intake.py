@@ -285,7 +285,8 @@ class Intake:
         meta = Meta(
             tenant, flow.name, request_id, at,
             request_id if correlation_id is None else scrubbed_name(correlation_id),
-            request_id if causation_id is None else scrubbed_name(causation_id), actor=options.actor,
+            request_id if causation_id is None else scrubbed_name(causation_id),
+            options.source, options.actor,
         )  # fmt: skip
         stored_meta, name_of = encode(meta), event_types(flow.name).name_of
         events = [

@@ -14,10 +14,21 @@ LATENCY_BUCKETS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 1
 class FlowCounts:
     """What one flow did in this process."""
 
-    __slots__ = ("attempts", "buckets", "failed", "lag_ms", "late", "latency_sum_ms", "postponed", "refused", "success")
+    __slots__ = (
+        "attempts",
+        "buckets",
+        "failed",
+        "lag_ms",
+        "late",
+        "latency_sum_ms",
+        "postponed",
+        "refused",
+        "reported",
+        "success",
+    )
 
     def __init__(self) -> None:
-        self.attempts = self.success = self.late = self.postponed = self.refused = 0
+        self.attempts = self.success = self.late = self.postponed = self.refused = self.reported = 0
         self.failed: dict[str, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_MS) + 1)
         self.latency_sum_ms = 0.0
@@ -72,6 +83,7 @@ class Metrics(Collector):
         late = CounterMetricFamily("late_outcomes", "Outcomes that came after the end and changed nothing", labels=["namespace"])
         postponed = CounterMetricFamily("executor_postponed", "Attempts put off before a call, none spent", labels=["namespace"])
         refused = CounterMetricFamily("credentials_refused", "Credentials held until they change", labels=["namespace"])
+        reported = CounterMetricFamily("provider_reports", "Reports of providers that were new", labels=["namespace"])
         parked = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
         for flow, counts in self._flows.items():
             attempts.add_metric([flow], counts.attempts)
@@ -79,6 +91,7 @@ class Metrics(Collector):
             late.add_metric([flow], counts.late)
             postponed.add_metric([flow], counts.postponed)
             refused.add_metric([flow], counts.refused)
+            reported.add_metric([flow], counts.reported)
             lag.add_metric([flow], counts.lag_ms)
             latency.add_metric([flow], _cumulative(counts.buckets), counts.latency_sum_ms)
             for reason, count in counts.failed.items():
@@ -105,6 +118,7 @@ class Metrics(Collector):
             late,
             postponed,
             refused,
+            reported,
             held,
             oldest_refusal,
             parked,

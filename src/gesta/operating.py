@@ -6,14 +6,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
+from gesta import suppression
 from gesta.access import ApiKey
 from gesta.addresses import config_stream
 from gesta.audit import Change, change_of
 from gesta.config import Entity
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.domain.operation import State
-from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError
+from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
+from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.flows.webhook import TOLD
+from gesta.following import checkpoint_of
 from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
@@ -21,16 +28,32 @@ from gesta.pages import Page, page_of
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.partitions import place_of, projects
 from gesta.projector.rebuild import Progress
+from gesta.records import TenantRecords
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.rendering.press import Fault
 from gesta.rendering.templates import fill
 from gesta.request import Request
 from gesta.road import Road
 from gesta.scrub import scrub
+from gesta.suppression import BY_HAND, Addresses, Entry
+from gesta.telling import Listening, listening_of
 from gesta.views import Filter, Parked, View
 
 #: Changes of config that are told at a time.
 PAGE = 200
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """Somebody who follows the log, and how far they have come."""
+
+    name: str
+    #: Events that they have not seen; never fewer, where positions have gaps more.
+    behind: int
+    #: Whether a running process tells them.
+    is_held: bool
+    #: What keeps them from going on, and since when.
+    error: str
+    failed_at_ms: int | None
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -132,6 +155,44 @@ class Operating:
         await self._road.config_writer.note_erasure(self._road.config, tenant, digest, actor)
         return count
 
+    async def suppress(
+        self, flow: str, address: str, *, reason: str = "by hand", source: str = BY_HAND, tenant: str = "default"
+    ) -> Entry:
+        """No more messages of this flow to an address, until somebody takes it off the list; also after the person was erased."""
+        now = self._road.runtime.now_ms()
+        return await suppression.suppress(self._records(tenant), self._addresses(flow), address, reason, now, source)
+
+    async def unsuppress(self, flow: str, address: str, *, tenant: str = "default") -> bool:
+        """Messages may go there again. False when it was not on the list."""
+        return await suppression.unsuppress(self._records(tenant), self._addresses(flow), address)
+
+    async def unsuppress_entry(self, flow: str, entry_id: str, *, tenant: str = "default") -> None:
+        """The same by the id that the list shows. Raises NotFound."""
+        await suppression.unsuppress_entry(self._records(tenant), self._addresses(flow), entry_id)
+
+    async def suppressed(self, flow: str, address: str, *, tenant: str = "default") -> Entry | None:
+        """Why and since when an address gets no messages; None when it does."""
+        return await suppression.entry_of(self._records(tenant), self._addresses(flow), address)
+
+    async def list_suppressed(
+        self, flow: str, *, after: str = "", limit: int = 50, tenant: str = "default"
+    ) -> tuple[list[Entry], str | None]:
+        """A page of the list, addresses masked, and where the next one begins."""
+        return await suppression.listed(self._records(tenant), self._addresses(flow), after, limit)
+
+    def _records(self, tenant: str) -> TenantRecords:
+        if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
+            raise BadInput(f"tenant: {TENANT_RULE}")
+        return self._road.records.of(tenant)
+
+    def _addresses(self, flow: str) -> Addresses:
+        found = self._road.flows.get(flow)
+        if found is None:
+            raise UnknownFlow(flow, list(self._road.flows))
+        if found.addresses is None:
+            raise BadInput(f"flow: {flow} has no suppression list")
+        return found.addresses
+
     async def put_config(
         self,
         kind: str,
@@ -143,8 +204,14 @@ class Operating:
         expected: int | None = None,
     ) -> Entity:
         """Store config by code; a secret field left out keeps the stored one. `expected`: the version it must be at, 0 for none, or Outdated."""
+        telling = self._road.telling if kind == TOLD else None
+        if telling is not None:
+            await self.check_config(kind, code, fields, tenant=tenant)
+            await telling.want()
         entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor, expected)
         await self._let_go(tenant, kind, code)
+        if telling is not None:
+            telling.wake()
         return entity
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
@@ -181,6 +248,27 @@ class Operating:
         """The version it is at, also where it can no longer be read; 0 when it is not there."""
         await self._road.config_writer.refresh(self._road.config, tenant)
         return self._road.config.of(tenant).version_of(f"{kind}/{code}")
+
+    async def told_webhooks(self, tenant: str = "default") -> list[Listening]:
+        """What the tenant's endpoints are told about its requests, and what is wrong with that."""
+        flow = self._road.flows.get(WEBHOOK)
+        await self._road.config_writer.refresh(self._road.config, tenant)
+        return [] if flow is None else listening_of(self._road.config.of(tenant), flow)
+
+    async def handlers(self) -> list[Listener]:
+        """Everybody who follows the log under a name: handlers of programs, and the engine's own."""
+        stores, now = self._road.outside.stores, self._road.runtime.now_ms()
+        held = {role.name for role in await self._views.roles() if role.is_held(now)}
+        end, prefix = await stores.events.end(), checkpoint_of("")
+        return [
+            Listener(one.name.removeprefix(prefix), max(0, end - one.position), one.name in held, one.error, one.failed_at_ms)
+            for one in await self._views.checkpoints()
+            if one.name.startswith(prefix)
+        ]
+
+    async def forget_handler(self, name: str) -> None:
+        """Nobody is told under this name any more; its place is gone, and holds nothing back. A program that declares it begins anew."""
+        await self._views.forget(checkpoint_of(name))
 
     async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
         """The template that an attempt would use now."""

@@ -28,6 +28,8 @@ class Options(msgspec.Struct, frozen=True, gc=False):
     actor: Actor | None = None
     #: It may reach the sandbox and nobody else.
     test: bool = False
+    #: Who asks, where it is the engine itself (domain/told.py). Never a caller's to say.
+    source: str = "gesta"
 
 
 NO_OPTIONS = Options()

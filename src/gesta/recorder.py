@@ -138,7 +138,7 @@ class Recorder:
             return state, None
         meta = e.Meta(
             state.tenant, state.flow, state.id, self._runtime.now_ms(), correlation_id or state.correlation_id or state.id, causation_id,
-            actor=actor,
+            state.source, actor,
         )  # fmt: skip
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
         expected, after, new = state.version, state, []

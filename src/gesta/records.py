@@ -16,6 +16,8 @@ from gesta.vault import Vault
 
 #: Whose a thing is that must not belong to two tenants; no tenant can be called so.
 OWNERS = "_owners"
+#: Above every version of a record.
+LAST_VERSION = 2**31 - 1
 #: The first byte of a record: sealed by the tenant's key alone, or under a person's, too.
 _PLAIN, _PERSONAL = b"\0", b"\1"
 
@@ -84,6 +86,32 @@ class TenantRecords:
         """Destroy every version up to this one. A later `put` goes on above it."""
         key = self._name(kind, name)
         await self._all.vault.delete([(self._tenant, key, version) for version in range(1, upto + 1)])
+
+    async def listed(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes | None]]:
+        """Records of a kind in the order of their digests, from behind one: digest and value; None: that version was removed."""
+        prefix = f"record/{kind}/"
+        start = (self._tenant, f"{prefix}{after}", LAST_VERSION if after else 0)
+        found: list[tuple[str, bytes | None]] = []
+        for sealed in await self._all.vault.listed(start, limit):
+            if sealed.tenant != self._tenant or not sealed.name.startswith(prefix):
+                break
+            box = await self._all.safe.unseal(sealed) if sealed.box else None
+            value = None if box is None else await self._open(kind, sealed.name, sealed.version, box)
+            found.append((sealed.name.removeprefix(prefix), value))
+        return found
+
+    def digest(self, kind: str, name: str) -> str:
+        """What a record is called where its name must not be told."""
+        return self._name(kind, name).rpartition("/")[2]
+
+    async def forget_digest(self, kind: str, digest: str) -> bool:
+        """Destroy a record by that. False when there is none."""
+        key = f"record/{kind}/{digest}"
+        held = (await self._all.vault.newest([(self._tenant, key)])).get((self._tenant, key))
+        if held is None or not held.box:
+            return False
+        await self._all.vault.delete([(self._tenant, key, version) for version in range(1, held.version + 1)])
+        return True
 
     async def claim(self, kind: str, name: str) -> bool:
         """Whether this thing is the tenant's: the first tenant that claims it has it for good."""

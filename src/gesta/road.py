@@ -10,14 +10,17 @@ from functools import partial
 
 from gesta.access import Keys
 from gesta.admission import Admission
+from gesta.alerts import Alerting, Alerts
 from gesta.config import ConfigCache, ConfigWriter
 from gesta.credentials import declared_digests
 from gesta.current import Loader
 from gesta.cursors import Cursors
 from gesta.draining import Draining
 from gesta.errors import NotFound
+from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.handing_out.station import station
+from gesta.following import Follower
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens
@@ -32,6 +35,7 @@ from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
 from gesta.records import Records
 from gesta.rendering import Templates
+from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
 from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
@@ -40,6 +44,7 @@ from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
 from gesta.sweep import Sweep
 from gesta.telemetry import Telemetry
+from gesta.telling import Telling
 from gesta.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work
@@ -100,7 +105,8 @@ class Road:
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
         attempts = Attempts(
-            flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records
+            flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
+            report_address(outside.settings),
         )  # fmt: skip
         self.pool = Pool(
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
@@ -117,7 +123,10 @@ class Road:
             flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, lapses, runtime,
             telemetry, owner,
         )  # fmt: skip
-        self.subscriptions = Subscriptions(subscriptions, stores.events, stores.views, runtime, telemetry, owner)
+        #: Who tells tenants' endpoints of their requests, and whoever runs gesta of what needs them; None where nobody is to be told.
+        self.telling: Telling | None = None
+        self.alerts: Alerts | None = None
+        self.subscriptions = Subscriptions(subscriptions, self._beside(), stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._stations: dict[str, Run] = {}
@@ -128,6 +137,28 @@ class Road:
         #: Station → the kind of error it crashed with, until it is started again.
         self._crashed: dict[str, str] = {}
         self.is_stopping = False
+
+    def _beside(self) -> list[Follower]:
+        """What providers tell and who is told, beside programs: the followers of the engine's own."""
+        stores, settings, runtime, telemetry = self.outside.stores, self.outside.settings, self.runtime, self.telemetry
+        self.reports = Reports(
+            self.flows, self.config, self.config_writer, self.loader, self.recorder, self.records, self.outside.transport,
+            report_address(settings), settings.sns_url or "", runtime, telemetry,
+        )  # fmt: skip
+        own: list[Follower] = []
+        if webhook.NAME in self.flows:
+            flow = self.flows[webhook.NAME]
+            self.telling = Telling(flow, self.intake, self.config, stores.events, stores.views, runtime, telemetry, self.owner)
+            own.append(self.telling)
+        if settings.alerts_to is not None:
+            self.alerts = Alerts(
+                settings.alerts_to, settings.tenant, self.flows, self.intake, self.config, self.config_writer, self.records, runtime,
+                telemetry, self.owner,
+            )  # fmt: skip
+            if self.alerts.can_be_sent:
+                telemetry.alarm = self.alerts.met
+                own.append(Alerting(self.alerts, stores.events, stores.views, runtime, telemetry, self.owner))
+        return own
 
     @classmethod
     async def build(
@@ -169,6 +200,8 @@ class Road:
         if "worker" in work.parts:
             self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}
             self._stations |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}
+        if work.parts and self.alerts is not None and self.alerts.can_be_sent:
+            self._stations["alerts"] = self.alerts.run
         if "sweeper" in work.parts:
             self._stations["sweep"], self._roles["sweep"] = self.sweep.run, self.sweep.role
 

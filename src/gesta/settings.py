@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,6 +16,9 @@ from gesta.errors import BadSettings
 
 FILE = "gesta.toml"
 PREFIX = "GESTA_"
+#: A flow, and where its messages go in its own words.
+ALERTS_TO = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+:[!-~]([ -~]{0,254}[!-~])?")
+WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/%-]*)?")
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -47,6 +51,12 @@ class Settings:
     api_port: int = 8420
     #: Calls a second that one API key may make of one process; after a rest twice as many at once.
     api_rate: int = 5_000
+    #: Who hears of what needs a person, flow:destination: notification.slack:ops. In gesta.toml: [alerts] to = "…"
+    alerts_to: str | None = None
+    #: Where providers reach this installation, e.g. https://gesta.example.com. Without it they are not asked to report.
+    public_url: str | None = None
+    #: For a trial: where certificates of SNS may come from beside Amazon's own hosts, e.g. http://127.0.0.1:8025
+    sns_url: str | None = None
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -99,9 +109,13 @@ def _from_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path}: not valid TOML: {error}") from error
+    alerts = found.pop("alerts", {})
+    if not isinstance(alerts, dict) or any(name != "to" for name in alerts):
+        raise BadSettings(f'alerts in {path}: a table with `to` in it, for instance [alerts] to = "notification.slack:ops"')
+    return found | {f"alerts_{name}": value for name, value in alerts.items()}
 
 
 def _from_environment() -> dict[str, Any]:
@@ -124,7 +138,18 @@ def _checked(name: str, value: Any, source: str) -> Any:
         raise BadSettings(f"{name} in {source}: a text is needed, not {type(value).__name__}")
     if name == "log_level" and value not in LOG_LEVELS:
         raise BadSettings(f"log_level in {source}: {value!r} is not one of {', '.join(LOG_LEVELS)}")
+    if name == "alerts_to" and not ALERTS_TO.fullmatch(value):
+        raise BadSettings(f"alerts_to in {source}: write flow:destination, for instance notification.slack:ops")
+    if name in ("public_url", "sns_url"):
+        return _url(name, value, source)
     return value
+
+
+def _url(name: str, value: str, source: str) -> str:
+    """Without a slash at its end, so that a path can follow."""
+    if not WEB_ADDRESS.fullmatch(value):
+        raise BadSettings(f"{name} in {source}: a URL like https://gesta.example.com is needed, without query and fragment")
+    return value.rstrip("/")
 
 
 def _days(name: str, value: Any, source: str) -> int:

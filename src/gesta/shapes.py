@@ -59,6 +59,12 @@ class RequestShape(Shown, frozen=True):
     held_by: str | None
     #: It reaches the sandbox and nobody else.
     test: bool
+    #: What the provider reported after it was sent, and why, in a word.
+    delivered_at: str | None
+    bounced_at: str | None
+    bounce: str
+    complained_at: str | None
+    complaint: str
 
 
 class EventShape(Shown, frozen=True):
@@ -133,6 +139,7 @@ def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
         state.id, state.flow, state.tenant, state.status, state.key, state.attempts, state.reason, state.detail, state.provider_id,
         state.in_doubt, state.cancel_requested, state.operation, state.intent, state.priority, iso(state.created_at), iso(state.updated_at),
         _iso(state.due_at), _iso(state.expires_at), state.correlation_id, state.version, None if pause is None else str(pause.scope), state.test,
+        _iso(state.delivered_at), _iso(state.bounced_at), state.bounce, _iso(state.complained_at), state.complaint,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -113,6 +113,8 @@ class Telemetry:
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         self.log = logger()
+        #: Told what a person should hear of and no event tells: kind, reason, example.
+        self.alarm: Callable[[str, str, str], None] | None = None
         self._is_verbose = logging.getLogger("gesta").isEnabledFor
 
     def taken(self, taken: Iterable[Taken], now_ms: int) -> None:
@@ -169,6 +171,8 @@ class Telemetry:
 
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
+        if self.alarm is not None:
+            self.alarm("parked", what, name)
         self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
 
     def postponed(self, flow: str) -> None:
@@ -190,6 +194,12 @@ class Telemetry:
         ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
         self.metrics.oldest_ready_ms = dict.fromkeys(self.metrics.oldest_ready_ms, 0) | ages
 
+    def alert_failed(self, flow: str, reason: str, error: Exception) -> None:
+        self.log.error("alert cannot be sent", namespace=flow, reason=reason, error=str(error))
+
+    def reported(self, flow: str, count: int) -> None:
+        self.metrics.of(flow).reported += count
+
     def removed(self, count: int) -> None:
         self.metrics.removed += count
         if count:
@@ -200,9 +210,9 @@ class Telemetry:
             "request stays in the outbox", requestId=request_id, namespace=flow, error=f"{type(error).__name__}: {error}"
         )
 
-    def told(self, name: str) -> None:
+    def told(self, name: str, count: int = 1) -> None:
         counts = self.metrics.subscription(name)
-        counts.told, counts.in_a_row = counts.told + 1, 0
+        counts.told, counts.in_a_row = counts.told + count, 0
 
     def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
         self.log.error(
@@ -224,4 +234,6 @@ class Telemetry:
         self.log.info("channel left out", namespace=missing.name, error=str(missing))
 
     def crashed(self, station: str, error: BaseException) -> None:
+        if self.alarm is not None:
+            self.alarm("crashed", station, "")
         self.log.critical("station crashed, starting it again", station=station, error=f"{type(error).__name__}: {error}")

@@ -73,6 +73,7 @@ def test_the_json_of_a_request_has_stable_keys(cli, shop):
     assert list(shown) == [
         "id", "flow", "tenant", "status", "key", "attemptCount", "reason", "detail", "providerId", "inDoubt", "cancelRequested",
         "operation", "intent", "priority", "createdAt", "updatedAt", "dueAt", "expiresAt", "correlationId", "version", "heldBy", "test",
+        "deliveredAt", "bouncedAt", "bounce", "complainedAt", "complaint",
         "payload", "attempts", "history",
     ]  # fmt: skip
     assert shown["attempts"][0] | {"endedAt": ""} == {

@@ -17,7 +17,7 @@ from tests.domain.story import DAY, HOUR, MINUTE, SECOND
 
 T = TypeVar("T")
 Kind = Literal[
-    "record", "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge", "withdraw"
+    "record", "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge", "withdraw", "report"
 ]
 
 
@@ -59,6 +59,9 @@ class Move(msgspec.Struct, frozen=True):
                 return c.Expire(now)
             case "withdraw":
                 return c.Withdraw("duplicate" if self.flag else "conflict", "request 1")
+            case "report":
+                kind: Literal["delivered", "bounced", "complained"] = "delivered" if self.flag else "bounced"
+                return c.Report(kind, f"report-{self.offset}", "p-1", "mailbox_full", permanent=self.old_intent)
             case _:
                 return c.Purge()
 
@@ -84,7 +87,7 @@ _TTLS = (None, None, None, 1, 30 * SECOND, HOUR, 2 * DAY)
 _MOVE: dict[str, tuple[object, ...]] = {
     "kind": (
         *(["record"] * 4),
-        "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge", "withdraw",
+        "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge", "withdraw", "report",
     ),
     "wait_ms": (0, 0, 0, 1, SECOND, 10 * SECOND, MINUTE, 20 * MINUTE, HOUR, DAY),
     "outcome": _OUTCOMES,

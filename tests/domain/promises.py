@@ -19,6 +19,7 @@ from gesta.domain.commands import (
     Record,
     Redrive,
     Refused,
+    Report,
     Resolve,
     Rules,
     Start,
@@ -66,14 +67,23 @@ class Step(msgspec.Struct):
 def success(step: Step) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
     done = isinstance(command, Record | Reconciled) and isinstance(command.outcome, Done)
-    yield "sent is final: no command after it yields an event", before.status != "sent" or not step.events
+    reported = isinstance(command, Report)
+    yield (
+        "sent is final: no command but a report after it yields an event",
+        before.status != "sent" or reported or not step.events,
+    )
+    yield "whatever comes after it, sent stays sent", before.status != "sent" or after.status == "sent"
     yield "evidence of success always ends in sent", not done or after.status == "sent"
     if done:
         late = [type(event) for event in step.events] == [SentLate]
         yield "success after giving up is recorded as late", late or before.status not in GIVEN_UP
         yield "success after giving up is the only late one", not late or before.status in GIVEN_UP
         yield "a second success yields no event", decide(after, command, step.rules) == []
-    evidence = done or (isinstance(command, Resolve) and command.result == "executed")
+    if isinstance(command, Report):
+        yield "a report shows that it was sent", not step.events or after.status == "sent"
+        yield "the same report again yields no event", decide(after, command, step.rules) == []
+        yield "a report is on record", command.report in after.reports
+    evidence = done or reported or (isinstance(command, Resolve) and command.result == "executed")
     yield "nothing but evidence leads to sent", after.status != "sent" or before.status == "sent" or evidence
 
 

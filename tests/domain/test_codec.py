@@ -88,6 +88,24 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     ("notification.webhook.Expired.v1", b'{"attempts":2}', e.Expired(2)),
     ("notification.webhook.Cancelled.v1", b'{"attempts":0}', e.Cancelled(0)),
     ("notification.webhook.Cancelled.v1", b'{"attempts":0,"reason":"duplicate","detail":"of 1"}', e.Cancelled(0, "duplicate", "of 1")),
+    (
+        "notification.webhook.Delivered.v1",
+        b'{"report":"r-1","providerMessageId":"p-1","reportedAt":1700000060000}',
+        e.Delivered("r-1", "p-1", 1700000060000),
+    ),
+    ("notification.webhook.Delivered.v1", b'{"report":"r-1"}', e.Delivered("r-1")),
+    (
+        "notification.webhook.Bounced.v1",
+        b'{"report":"r-1","reason":"no_mailbox","permanent":true,"providerMessageId":"p-1","reportedAt":1700000060000}',
+        e.Bounced("r-1", "no_mailbox", permanent=True, provider_message_id="p-1", reported_at=1700000060000),
+    ),
+    ("notification.webhook.Bounced.v1", b'{"report":"r-1","reason":"no_mailbox"}', e.Bounced("r-1", "no_mailbox")),
+    (
+        "notification.webhook.Complained.v1",
+        b'{"report":"r-1","reason":"abuse","providerMessageId":"p-1","reportedAt":1700000060000}',
+        e.Complained("r-1", "abuse", "p-1", 1700000060000),
+    ),
+    ("notification.webhook.Complained.v1", b'{"report":"r-1"}', e.Complained("r-1")),
 ]  # fmt: skip
 
 STORED_META = (
@@ -111,6 +129,9 @@ def test_the_events_of_a_channel_have_these_names():
         "notification.webhook.OutcomeResolved.v1",
         "notification.webhook.Expired.v1",
         "notification.webhook.Cancelled.v1",
+        "notification.webhook.Delivered.v1",
+        "notification.webhook.Bounced.v1",
+        "notification.webhook.Complained.v1",
     ]
 
 
@@ -128,6 +149,9 @@ def test_slack_keeps_the_names_it_had():
         "notification.slack.OutcomeResolved.v1",
         "notification.slack.Expired.v1",
         "notification.slack.Cancelled.v1",
+        "notification.slack.Delivered.v1",
+        "notification.slack.Bounced.v1",
+        "notification.slack.Complained.v1",
     ]
 
 

@@ -112,6 +112,15 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
             "in_doubt": False, "started": None, "first_attempt_at": None,
         },
     ),
+    (FAILED, e.Delivered("r-1", "p-1", T0 + 9), {"delivered_at": T0 + 9, "reports": ("r-1",)}),
+    (FAILED, e.Bounced("r-1", "mailbox_full"), {"bounced_at": AT, "bounce": "mailbox_full", "reports": ("r-1",)}),
+    (FAILED, e.Complained("r-1", "abuse"), {"complained_at": AT, "complaint": "abuse", "reports": ("r-1",)}),
+    # The first of a kind stays.
+    (
+        evolve(FAILED, e.Bounced("r-1", "no_mailbox", permanent=True), meta(T0 + 700)),
+        e.Bounced("r-2", "mailbox_full"),
+        {"reports": ("r-1", "r-2")},
+    ),
 ]  # fmt: skip
 
 
@@ -138,6 +147,7 @@ def test_the_first_event_makes_this_state():
             due_at=T0 + 500,
             key="order-7",
             correlation_id="correlation-1",
+            source="test",
         )
         == QUEUED
     )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gesta.domain import events as e
 from gesta.domain import fold, notification
 from gesta.domain.codec import encode
-from gesta.domain.commands import Cancel, Command, Lose, Reconciled, Record, Redrive, RetryNow, Rules
+from gesta.domain.commands import Cancel, Command, Lose, Reconciled, Record, Redrive, Report, RetryNow, Rules
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Rejected, Unknown
 from tests.domain import promises, story
@@ -32,7 +32,7 @@ record, failed_attempt, redrive, cancel = (
     notification._cancel,
 )
 next_at, ending, expire, reconciled = notification._next_at, notification._ending, notification._expire, notification._reconciled
-lose, unknown, decide = notification._lose, notification._unknown, notification.decide
+lose, unknown, report, decide = notification._lose, notification._unknown, notification._report, notification.decide
 folded_unknown, folded_resolved, folded_updated, evolve = fold._unknown, fold._resolved, fold._updated, fold.evolve
 
 Bug = Callable[..., Any]
@@ -46,6 +46,14 @@ def a_retry_gets_a_new_key(state: State, *rest: Any) -> list[e.Event]:
 def a_failure_after_success_is_recorded(state: State, command: Record, rules: Rules) -> list[e.Event]:
     late = state.status == "sent" and isinstance(command.outcome, Rejected)
     return [e.Failed("late", state.attempts)] if late else record(state, command, rules)
+
+
+def a_report_told_again_is_recorded(state: State, command: Report) -> list[e.Event]:
+    return report(replace(state, reports=()), command)
+
+
+def a_report_is_no_evidence(state: State, command: Report) -> list[e.Event]:
+    return report(state, command)[-1:]
 
 
 def a_second_success_is_recorded(state: State, outcome: Done, attempt: int) -> list[e.Event]:
@@ -172,7 +180,9 @@ def a_decision_does_not_count(state: State, *rest: Any) -> State:
 
 IN_DECIDE: list[tuple[str, Bug, str]] = [
     ("_failed_attempt", a_retry_gets_a_new_key, "the key changes by a redrive with a new intent only"),
-    ("_record", a_failure_after_success_is_recorded, "sent is final: no command after it yields an event"),
+    ("_record", a_failure_after_success_is_recorded, "sent is final: no command but a report after it yields an event"),
+    ("_report", a_report_told_again_is_recorded, "the same report again yields no event"),
+    ("_report", a_report_is_no_evidence, "a report shows that it was sent"),
     ("_done", a_second_success_is_recorded, "a second success yields no event"),
     ("_done", a_late_success_is_dropped, "evidence of success always ends in sent"),
     ("_done", a_late_success_is_not_called_late, "success after giving up is recorded as late"),

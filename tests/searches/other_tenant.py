@@ -10,6 +10,7 @@ from gesta import Actor, Attempt, Done, Engine, Flow, Outcome, Payload, Personal
 from gesta.domain.commands import Rules
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.rendering import TEMPLATE, Template
+from gesta.suppression import Addresses
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.
 OWNER, INTRUDER = "acme-b", "acme"
@@ -42,8 +43,11 @@ KIND, CODE = "shop.account", f"{WORD}-code"
 FIELDS = {"url": f"https://{WORD}.example.com", "token": f"{WORD} token"}
 
 
+ADDRESSES = Addresses("shop.suppressed", str.lower, lambda _: "***")
+
+
 def letter_flow() -> Flow:
-    return Flow("shop.letter", Letter, send, Rules(), config={KIND: Account, TEMPLATE: Template})
+    return Flow("shop.letter", Letter, send, Rules(), config={KIND: Account, TEMPLATE: Template}, addresses=ADDRESSES)
 
 
 engine = Engine("sqlite:///gesta.db", flows=[letter_flow()])
@@ -72,6 +76,7 @@ async def plant(engine: Engine) -> Planted:
     """One request of every kind and an account, all the owner's."""
     await engine.operating.put_config(KIND, CODE, dict(FIELDS), tenant=OWNER)
     await engine.operating.put_config(TEMPLATE, CODE, {"text": f"{WORD} text"}, tenant=OWNER)
+    await engine.operating.suppress("shop.letter", PERSON, reason=WORD, tenant=OWNER)
     ids = {}
     for comes_to in ("done", "failed", "unknown"):
         request = await engine.submit(Letter(comes_to=comes_to), key=f"{WORD} {comes_to}", tenant=OWNER)
@@ -89,6 +94,7 @@ async def all_of_the_owner(engine: Engine, planted: Planted) -> list[Any]:
         *[await engine.history(one, tenant=OWNER) for one in planted.ids.values()],
         await engine.find(tenant=OWNER),
         await engine.operating.list_config(OWNER),
+        await engine.operating.list_suppressed("shop.letter", tenant=OWNER),
         await engine.operating.dead_letters(OWNER),
         await engine.operating.counts(OWNER),
         await engine.operating.list_keys(OWNER),

@@ -48,6 +48,7 @@ NOT_FOUND: dict[str, Act] = {
     "Operating.template": lambda engine, _: engine.operating.template(CODE, tenant=INTRUDER),
     "Operating.preview": lambda engine, _: engine.operating.preview(CODE, {}, tenant=INTRUDER),
     "Operating.revoke_key": lambda engine, name: engine.operating.revoke_key(name, tenant=INTRUDER, actor=Actor("me")),
+    "Operating.unsuppress_entry": lambda engine, name: engine.operating.unsuppress_entry("shop.letter", name, tenant=INTRUDER),
     "Request.view": lambda engine, name: handle(engine, name).view(),
     "Request.payload": lambda engine, name: handle(engine, name).payload(),
     "Request.status": lambda engine, name: handle(engine, name).status(),
@@ -72,7 +73,16 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
     "Operating.list_keys": lambda engine: engine.operating.list_keys(INTRUDER),
     "Operating.audit": lambda engine: engine.operating.audit(INTRUDER),
+    "Operating.told_webhooks": lambda engine: engine.operating.told_webhooks(INTRUDER),
+    "Operating.suppressed": lambda engine: engine.operating.suppressed("shop.letter", PERSON, tenant=INTRUDER),
+    "Operating.unsuppress": lambda engine: engine.operating.unsuppress("shop.letter", PERSON, tenant=INTRUDER),
+    "Operating.list_suppressed": lambda engine: first(engine.operating.list_suppressed("shop.letter", tenant=INTRUDER)),
 }
+
+
+async def first(asked: Awaitable[tuple[Any, object]]) -> Any:
+    return (await asked)[0]
+
 
 #: What has an effect of the intruder's own, whatever the owner has under the same key or code.
 OWN = {
@@ -83,6 +93,7 @@ OWN = {
     "Operating.put_config",
     "Operating.check_config",
     "Operating.create_key",
+    "Operating.suppress",
 }
 
 #: Calls that name no tenant, and why they show none.
@@ -113,6 +124,8 @@ WITHOUT_TENANT = {
     "Operating.pauses_of": "takes views, and those of another tenant cannot be had",
     "Operating.held": "of the installation: for those who run it",
     "Operating.rebuild": "of the installation: a number",
+    "Operating.handlers": "of the installation: for those who run it",
+    "Operating.forget_handler": "of the installation: for those who run it",
     "Operating.request": "takes a dead letter, and those of another tenant cannot be had",
 }
 

@@ -11,7 +11,7 @@ import pytest
 from gesta import Done, Engine, Event, Rejected, Retry, RetryPolicy, Unknown
 from gesta.domain.told import WORDS
 from gesta.errors import BadSubscription
-from gesta.subscriptions import checkpoint_of
+from gesta.subscriptions import Subscriber, checkpoint_of
 from tests.stations.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
 
 LEDGER = checkpoint_of("ledger")
@@ -164,7 +164,9 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
             at.append(gesta.runtime.now_ms())
             await told_before(event)
 
-        object.__setattr__(engine.road.subscriptions.subscribers[0].subscription, "handler", watch)
+        (subscriber,) = engine.road.subscriptions.subscribers
+        assert isinstance(subscriber, Subscriber)
+        object.__setattr__(subscriber.subscription, "handler", watch)
         await engine.submit(Note())
         await let_run(gesta)
         # It stops this subscription and nobody else.

@@ -131,6 +131,31 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
     """Remove from the dead letters."""
 
 
+class Report(msgspec.Struct, frozen=True, gc=False):
+    """The provider tells what became of what it had taken, which also shows that it had."""
+
+    kind: Literal["delivered", "bounced", "complained"]
+    #: The provider's own name of the report.
+    report: str
+    provider_id: str = ""
+    reason: str = ""
+    permanent: bool = False
+    reported_at: int | None = None
+
+
 Command = (
-    Create | Start | Record | Postpone | Lose | Reconciled | Resolve | Cancel | Withdraw | RetryNow | Redrive | Expire | Purge
+    Create
+    | Start
+    | Record
+    | Postpone
+    | Lose
+    | Reconciled
+    | Resolve
+    | Cancel
+    | Withdraw
+    | RetryNow
+    | Redrive
+    | Expire
+    | Purge
+    | Report
 )

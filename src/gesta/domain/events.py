@@ -155,6 +155,35 @@ class Cancelled(Event, frozen=True, gc=False):
     detail: str = ""
 
 
+class Delivered(Event, frozen=True, gc=False):
+    """The provider reports that it arrived. A fact beside the status: the request was sent before, and stays so."""
+
+    #: The provider's own name of the report: told again, it is no second one.
+    report: str
+    provider_message_id: str = ""
+    #: When it happened, as the provider says.
+    reported_at: int | None = None
+
+
+class Bounced(Event, frozen=True, gc=False):
+    """The provider reports that it did not arrive, although it had taken it. `permanent`: and that it never will."""
+
+    report: str
+    reason: str
+    permanent: bool = False
+    provider_message_id: str = ""
+    reported_at: int | None = None
+
+
+class Complained(Event, frozen=True, gc=False):
+    """The provider reports that whoever got it does not want such messages."""
+
+    report: str
+    reason: str = ""
+    provider_message_id: str = ""
+    reported_at: int | None = None
+
+
 AnyEvent = (
     Created
     | Updated
@@ -167,6 +196,9 @@ AnyEvent = (
     | OutcomeResolved
     | Expired
     | Cancelled
+    | Delivered
+    | Bounced
+    | Complained
 )
 
 EVENTS: tuple[type[Event], ...] = (
@@ -181,4 +213,7 @@ EVENTS: tuple[type[Event], ...] = (
     OutcomeResolved,
     Expired,
     Cancelled,
+    Delivered,
+    Bounced,
+    Complained,
 )

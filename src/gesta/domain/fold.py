@@ -30,6 +30,7 @@ def created(event: e.Created, meta: e.Meta) -> State:
         correlation_id=meta.correlation_id,
         test=event.test,
         external=event.external,
+        source=meta.source,
     )
 
 
@@ -74,8 +75,22 @@ def evolve(state: State | None, event: e.Event | None, meta: e.Meta) -> State:
                 state, version=version, updated_at=at, status="cancelled", started=None, due_at=None,
                 reason=event.reason or state.reason, detail=event.detail or state.detail,
             )  # fmt: skip
+        case e.Delivered() | e.Bounced() | e.Complained():
+            return _reported(replace(state, version=version, updated_at=at, reports=(*state.reports, event.report)), event, at)
         case _:
             return replace(state, version=version)
+
+
+def _reported(state: State, event: e.Delivered | e.Bounced | e.Complained, at: int) -> State:
+    """Facts beside the status. The first of each kind stays: a letter to several people has several reports."""
+    moment = event.reported_at or at
+    match event:
+        case e.Delivered():
+            return state if state.delivered_at is not None else replace(state, delivered_at=moment)
+        case e.Bounced():
+            return state if state.bounced_at is not None else replace(state, bounced_at=moment, bounce=event.reason)
+        case e.Complained():
+            return state if state.complained_at is not None else replace(state, complained_at=moment, complaint=event.reason)
 
 
 def _unknown(state: State, event: e.OutcomeUnknown, version: int, at: int) -> State:

@@ -75,3 +75,12 @@ def flow_of_lane(lane: str) -> str:
 def covers(pattern: str, flow: str) -> bool:
     """Whether a flow is meant by a name, by `kind.*` or by `*`."""
     return pattern in ("*", flow) or (pattern.endswith(".*") and flow.startswith(pattern[:-1]))
+
+
+def pattern_fault(flow: object) -> str:
+    """What is wrong with the name of a flow or a kind of them."""
+    if not isinstance(flow, str) or not (flow == "*" or FLOW.fullmatch(flow.removesuffix(".*") + ".x")):
+        return f"{flow!r} is no flow; write 'kind.name', 'kind.*' for all of a kind, or '*' for all"
+    if not flow.endswith("*") and not FLOW.fullmatch(flow):
+        return f"{flow!r} is no flow; flows have two parts or more, e.g. 'billing.receipt'; '{flow}.*' is all of a kind"
+    return ""

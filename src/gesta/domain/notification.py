@@ -25,6 +25,7 @@ from gesta.domain.commands import (
     Record,
     Redrive,
     Refused,
+    Report,
     Resolve,
     RetryNow,
     Rules,
@@ -35,6 +36,8 @@ from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
 
+#: A letter goes to eleven people at most, and each of them is reported on a few times at most.
+REPORTS_MAX = 50
 _ATTEMPT_ENDS = (e.Sent, e.SentLate, e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 
 
@@ -47,8 +50,7 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
         raise Refused("request_not_found", "no such request")
     match command:
         case Record():
-            events = _record(state, command, rules)
-            return _with_used(events, command.used) if command.used else events
+            return _with_used(_record(state, command, rules), command.used)
         case Start():
             return _start(state, command)
         case Postpone():
@@ -69,8 +71,8 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
             return _redrive(state, command, rules)
         case Expire():
             return _expire(state, command, rules)
-        case Purge():
-            return _purge(state)
+        case Purge() | Report():
+            return _purge(state) if isinstance(command, Purge) else _report(state, command)
         case _:
             assert_never(command)
 
@@ -116,6 +118,8 @@ def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
 
 def _with_used(events: list[e.Event], used: Mapping[str, int]) -> list[e.Event]:
     """The same, with the versions of the config that the attempt went by."""
+    if not used:
+        return events
     return [replace(one, used=dict(used)) if isinstance(one, _ATTEMPT_ENDS) else one for one in events]
 
 
@@ -324,3 +328,24 @@ def _purge(state: State) -> list[e.Event]:
     if state.status != "failed":
         raise Refused("not_dead", f"the request is {state.status}; only a dead letter can be purged")
     return [] if state.purged else [e.Updated("purged")]
+
+
+def _report(state: State, command: Report) -> list[e.Event]:
+    """Beside the status; and evidence that it was sent, where that is not on record yet. Told twice, it is one report."""
+    if command.report in state.reports or len(state.reports) >= REPORTS_MAX:
+        return []
+    told, provider_id, at = command.report, command.provider_id, command.reported_at
+    report: e.Event
+    match command.kind:
+        case "delivered":
+            report = e.Delivered(told, provider_id, at)
+        case "bounced":
+            report = e.Bounced(told, command.reason, command.permanent, provider_id, at)
+        case "complained":
+            report = e.Complained(told, command.reason, provider_id, at)
+    detail = f"the provider reported on it: {command.kind}"
+    if state.status == "unknown":
+        return [e.OutcomeResolved("executed", "provider", detail, provider_id), report]
+    # One that nobody counted yet is at work right now, or was lost.
+    attempt = state.attempts if state.is_terminal or state.in_doubt else state.attempts + 1
+    return [*_done(state, Done(provider_id, detail=detail), attempt), report]

@@ -62,6 +62,16 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     test: bool = False
     #: Executed by others: its jobs stand in the lane of its tenant.
     external: bool = False
+    #: Who asked: `gesta` for everybody, another name where the engine itself did (see told.py). Every event of the stream carries it.
+    source: str = "gesta"
+    #: What the provider reported after it was sent, and why, in words of ours.
+    delivered_at: int | None = None
+    bounced_at: int | None = None
+    bounce: str = ""
+    complained_at: int | None = None
+    complaint: str = ""
+    #: The reports that were taken, by the provider's names of them.
+    reports: tuple[str, ...] = ()
 
     @property
     def is_terminal(self) -> bool:

@@ -9,9 +9,10 @@ from gesta.domain.ids import id_text
 from gesta.domain.operation import State
 
 CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
-#: Every word that can be listened for: those of notifications, then those that only transactions have.
+#: Every word that can be listened for: those of notifications, then those that only transactions have, then what providers report.
 WORDS = (
     CREATED, "sent", "failed", "expired", "cancelled", "unknown", ATTEMPT_FAILED, "authorized", "captured", "completed", "reversed",
+    "delivered", "bounced", "complained",
 )  # fmt: skip
 
 _WORD_OF: dict[type[e.Event], str] = {
@@ -23,7 +24,14 @@ _WORD_OF: dict[type[e.Event], str] = {
     e.Expired: "expired",
     e.Cancelled: "cancelled",
     e.OutcomeUnknown: "unknown",
+    e.Delivered: "delivered",
+    e.Bounced: "bounced",
+    e.Complained: "complained",
 }
+#: Who asked, where it was the engine itself: in `Meta.source` of every event of such a request. What these come to is told to no tenant's
+#: webhook, or a webhook would tell of itself for ever; and what becomes of alerts makes no alert.
+TELLING, ALERTING = "gesta/told", "gesta/alerts"
+OWN_SOURCES = frozenset({TELLING, ALERTING})
 _RESOLVED = {"executed": "sent", "rejected": "failed"}
 
 
@@ -36,7 +44,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     #: Its place in the log: events are told in this order.
     position: int
     id: str
-    #: The word that was listened for: created, sent, failed, expired, cancelled, unknown or attempt_failed.
+    #: The word that was listened for: created, sent, failed, expired, cancelled, unknown, attempt_failed, delivered, bounced, complained.
     status: str
     #: The stored type, e.g. notification.webhook.Sent.v1.
     type: str
@@ -70,7 +78,8 @@ def is_news(word: str, before: State | None) -> bool:
 
 def told(word: str, after: State, meta: e.Meta, position: int, event_id: bytes, type_name: str) -> Event:
     """What handlers get, from the request as it was right after the event."""
+    reason = after.bounce if word == "bounced" else after.complaint if word == "complained" else after.reason
     return Event(
         position, id_text(event_id), word, type_name, after.flow, after.tenant, after.id, after.version, meta.occurred_at, after.attempts,
-        after.reason, after.detail, after.provider_id, meta.correlation_id, after.key, after.test,
+        reason, after.detail, after.provider_id, meta.correlation_id, after.key, after.test,
     )  # fmt: skip

@@ -21,7 +21,10 @@ from gesta.errors import BadFlow
 if TYPE_CHECKING:
     from gesta.attempt import Attempt
     from gesta.config import TenantConfig
+    from gesta.records import TenantRecords
     from gesta.rendering import Renderer
+    from gesta.reports import Reporting
+    from gesta.suppression import Addresses
 
 T = TypeVar("T")
 
@@ -64,6 +67,26 @@ class SecretMark:
 
 #: `token: Secret[str]`: sealed in the vault; the config event carries its name and version only.
 Secret = Annotated[T, SecretMark()]
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something that the engine itself has to say to whoever runs it."""
+
+    #: The same for the same notice.
+    key: str
+    title: str
+    text: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Notices:
+    """How a flow carries what the engine itself has to say."""
+
+    #: (destination, what to say, the tenant's records) → the payload.
+    write: Callable[[str, Notice, TenantRecords], Awaitable[Payload]]
+    #: (destination, the tenant's config) → why nothing would arrive there; empty when it would.
+    fault: Callable[[str, TenantConfig], str]
 
 
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
@@ -110,6 +133,12 @@ class Flow:
     reasons: frozenset[str] = frozenset()
     #: Reasons that somebody has to look at: such an attempt is told as an error.
     alarms: frozenset[str] = frozenset()
+    #: How alerts go this way; None: they cannot.
+    notices: Notices | None = None
+    #: How the provider reports what became of what it had taken; None: it does not.
+    reports: Reporting | None = None
+    #: How this channel's addresses are kept on the suppression list; None: it has none.
+    addresses: Addresses | None = None
     #: It goes out through `attempt.http` and `attempt.mail` alone and has its secrets from `attempt.config`, so that a test reaches the sandbox and
     #: nobody else. Without that word, tests are refused.
     sandbox: bool = False

@@ -30,26 +30,35 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from gesta import signatures
 from gesta.attempt import Attempt
 from gesta.domain.commands import Rules
-from gesta.domain.ids import id_bytes
+from gesta.domain.ids import id_bytes, pattern_fault
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.domain.told import WORDS
 from gesta.errors import BadFlow
-from gesta.flows.flow import ConfigBody, Flow, Payload, Secret
+from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
 from gesta.scrub import masked_host
 from gesta.unspent import CredentialRefused
 
+if TYPE_CHECKING:
+    from gesta.config import TenantConfig
+    from gesta.records import TenantRecords
+    from gesta.rendering import Renderer
+
 NAME = "notification.webhook"
 #: The config kind under which a tenant's endpoints are stored.
 ENDPOINT = "webhook.endpoint"
+#: The config kind of what a tenant's endpoints are told about its own requests (telling.py).
+TOLD = "told.webhook"
 #: The endpoint that `flow(url=…)` declares.
 DEFAULT = "default"
 #: The waits before attempts 2 to 10, as the standard proposes them.
@@ -84,6 +93,21 @@ class Endpoint(ConfigBody, frozen=True):
         return f"Endpoint({masked_host(self.url)})"
 
 
+class Told(ConfigBody, frozen=True):
+    """Tell an endpoint what becomes of the tenant's requests: of which flows, and at which statuses; none named means every one."""
+
+    endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = DEFAULT
+    #: A flow, `kind.*` for all of a kind, or `*`.
+    flow: str = "*"
+    statuses: list[str] = msgspec.field(default_factory=list)
+
+    async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
+        faults = {"flow": fault} if (fault := pattern_fault(self.flow)) else {}
+        if unknown := [status for status in self.statuses if status not in WORDS]:
+            faults["statuses"] = f"{unknown[0]!r} is no status; known: {', '.join(WORDS)}"
+        return faults
+
+
 def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: float = 20.0, concurrency: int = 100) -> Flow:
     """The channel. With `url` the program itself declares the endpoint `default`; all others come from the tenant's config.
 
@@ -116,13 +140,29 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         Rules(RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS), "same_key"),
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
-        config={ENDPOINT: Endpoint},
+        config={ENDPOINT: Endpoint, TOLD: Told},
         target=target,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
         declared={} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)},
         sandbox=True,
         stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
+        notices=Notices(_notice, lambda code, config: endpoint_fault(code, config, is_declared=declared is not None)),
     )
+
+
+async def _notice(code: str, notice: Notice, _: TenantRecords) -> Payload:
+    return Message("gesta.alert", {**notice.data, "text": notice.text}, code)
+
+
+def endpoint_fault(code: str, config: TenantConfig, *, is_declared: bool) -> str:
+    """Why nothing would arrive at an endpoint of the tenant's; `is_declared`: the program itself has the one called `default`."""
+    found = config.find(ENDPOINT, code)
+    if found is None:
+        return "" if is_declared and code == DEFAULT else f"there is no {ENDPOINT} {code}"
+    body = getattr(found, "body", None)
+    if not isinstance(body, Endpoint):
+        return f"the {ENDPOINT} {code} cannot be read; put it again"
+    return f"the {ENDPOINT} {code} is disabled: {body.disabled_reason or 'no reason given'}" if body.disabled else ""
 
 
 def _declared(url: str, secret: str | None) -> Endpoint:

@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     sandbox = Sandbox(WebhookSandbox(options.secret))
     listening = loopback_socket(options.port)
     url = address(listening)
+    sandbox.ses.sns.url = f"{url}/ses"
 
     smtp = SmtpFace(sandbox.smtp, SystemRuntime(), loopback_socket())
 

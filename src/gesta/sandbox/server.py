@@ -3,13 +3,15 @@
 POST   /webhook/…  /http/…          the faces themselves; the mail server's (smtp) has a port of its own
 POST   /sandbox/{face}/faults       arm a fault (see receiver.Fault)
 DELETE /sandbox/{face}/faults       forget the faults to come
+POST   /sandbox/twilio/reports      report on the latest text to where it asked for that: {"status": "delivered"}; answers what was answered
+POST   /sandbox/ses/reports         {"kind": "bounce", "topic": "arn:…", "url": "http://…/v1/reports/ses/default"}
 GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type": …, "data": …, "receipts": 2}]}
 """
 
 from __future__ import annotations
 
 import socket
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from aiohttp import web
@@ -18,6 +20,7 @@ from gesta.outbound_http import HttpRequest
 from gesta.runtime import Runtime, SystemRuntime, sleep
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Fault, Receiver
+from gesta.sandbox.reporting import add_reports, post_report
 from gesta.sandbox.smtp_server import SmtpFace
 
 #: What whoever knocks is told.
@@ -28,6 +31,8 @@ POST   /sandbox/FACE/faults    {"status": 429, "retry_after": 30}  the next call
                                {"match": "xoxb-old", "error": "token_revoked"}  every call of that token, channel, number or key does
 DELETE /sandbox/FACE/faults    forget them
 GET    /sandbox/FACE/effects   what was done, once for each effect
+POST   /sandbox/twilio/reports {"status": "delivered"}  report on the latest text to the URL that it asked for
+POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…", "url": "http://127.0.0.1:8420/v1/reports/ses/default"}
 """
 #: The doubles are for this machine only.
 HOST = "127.0.0.1"
@@ -57,6 +62,7 @@ def sandbox_app(sandbox: Sandbox, runtime: Runtime) -> web.Application:
     for receiver in sandbox:
         _add_face(app, receiver, runtime)
         _add_control(app, receiver)
+    add_reports(app, sandbox, runtime)
     return app
 
 
@@ -113,10 +119,15 @@ class SandboxServer:
         self._runtime = runtime or SystemRuntime()
         self._smtp: SmtpFace | None = None
 
+    async def report(self, face: str, asked: dict[str, Any]) -> int:
+        """Let a face report on its latest message; the status that was answered."""
+        return await post_report(self.sandbox, face, asked, self._runtime)
+
     async def __aenter__(self) -> Self:
         await self._runner.setup()
         listening = loopback_socket(self._port)
         self.url = address(listening)
+        self.sandbox.ses.sns.url = f"{self.url}/ses"
         await web.SockSite(self._runner, listening).start()
         self._smtp = SmtpFace(self.sandbox.smtp, self._runtime, loopback_socket())
         self.smtp_url = self._smtp.url

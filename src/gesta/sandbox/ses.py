@@ -7,8 +7,9 @@ account. Effects are counted by the letter's Message-ID: more than one receipt i
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -16,6 +17,7 @@ from gesta.outbound_http import HttpRequest
 from gesta.outbound_mail import Envelope
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
 from gesta.sandbox.smtp import call_of
+from gesta.sandbox.sns import CERTIFICATE, CONFIRM, Kind, SnsSandbox, ses_event
 
 _PATH: Final = "/v2/email/outbound-emails"
 _STATUS: Final = {
@@ -29,10 +31,44 @@ _STATUS: Final = {
 class SesSandbox(Receiver):
     name = "ses"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.sns = SnsSandbox()
+
     def serves(self, request: HttpRequest) -> bool:
-        return urlsplit(request.url).path.endswith(_PATH)
+        parts = urlsplit(request.url)
+        return parts.path.endswith((_PATH, CERTIFICATE)) or CONFIRM in parts.query
+
+    def report(
+        self,
+        kind: Kind,
+        topic: str,
+        *,
+        permanent: bool = True,
+        effect: Effect | None = None,
+        people: list[str] | None = None,
+        version: str = "2",
+        number: int = 1,
+    ) -> bytes:
+        """What SNS would post about a letter, the latest unless one is given: the body of a POST to `/v1/reports/ses/{tenant}`.
+
+        `number` tells two reports of a kind apart; the same number is the same report again.
+        """
+        letter = effect or self.effects[-1]
+        outbox_id, at_ms = letter.data["tags"]["outboxId"], self.now_ms + number
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told = ses_event(
+            kind, outbox_id, f"sandbox-{self.effects.index(letter) + 1:06d}", people or [letter.data["to"]], moment, f"feedback-{kind}-{number}", permanent=permanent
+        )  # fmt: skip
+        return msgspec.json.encode(self.sns.envelope(told, topic, f"sns-{kind}-{number}", at_ms, version=version))
 
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
+        parts = urlsplit(request.url)
+        if parts.path.endswith(CERTIFICATE):
+            return Reply(200, self.sns.certificate(now_ms))
+        if CONFIRM in parts.query:
+            self.sns.confirmed += parse_qs(parts.query).get("Token", [])
+            return Reply(200)
         headers = {name.lower(): value for name, value in request.headers.items()}
         account = headers.get("authorization", "").partition("Credential=")[2].partition("/")[0]
         if not account:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import hmac
 import re
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -21,6 +23,8 @@ _JSON: Final = {"content-type": "application/json"}
 _STATUSES: Final = {"20003": 401, "20404": 404, "20429": 429, "20500": 500, "21610": 400}
 _CODES: Final = {401: "20003", 403: "20003", 404: "20404", 429: "20429", 500: "20500", 503: "20503"}
 _PAGE: Final = 50
+#: Whose text it is: the account of the path, which may be another name than the one it was sent with.
+_ACCOUNT: Final = "sandbox-account"
 
 
 class TwilioSandbox(Receiver):
@@ -41,6 +45,8 @@ class TwilioSandbox(Receiver):
             asked = dict(parse_qsl(parts.query))
             return Call(None, "list", asked, headers, b"", "", (account, secret, asked.get("To", "")))
         sent = dict(parse_qsl((request.body or b"").decode(errors="replace"), keep_blank_values=True))
+        found = _PATH.search(parts.path)
+        headers[_ACCOUNT] = "" if found is None else found["account"]
         if not sent.get("To"):
             return _error(400, "21604")
         if not sent.get("Body"):
@@ -71,6 +77,31 @@ class TwilioSandbox(Receiver):
         effect.id = f"SM{self.performed:032x}"
         effect.data["at_ms"] = self.now_ms
         return Reply(201, msgspec.json.encode(_resource(effect)), _JSON)
+
+    def report(
+        self, status: str = "delivered", *, sid: str | None = None, error_code: str = "", token: str | None = None
+    ) -> HttpRequest:
+        """What Twilio would post about a text, the latest unless its sid is given, signed like Twilio's: for whoever sends it on.
+
+        `token` is the account's own, where the text was sent with an API key's secret. Raises LookupError where nobody asked for reports.
+        """
+        effect = next((one for one in reversed(self.effects) if sid in (None, one.id)), None)
+        if effect is None:
+            raise LookupError("no such text was sent")
+        url = effect.data["StatusCallback"]
+        _, secret = _credentials(effect.headers.get("authorization", ""))
+        fields = {
+            "AccountSid": effect.headers[_ACCOUNT],
+            "MessageSid": effect.id,
+            "MessageStatus": status,
+            "To": effect.data["To"],
+        }
+        if error_code:
+            fields["ErrorCode"] = error_code
+        signed = url + "".join(name + fields[name] for name in sorted(fields))
+        signature = base64.b64encode(hmac.digest((token or secret).encode(), signed.encode(), hashlib.sha1)).decode()
+        headers = {"X-Twilio-Signature": signature, "Content-Type": "application/x-www-form-urlencoded"}
+        return HttpRequest("POST", url, headers, urlencode(fields).encode())
 
 
 def _resource(effect: Effect) -> dict[str, Any]:

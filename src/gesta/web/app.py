@@ -23,8 +23,11 @@ from gesta.web import (
     keys,
     pauses,
     people,
+    reports,
     requests,
     stream,
+    subscriptions,
+    suppression,
     templates,
     unknowns,
     work,
@@ -57,6 +60,9 @@ TABLE = (
     people,
     keys,
     first_key,
+    reports,
+    suppression,
+    subscriptions,
 )
 ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 

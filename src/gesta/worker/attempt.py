@@ -66,10 +66,11 @@ class Attempts:
         telemetry: Telemetry,
         mail: Mail,
         records: Records,
+        report_to: str = "",
     ) -> None:
         self._flows, self._recorder, self._http, self._templates = flows, recorder, http, templates
         self._tokens, self._giving_back, self._guard = tokens, giving_back, Guard(recorder, runtime)
-        self._mail, self._records = mail, records
+        self._mail, self._records, self._report_to = mail, records, report_to
         #: The world of test requests, made for the first of them.
         self._trial: Trial | None = None
         self._of_tenants: dict[str, tuple[Limits, TenantRecords]] = {}
@@ -125,6 +126,7 @@ class Attempts:
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, http, config,
                 limits, self._templates(config), state.attempted_from if asking else started_ms, mail, records, state.test,
+                self._report_to,
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute
             if executor is None:

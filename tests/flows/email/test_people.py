@@ -10,9 +10,11 @@ import pytest
 from gesta import Done, Engine, Rejected
 from gesta.errors import BadInput
 from gesta.flows import email
-from gesta.flows.email import recipients, suppression
+from gesta.flows.email import recipients
+from gesta.flows.email.addresses import ADDRESSES
 from gesta.flows.email.message import Message, Recipient
 from gesta.records import Record, TenantRecords
+from gesta.suppression import suppress
 from gesta.testing import Harness
 from tests.flows.email.jobs import HASH, OUTBOX
 
@@ -137,7 +139,7 @@ async def test_an_erased_person_is_made_anew(engine, records):
 
 async def test_nothing_of_a_recipient_lies_in_the_vault_in_clear(engine, records):
     await upsert(records, external_id="CUST-1", nome="Ana Lima", cpf_cnpj_hash=HASH)
-    await suppression.suppress(records, "ana@example.com", "by hand", 1)
+    await suppress(records, ADDRESSES, "ana@example.com", "by hand", 1)
     held = await engine.road.outside.stores.vault.listed(("", "", 0), 1_000)
     stored = b"\n".join(one.name.encode() + one.box for one in held)
     assert [word for word in (b"ana@", b"CUST-1", b"Ana Lima", HASH.encode()) if word in stored] == []  # R2-6

@@ -18,6 +18,7 @@ from gesta.config import TenantConfig
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, MissingExtra
+from gesta.flows.email.addresses import ADDRESSES
 from gesta.flows.email.aws import AwsClients
 from gesta.flows.email.bodies import BODIES, Bodies
 from gesta.flows.email.contract import EMAIL_JOB_CONFIG, NAME, Asked, read_job, submit_job
@@ -37,7 +38,9 @@ from gesta.flows.email.keeping import (
 from gesta.flows.email.log import AlreadySent, EmailLog, JobResult, already_sent, email_log, job_result, log_row, log_status
 from gesta.flows.email.masks import mask_email, mask_hash
 from gesta.flows.email.message import DEFAULT, Message, Recipient
+from gesta.flows.email.notices import NOTICES
 from gesta.flows.email.recipients import Person
+from gesta.flows.email.reports import reporting
 from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import SENDER, Sender, credential
 from gesta.flows.flow import Flow
@@ -138,6 +141,9 @@ def flow(
         reasons=_REASONS,
         sandbox=True,
         stand_ins=lambda _: {SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")},
+        notices=NOTICES,
+        reports=reporting(),
+        addresses=ADDRESSES,
     )
 
 

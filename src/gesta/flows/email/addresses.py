@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from gesta.flows.email.masks import mask_email
+from gesta.suppression import Addresses
+
 ADDRESS_LENGTH_MAX = 254
 NOT_AN_ADDRESS = f"must be a valid e-mail address of at most {ADDRESS_LENGTH_MAX} characters"
 
@@ -21,6 +24,19 @@ def normal(address: str) -> str:
     """Without blanks around it and with its domain in lower case: what is stored, compared, suppressed and erased."""
     local, at, domain = address.strip().rpartition("@")
     return f"{local}{at}{domain.lower()}"
+
+
+def suppressed_name(address: str) -> str | None:
+    """The form in which it is kept on the suppression list: hardly a mailbox tells capitals apart, and who said no means all spellings."""
+    found = normal(address)
+    return found.lower() if _ascii(found) is not None else None
+
+
+def _masked(address: str) -> str:
+    return mask_email(address) or ""
+
+
+ADDRESSES = Addresses("email.suppressed", suppressed_name, _masked)
 
 
 def address_fault(address: object) -> str | None:

@@ -10,8 +10,8 @@ import msgspec
 from gesta.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry
 from gesta.errors import StoreError
-from gesta.flows.email import recipients, suppression
-from gesta.flows.email.addresses import ascii_address
+from gesta.flows.email import recipients
+from gesta.flows.email.addresses import ADDRESSES, ascii_address
 from gesta.flows.email.aws import AwsClients
 from gesta.flows.email.bodies import content_of
 from gesta.flows.email.composing import compose
@@ -26,6 +26,7 @@ from gesta.outbound_http import AttemptEnded
 from gesta.outbound_mail import Envelope, MailFault, MailServer
 from gesta.records import TenantRecords
 from gesta.scrub import scrub
+from gesta.suppression import suppress, suppressions
 
 
 class Copies(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ def _records(attempt: Attempt) -> TenantRecords:
 async def _copies(message: Message, attempt: Attempt) -> Copies:
     """Who may get it. Ends the attempt when `to` may not."""
     try:
-        found = await suppression.suppressions(_records(attempt), [message.to, *message.cc, *message.bcc])
+        found = await suppressions(_records(attempt), ADDRESSES, [message.to, *message.cc, *message.bcc])
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
     if message.to in found:
@@ -142,7 +143,9 @@ async def _handed_in(
 async def _suppress(attempt: Attempt, address: str) -> None:
     assert attempt.mail is not None
     try:
-        await suppression.suppress(_records(attempt), address, "no such mailbox (5.1.1)", attempt.mail.now_ms())
+        await suppress(
+            _records(attempt), ADDRESSES, address, "no such mailbox (5.1.1)", attempt.mail.now_ms(), "answer of the mail server"
+        )
     except StoreError:
         # The letter is refused either way; the next one to this address will be, too, and then it is noted.
         return

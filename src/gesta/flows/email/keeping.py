@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gesta import suppression
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput, StoreError
-from gesta.flows.email import recipients, suppression
-from gesta.flows.email.addresses import address_fault, normal
+from gesta.flows.email import recipients
+from gesta.flows.email.addresses import ADDRESSES, address_fault, normal
 from gesta.flows.email.documents import DocumentHash, document_hash, normal_document
 from gesta.flows.email.html_refs import BODY_BYTES_MAX, NoBody, bounded, html_text
 from gesta.flows.email.recipients import Person
-from gesta.flows.email.suppression import Suppressed
 from gesta.records import TenantRecords
+from gesta.suppression import Suppressed
 
 if TYPE_CHECKING:
     from gesta.engine import Engine
@@ -48,19 +49,19 @@ async def drop_body(engine: Engine, ref: str, *, tenant: str = "default") -> Non
 async def suppress(engine: Engine, address: str, *, reason: str = "by hand", tenant: str = "default") -> None:
     """No more letters to this address: it holds until `unsuppress`, also after the person was erased."""
     _check_address(address)
-    await suppression.suppress(_records(engine, tenant), address, reason, engine.road.runtime.now_ms())
+    await suppression.suppress(_records(engine, tenant), ADDRESSES, address, reason, engine.road.runtime.now_ms())
 
 
 async def unsuppress(engine: Engine, address: str, *, tenant: str = "default") -> bool:
     """Letters may go there again. False when it was not on the list."""
     _check_address(address)
-    return await suppression.unsuppress(_records(engine, tenant), address)
+    return await suppression.unsuppress(_records(engine, tenant), ADDRESSES, address)
 
 
 async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -> Suppressed | None:
     """Why and since when an address gets no letters; None when it does."""
     _check_address(address)
-    return (await suppression.suppressions(_records(engine, tenant), [address])).get(address)
+    return (await suppression.suppressions(_records(engine, tenant), ADDRESSES, [address])).get(address)
 
 
 async def recipient(engine: Engine, recipient_id: str, *, tenant: str = "default") -> Person | None:

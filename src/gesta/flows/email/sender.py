@@ -33,6 +33,10 @@ class Sender(ConfigBody, frozen=True):
     access_key_id: str = ""
     secret_access_key: Secret[str] = ""
     configuration_set: str = ""
+    #: SNS topics that report on this sender's letters; no other is believed.
+    report_topics: list[
+        Annotated[str, msgspec.Meta(max_length=256, pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$")]
+    ] = msgspec.field(default_factory=list)
     #: Another address than Amazon's own, for a trial.
     endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$")] = ""
     per_second: Annotated[float, msgspec.Meta(gt=0)] = PER_SECOND

@@ -51,6 +51,7 @@ from gesta.flows.slack.message import (
     faults_of,
     tags_of,
 )
+from gesta.flows.slack.notices import notices
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
@@ -129,6 +130,7 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         alarms=frozenset({OTHER}),
         sandbox=True,
         stand_ins=_stand_ins,
+        notices=notices(is_declared=token is not None),
     )
 
 

@@ -26,11 +26,12 @@ from gesta.config import TenantConfig
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.errors import BadFlow
+from gesta.errors import BadFlow, StoreError
 from gesta.flows.flow import Flow
 from gesta.flows.sms.answers import MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of
 from gesta.flows.sms.message import (
     ACCOUNT,
+    ADDRESSES,
     BODY_LENGTH_MAX,
     DEFAULT,
     NAME,
@@ -42,11 +43,15 @@ from gesta.flows.sms.message import (
     require_library,
     tags_of,
 )
+from gesta.flows.sms.notices import notices
+from gesta.flows.sms.reports import callback_url, reporting
 from gesta.flows.sms.segments import segments_of
 from gesta.flows.sms.twilio import Refused, Twilio
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
+from gesta.scrub import scrub
+from gesta.suppression import suppressions
 from gesta.unspent import CredentialRefused, Postponed
 
 __all__ = ["Account", "Message", "flow"]
@@ -60,7 +65,7 @@ _BURST: Final = 10
 _REASONS: Final = frozenset(
     {
         *(reason for _, reason in MEANINGS.values()), OTHER, "account_missing", "sender_missing", "template_missing",
-        "template_render_failed", "history_too_long", "ambiguous", "not_sent",
+        "template_render_failed", "history_too_long", "ambiguous", "not_sent", "suppressed",
     }
 )  # fmt: skip
 
@@ -90,9 +95,11 @@ def flow(
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         account, twilio = await _account(message, attempt, declared, timeout_seconds)
         to, body = _number(message, account), await _body(message, attempt)
+        await _refuse_suppressed(to, attempt)
+        report_to = await callback_url(attempt, message.account, account)
         await attempt.limits.take(_limit(message, account))
         try:
-            sid = await twilio.send(to, body)
+            sid = await twilio.send(to, body, report_to)
         except Refused as refused:
             return await _ending(refused.response, message, attempt, account)
         return Done(sid, detail=str(segments_of(body)))
@@ -131,6 +138,9 @@ def flow(
         alarms=frozenset({OTHER}),
         sandbox=True,
         stand_ins=lambda _: {ACCOUNT: Account("ACsandbox", "", "sandbox")},
+        notices=notices(declared),
+        reports=reporting(declared),
+        addresses=ADDRESSES,
     )
 
 
@@ -165,6 +175,17 @@ def _number(message: Message, account: Account) -> str:
     if number is None:
         raise AttemptEnded(Rejected("invalid_recipient", NOT_A_NUMBER))
     return number
+
+
+async def _refuse_suppressed(to: str, attempt: Attempt) -> None:
+    """End the attempt where the number gets no more texts."""
+    assert attempt.records is not None
+    try:
+        found = await suppressions(attempt.records, ADDRESSES, [to])
+    except StoreError as error:
+        raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
+    if to in found:
+        raise AttemptEnded(Rejected("suppressed", f"the number gets no more texts: {found[to].reason}"))
 
 
 async def _body(message: Message, attempt: Attempt) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from gesta.errors import MissingExtra
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
+from gesta.suppression import Addresses
 
 NAME: Final = "notification.sms"
 #: The config kind of this channel.
@@ -52,6 +53,8 @@ class Account(ConfigBody, frozen=True):
     #: The number, short code or name that texts come from; or a messaging service, which chooses one.
     sender: Annotated[str, msgspec.Meta(min_length=1, max_length=20)] | None = None
     messaging_service_sid: Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$")] | None = None
+    #: The account's own token where `auth_token` is an API key's secret: Twilio signs its reports with it.
+    callback_token: Secret[str] = ""
     api_key_sid: Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$")] | None = None
     #: The country of numbers that are written without one, e.g. DE.
     default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$")] | None = None
@@ -61,6 +64,20 @@ class Account(ConfigBody, frozen=True):
 
     def __repr__(self) -> str:
         return f"Account({self.account_sid})"
+
+
+def number_of(text: str) -> str | None:
+    """The form in which a number is kept on the suppression list; it needs its country code."""
+    return e164(text, None)
+
+
+def masked_number(text: str) -> str:
+    """`+4930123456` → `+49***56`."""
+    number = number_of(text) or ""
+    return f"{number[:3]}***{number[-2:]}" if len(number) > 8 else "***"
+
+
+ADDRESSES: Final = Addresses("sms.suppressed", number_of, masked_number)
 
 
 def require_library() -> None:

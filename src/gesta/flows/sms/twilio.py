@@ -62,7 +62,7 @@ class Twilio:
     token: str
     timeout_seconds: float
 
-    async def send(self, to: str, body: str) -> str:
+    async def send(self, to: str, body: str, report_to: str | None = None) -> str:
         """The sid of the new message; raises Refused. A missing answer ends the attempt."""
         account = self.account
         origin = (
@@ -70,6 +70,8 @@ class Twilio:
         )
         # As it is: a text that Twilio makes shorter could not be found again.
         form = {"To": to, **origin, "Body": body, "SmartEncoded": "false"}
+        if report_to is not None:
+            form["StatusCallback"] = report_to
         response = await self._exchange("POST", self._path(), urlencode(form).encode())
         try:
             return msgspec.json.decode(response.body, type=Text).sid

@@ -1,0 +1,167 @@
+"""What Amazon SES reports by SNS: that a letter arrived, bounced, or was complained about.
+
+Which request it is stands in the letter itself: in the tag `outboxId` (events of a configuration set), or in the header X-Outbox-Id
+(notifications of an identity, with original headers). Both are in what SNS signs. A permanent bounce and a complaint put the address on
+the suppression list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gesta.config import Entity
+from gesta.domain.commands import Report
+from gesta.domain.ids import REQUEST_ID
+from gesta.errors import Forged
+from gesta.flows.email.sender import SENDER, Sender
+from gesta.flows.email.sns import Certificates, confirm, open_envelope
+from gesta.reports import Desk, Incoming, Reporting, Told
+
+PROVIDER: Final = "ses"
+_WORD: Final = re.compile(r"[^a-z0-9-]+")
+#: A person says that it was no spam after all.
+_NO_COMPLAINT: Final = "not-spam"
+#: A letter has at most eleven recipients of ours; SES takes fifty.
+PEOPLE_MAX: Final = 50
+
+
+class Header(msgspec.Struct, frozen=True):
+    name: str
+    value: str
+
+
+class Mail(msgspec.Struct, frozen=True, rename="camel"):
+    message_id: str = ""
+    tags: dict[str, list[str]] = {}
+    headers: list[Header] = []
+
+
+class Person(msgspec.Struct, frozen=True, rename="camel"):
+    email_address: str
+
+    def __repr__(self) -> str:
+        return "Person()"
+
+
+class Bounce(msgspec.Struct, frozen=True, rename="camel"):
+    bounce_type: str = ""
+    bounce_sub_type: str = ""
+    bounced_recipients: list[Person] = []
+    feedback_id: str = ""
+    timestamp: str = ""
+
+
+class Complaint(msgspec.Struct, frozen=True, rename="camel"):
+    complaint_feedback_type: str | None = None
+    complained_recipients: list[Person] = []
+    feedback_id: str = ""
+    timestamp: str = ""
+
+
+class Delivery(msgspec.Struct, frozen=True, rename="camel"):
+    timestamp: str = ""
+
+
+class Content(msgspec.Struct, frozen=True, rename="camel"):
+    """What SES says. Events of a configuration set and notifications of an identity differ in how they name their type."""
+
+    mail: Mail = Mail()
+    event_type: str = ""
+    notification_type: str = ""
+    bounce: Bounce | None = None
+    complaint: Complaint | None = None
+    delivery: Delivery | None = None
+
+
+def reporting() -> Reporting:
+    certificates = Certificates()
+
+    async def read(incoming: Incoming, desk: Desk) -> Sequence[Told]:
+        if incoming.parts:
+            raise Forged
+        topics = frozenset(
+            topic
+            for one in desk.config.entities()
+            if one.kind == SENDER and isinstance(one, Entity) and isinstance(one.body, Sender)
+            for topic in one.body.report_topics
+        )
+        envelope = await open_envelope(incoming.body, topics, certificates, desk)
+        if envelope.type == "SubscriptionConfirmation":
+            await confirm(envelope, desk)
+        if envelope.type != "Notification":
+            return []
+        told = told_of(envelope.message)
+        return [] if told is None else [told]
+
+    return Reporting(PROVIDER, read)
+
+
+def told_of(message: str) -> Told | None:
+    """The report in a verified message; None when it is none of ours, or of something that is not recorded."""
+    try:
+        content = msgspec.json.decode(message, type=Content)
+    except (msgspec.MsgspecError, RecursionError):
+        # Signed all the same: SNS says hello in plain words, and topics carry what people put there.
+        return None
+    request_id = _request_id(content.mail)
+    if request_id is None:
+        return None
+    provider_id, kind = content.mail.message_id[:128], content.event_type or content.notification_type
+    if kind == "Bounce" and content.bounce is not None:
+        bounce = content.bounce
+        permanent = bounce.bounce_type == "Permanent"
+        reason = "_".join(filter(None, (_word(bounce.bounce_type), _word(bounce.bounce_sub_type)))) or "bounced"
+        name, at = _name(bounce.feedback_id or f"{provider_id}/bounce/{bounce.timestamp}"), _moment(bounce.timestamp)
+        people = _people(bounce.bounced_recipients) if permanent else ()
+        return Told(request_id, Report("bounced", name, provider_id, reason, permanent, at), people)
+    if kind == "Complaint" and content.complaint is not None:
+        complaint = content.complaint
+        if complaint.complaint_feedback_type == _NO_COMPLAINT:
+            return None
+        name, at = _name(complaint.feedback_id or f"{provider_id}/complaint/{complaint.timestamp}"), _moment(complaint.timestamp)
+        reason = _word(complaint.complaint_feedback_type or "")
+        return Told(
+            request_id, Report("complained", name, provider_id, reason, reported_at=at), _people(complaint.complained_recipients)
+        )
+    if kind == "Delivery" and content.delivery is not None:
+        moment = content.delivery.timestamp
+        return Told(
+            request_id, Report("delivered", _name(f"{provider_id}/delivery/{moment}"), provider_id, reported_at=_moment(moment))
+        )
+    return None
+
+
+def _request_id(mail: Mail) -> str | None:
+    tagged = mail.tags.get("outboxId", [])
+    found = tagged or [header.value for header in mail.headers if header.name.lower() == "x-outbox-id"]
+    return found[0] if len(found) == 1 and REQUEST_ID.fullmatch(found[0]) else None
+
+
+def _name(text: str) -> str:
+    """What the report is called; a long name by its digest."""
+    name = f"ses/{text}"
+    if len(name) <= 100 and name.isascii() and name.isprintable():
+        return name
+    return f"ses/{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+
+
+def _word(text: str) -> str:
+    """Amazon's word as ours: `NoEmail` → `noemail`. Bounded, because it goes into events and metrics of others."""
+    return _WORD.sub("", text.lower())[:40]
+
+
+def _moment(text: str) -> int | None:
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _people(recipients: Sequence[Person]) -> tuple[str, ...]:
+    return tuple(one.email_address for one in recipients[:PEOPLE_MAX])

@@ -1,0 +1,169 @@
+"""Messages of Amazon SNS, verified: signed by a certificate that comes from Amazon's own hosts, on a topic that the tenant has named.
+
+Signature versions 1 (SHA-1) and 2 (SHA-256), as SNS specifies them. Certificates are fetched through the guard like everything else, a
+few of them at most, and kept for a day.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.x509 import load_pem_x509_certificate
+
+from gesta.errors import Forged, StoreError
+from gesta.outbound_http import TransportFault
+from gesta.reports import Desk
+
+HOST: Final = re.compile(r"sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
+CERTIFICATES_MAX: Final = 50
+KEPT_MS: Final = 86_400_000
+#: Certificates that may be asked for in a minute, whoever names them.
+FETCHES_MAX: Final = 20
+MINUTE_MS: Final = 60_000
+#: SNS repeats what was not taken for an hour at most. Nobody can tell us the same again much later than that.
+AGE_MS: Final = 86_400_000
+
+#: What is signed, in this order, of each type.
+_SIGNED: Final[dict[str, tuple[str, ...]]] = {
+    "Notification": ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
+    "SubscriptionConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
+    "UnsubscribeConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
+}
+
+
+class Envelope(msgspec.Struct, frozen=True, rename={"topic": "TopicArn", "certificate": "SigningCertURL", "version": "SignatureVersion",
+                                                   "type": "Type", "id": "MessageId", "message": "Message", "timestamp": "Timestamp",
+                                                   "signature": "Signature", "subject": "Subject", "token": "Token",
+                                                   "subscribe_url": "SubscribeURL"}):  # fmt: skip
+    """What SNS posts."""
+
+    type: Literal["Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"]
+    id: str
+    topic: str
+    message: str
+    timestamp: str
+    signature: str
+    certificate: str
+    version: Literal["1", "2"] = "1"
+    subject: str | None = None
+    token: str | None = None
+    subscribe_url: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Envelope({self.type} {self.id})"
+
+    def signed(self) -> bytes:
+        values = {
+            "Message": self.message, "MessageId": self.id, "Subject": self.subject, "SubscribeURL": self.subscribe_url,
+            "Timestamp": self.timestamp, "Token": self.token, "TopicArn": self.topic, "Type": self.type,
+        }  # fmt: skip
+        return "".join(f"{name}\n{value}\n" for name in _SIGNED[self.type] if (value := values[name]) is not None).encode()
+
+
+class Certificates:
+    """Keys of certificates that were fetched lately."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, tuple[RSAPublicKey, int]] = {}
+        self._fetched_at: list[int] = []
+
+    async def key(self, url: str, desk: Desk) -> RSAPublicKey:
+        """The public key of the certificate at a URL that fits. Raises Forged, or StoreError where it cannot be had right now."""
+        if not is_amazons(url, desk.trial_url) or not urlsplit(url).path.endswith(".pem"):
+            raise Forged
+        known = self._keys.get(url)
+        if known is not None and desk.now_ms - known[1] < KEPT_MS:
+            return known[0]
+        self._fetched_at = [at for at in self._fetched_at if desk.now_ms - at < MINUTE_MS]
+        if len(self._fetched_at) >= FETCHES_MAX:
+            raise StoreError("too many certificates of SNS were asked for within a minute; it is tried again")
+        self._fetched_at.append(desk.now_ms)
+        try:
+            answer = await desk.fetch(url)
+        except TransportFault as fault:
+            raise StoreError(f"a certificate of SNS cannot be fetched ({fault.reason}); it is tried again") from None
+        if answer.status >= 500:
+            raise StoreError(f"a certificate of SNS cannot be fetched (answered {answer.status}); it is tried again")
+        if answer.status != 200:
+            raise Forged
+        key = _key_of(answer.body, desk.now_ms)
+        if len(self._keys) >= CERTIFICATES_MAX:
+            self._keys.clear()
+        self._keys[url] = key, desk.now_ms
+        return key
+
+
+def is_amazons(url: str, trial_url: str) -> bool:
+    """Whether a URL leads to a host of SNS, or to the one that the settings name for a trial."""
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        return False
+    if trial_url and url.startswith(f"{trial_url}/"):
+        return True
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme == "https"
+        and port in (None, 443)
+        and "@" not in parts.netloc
+        and HOST.fullmatch(parts.hostname or "") is not None
+    )
+
+
+def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
+    try:
+        certificate = load_pem_x509_certificate(pem)
+        key = certificate.public_key()
+    except Exception:  # noqa: BLE001 -- whatever is wrong with it, it is no certificate of SNS
+        raise Forged from None
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    if not isinstance(key, RSAPublicKey) or not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        raise Forged
+    return key
+
+
+async def open_envelope(body: bytes, topics: frozenset[str], certificates: Certificates, desk: Desk) -> Envelope:
+    """The envelope, once it is shown to be SNS's own, on one of these topics, and of our days. Raises Forged."""
+    try:
+        envelope = msgspec.json.decode(body, type=Envelope)
+        signature = base64.b64decode(envelope.signature, validate=True)
+        moment_ms = datetime.fromisoformat(envelope.timestamp).timestamp() * 1000
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, binascii.Error, ValueError, OverflowError):
+        raise Forged from None
+    if envelope.topic not in topics:
+        # Before anything is fetched: a stranger cannot make us ask Amazon.
+        raise Forged
+    key = await certificates.key(envelope.certificate, desk)
+    try:
+        algorithm = hashes.SHA1() if envelope.version == "1" else hashes.SHA256()  # noqa: S303 -- version 1 is SHA-1, and still SNS's default
+        key.verify(signature, envelope.signed(), PKCS1v15(), algorithm)
+    except InvalidSignature:
+        raise Forged from None
+    if abs(desk.now_ms - moment_ms) > AGE_MS:
+        raise Forged
+    return envelope
+
+
+async def confirm(envelope: Envelope, desk: Desk) -> None:
+    """Say yes to a subscription, by the URL that the envelope names, which is signed."""
+    url = envelope.subscribe_url or ""
+    if not is_amazons(url, desk.trial_url):
+        raise Forged
+    try:
+        answer = await desk.fetch(url)
+    except TransportFault as fault:
+        raise StoreError(f"a subscription of SNS cannot be confirmed ({fault.reason}); it is tried again") from None
+    if not 200 <= answer.status < 300:
+        raise StoreError(f"a subscription of SNS cannot be confirmed (answered {answer.status}); it is tried again")

@@ -1,0 +1,125 @@
+"""What Twilio reports by status callbacks: that a text arrived, or that it did not.
+
+| MessageStatus                          | report                                                     |
+|----------------------------------------|------------------------------------------------------------|
+| delivered, read                        | delivered                                                  |
+| undelivered, failed                    | bounced, by a word for ErrorCode; permanent where it is so |
+| queued, sending, sent and the like     | none: it says less than what is on record                  |
+
+The URL of the callback names the account and the request, and Twilio signs the URL with what it posts: HMAC-SHA1 under the account's own
+token, of the URL as we gave it and the fields in the order of their names. So neither can be changed, and no list of Twilio's ids is kept.
+Nobody is put on the suppression list: who has said STOP is on Twilio's own, and START takes them off there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qsl, quote
+
+from gesta.attempt import Attempt
+from gesta.config import Entity
+from gesta.domain.commands import Report
+from gesta.domain.ids import REQUEST_ID
+from gesta.errors import Forged
+from gesta.flows.sms.message import ACCOUNT, DEFAULT, Account
+from gesta.reports import Desk, Incoming, Reporting, Told
+
+PROVIDER: Final = "twilio"
+FIELDS_MAX: Final = 100
+BODY_BYTES_MAX: Final = 16 * 1024
+#: ErrorCode → our word, and whether the number will never take a text.
+_REASONS: Final[dict[str, tuple[str, bool]]] = {
+    "30003": ("unreachable", False),
+    "30004": ("blocked", False),
+    "30005": ("unknown_number", True),
+    "30006": ("no_mobile_number", True),
+    "30007": ("filtered", False),
+    "30008": ("unknown_error", False),
+    "21610": ("unsubscribed", False),
+}
+_ARRIVED: Final = frozenset({"delivered", "read"})
+_LOST: Final = frozenset({"undelivered", "failed"})
+
+
+async def callback_url(attempt: Attempt, code: str, account: Account) -> str | None:
+    """Where Twilio reports on this request; None where that could not be verified, or nobody has said where we are reached."""
+    if not attempt.report_to or "/" in code:
+        # A slash in a path is one, however it is written.
+        return None
+    if account.api_key_sid is not None and not await attempt.config.secrets(ACCOUNT, code, "callback_token"):
+        return None
+    return _url(attempt.report_to, attempt.tenant, code, attempt.request_id)
+
+
+def _url(address: str, tenant: str, code: str, request_id: str) -> str:
+    return f"{address}/{PROVIDER}/{quote(tenant, safe='')}/{quote(code, safe='')}/{request_id}"
+
+
+def reporting(declared: Account | None) -> Reporting:
+    """`declared`: the account that the program itself has."""
+
+    async def read(incoming: Incoming, desk: Desk) -> Sequence[Told]:
+        signature = (incoming.header("x-twilio-signature") or "").encode(errors="replace")
+        if len(incoming.parts) != 2 or not signature or len(incoming.body) > BODY_BYTES_MAX or not desk.address:
+            raise Forged
+        code, request_id = incoming.parts
+        if not REQUEST_ID.fullmatch(request_id):
+            raise Forged
+        account, tokens = await _tokens(code, declared, desk)
+        fields = _fields(incoming.body)
+        signed = _url(desk.address, incoming.tenant, code, request_id) + "".join(name + value for name, value in fields)
+        # Every one is compared, each in constant time, before anything is concluded.
+        matches = [hmac.compare_digest(_signature(token, signed), signature) for token in tokens]
+        found = dict(fields)
+        if not any(matches) or found.get("AccountSid") != account.account_sid:
+            raise Forged
+        told = _told(found)
+        return [] if told is None else [Told(request_id, told)]
+
+    return Reporting(PROVIDER, read)
+
+
+async def _tokens(code: str, declared: Account | None, desk: Desk) -> tuple[Account, list[str]]:
+    """The account and what its callbacks may be signed with: the newest token, and the one before it for a day."""
+    stored = desk.config.find(ACCOUNT, code)
+    if isinstance(stored, Entity):
+        account = stored.body
+        assert isinstance(account, Account)
+        field = "auth_token" if account.api_key_sid is None else "callback_token"
+        return account, await desk.config.secrets(ACCOUNT, code, field)
+    if stored is not None or declared is None or code != DEFAULT:
+        raise Forged
+    try:
+        return declared, [desk.config.reference(declared.auth_token)]
+    except KeyError:
+        raise Forged from None
+
+
+def _fields(body: bytes) -> list[tuple[str, str]]:
+    """What was posted, in the order in which it is signed."""
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=FIELDS_MAX
+        )
+    except ValueError:
+        raise Forged from None
+    return sorted(set(pairs))
+
+
+def _signature(token: str, signed: str) -> bytes:
+    return base64.b64encode(hmac.digest(token.encode(), signed.encode(), hashlib.sha1))
+
+
+def _told(fields: dict[str, str]) -> Report | None:
+    sid, status = fields.get("MessageSid", "")[:64], fields.get("MessageStatus", "")
+    name = f"twilio/{sid}/{status}"
+    if status in _ARRIVED:
+        return Report("delivered", name, sid)
+    if status not in _LOST:
+        return None
+    reason, permanent = _REASONS.get(fields.get("ErrorCode", ""), (status, False))
+    return Report("bounced", name, sid, reason, permanent)

@@ -1,0 +1,157 @@
+"""Reports in: providers tell what became of what they had taken. Verified before anything is believed, then events on the request's stream.
+
+Receives what was posted from web/reports.py; a flow says whether it is genuine and what it reports (`Flow.reports`); hands commands to
+recorder.py. Which request it is about travels with the message itself and comes back under the provider's signature, so no index by the
+provider's ids is kept. A report that is told again is recognised by the provider's own name of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from gesta.config import ConfigCache, ConfigWriter, TenantConfig
+from gesta.current import Loader
+from gesta.domain.commands import Report
+from gesta.domain.ids import TENANT
+from gesta.errors import Forged, StoreError
+from gesta.flows.flow import Flow
+from gesta.outbound_http import AttemptEnded, HttpRequest, HttpResponse, Transport
+from gesta.recorder import Recorder, no_job
+from gesta.records import Records
+from gesta.runtime import Runtime
+from gesta.settings import Settings
+from gesta.suppression import suppress
+from gesta.telemetry import Telemetry
+
+#: SNS takes no message above 256 KB; Twilio's are a few hundred bytes.
+BODY_BYTES_MAX = 300 * 1024
+#: A certificate, or the answer to a confirmation.
+FETCH_SECONDS = 10.0
+FETCHED_BYTES_MAX = 64 * 1024
+
+
+def report_address(settings: Settings) -> str:
+    """Below which providers report; empty where nobody has said where we are reached."""
+    return "" if settings.public_url is None else f"{settings.public_url}/v1/reports"
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """What was posted. Nothing of it is believed yet."""
+
+    tenant: str
+    #: The parts of the path behind the tenant.
+    parts: tuple[str, ...]
+    #: One value of each header, by its name in lower case.
+    header: Callable[[str], str | None]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Incoming({self.tenant}, {len(self.body)} bytes)"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One report, verified: on which request, what, and who shall get no more messages."""
+
+    request_id: str
+    report: Report
+    #: Addresses in clear: they go to the suppression list and nowhere else.
+    suppress: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Told({self.request_id}, {self.report.kind})"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a flow may use to verify a report."""
+
+    config: TenantConfig
+    now_ms: int
+    #: `{public_url}/v1/reports`; empty where nobody is asked to report.
+    address: str
+    #: For a trial, where certificates may come from beside the provider's own hosts; empty: nowhere.
+    trial_url: str
+    #: One GET through the guard; raises TransportFault.
+    fetch: Callable[[str], Awaitable[HttpResponse]]
+
+
+#: What was posted → the reports in it. Raises Forged where it is not the provider's.
+Read = Callable[[Incoming, Desk], Awaitable[Sequence[Told]]]
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """How a flow's provider reports. `provider` is what it is called in the path."""
+
+    provider: str
+    read: Read
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How many reports were new, known already, and about no request of this tenant."""
+
+    new: int = 0
+    known: int = 0
+    strange: int = 0
+
+
+class Reports:
+    def __init__(
+        self, flows: Mapping[str, Flow], config: ConfigCache, writer: ConfigWriter, loader: Loader, recorder: Recorder, records: Records,
+        transport: Transport, address: str, trial_url: str, runtime: Runtime, telemetry: Telemetry,
+    ) -> None:  # fmt: skip
+        self._flows = {flow.reports.provider: flow for flow in flows.values() if flow.reports is not None}
+        self._config, self._writer, self._loader, self._recorder, self._records = config, writer, loader, recorder, records
+        self._transport, self._address, self._trial_url = transport, address, trial_url
+        self._runtime, self._telemetry = runtime, telemetry
+
+    async def take(
+        self, provider: str, tenant: str, parts: Sequence[str], header: Callable[[str], str | None], body: bytes
+    ) -> Result:
+        """Verify and record. Raises Forged, always the same, for whatever is not genuine; StoreError when it has to come again."""
+        flow = self._flows.get(provider)
+        if flow is None or flow.reports is None or not TENANT.fullmatch(tenant) or len(body) > BODY_BYTES_MAX:
+            raise Forged
+        await self._writer.refresh(self._config, tenant)
+        if self._config.version(tenant) == 0:
+            # Nobody's: not even its name is kept, or anybody could fill the memory with names.
+            self._config.forget(tenant)
+        desk = Desk(self._config.of(tenant), self._runtime.now_ms(), self._address, self._trial_url, self._fetch)
+        try:
+            told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), desk)
+        except AttemptEnded as ended:
+            # What a config says of a vault that is out of reach, in the words of an attempt.
+            raise StoreError(f"a report cannot be verified now: {ended.outcome.detail}") from None
+        counts = {"new": 0, "known": 0, "strange": 0}
+        for one in told:
+            counts[await self._record(flow, tenant, one)] += 1
+        if told:
+            self._telemetry.reported(flow.name, counts["new"])
+        return Result(**counts)
+
+    async def _record(self, flow: Flow, tenant: str, told: Told) -> str:
+        view = await self._loader.one((flow.name, tenant, told.request_id))
+        if view is not None and told.report.report in view.state.reports:
+            return "known"
+        # Before the event: a crash in between makes the provider tell it again, and after the event it would be known.
+        assert flow.addresses is not None or not told.suppress
+        for address in told.suppress:
+            if flow.addresses is not None and flow.addresses.normal(address) is not None:
+                reason = f"{told.report.kind}: {told.report.reason}" if told.report.reason else told.report.kind
+                await suppress(
+                    self._records.of(tenant), flow.addresses, address, reason, self._runtime.now_ms(), f"report of {flow.name}"
+                )
+        if view is None:
+            # Removed by retention, or never this tenant's: which of the two is nobody's business.
+            return "strange"
+        applied = await self._recorder.apply(view, told.report, flow.rules, no_job, causation_id=told.report.report)
+        return "new" if applied.events else "known"
+
+    async def _fetch(self, url: str) -> HttpResponse:
+        response = await self._transport.send(HttpRequest("GET", url, {}, None, FETCH_SECONDS))
+        if not response.is_whole or len(response.body) > FETCHED_BYTES_MAX:
+            raise Forged
+        return response

@@ -1,0 +1,74 @@
+"""/v1/subscriptions: who is told of what happens: the tenant's webhooks, and how far programs' handlers have come."""
+
+from __future__ import annotations
+
+from gesta.errors import NotFound
+from gesta.operating import Listener
+from gesta.web.problem import Problem
+from gesta.web.route import Answer, Call, Route, Shape
+
+
+class WebhookShape(Shape, frozen=True):
+    """A `told.webhook` of the tenant. `fault` says why it tells nobody; empty: it does."""
+
+    code: str
+    flow: str
+    statuses: list[str]
+    endpoint: str
+    fault: str
+
+
+class HandlerShape(Shape, frozen=True):
+    """A handler of a program, or one of the engine's own. No event is in it, and no tenant."""
+
+    name: str
+    #: Events that it has not seen yet; roughly.
+    behind: int
+    #: Whether a running process tells it.
+    is_held: bool
+    #: Whether it is stuck. What it stumbled over is in `gesta doctor`, and in the log.
+    is_stuck: bool
+
+
+class SubscriptionsShape(Shape, frozen=True):
+    webhooks: list[WebhookShape]
+    handlers: list[HandlerShape]
+
+
+async def _handlers(call: Call) -> list[Listener]:
+    """They listen for all tenants, so they are shown to those who run the installation alone: keys of the tenant of its settings."""
+    return await call.engine.operating.handlers() if call.tenant == call.engine.settings.tenant else []
+
+
+async def list_subscriptions(call: Call) -> Answer:
+    operating = call.engine.operating
+    webhooks = [
+        WebhookShape(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
+        for one in await operating.told_webhooks(call.tenant)
+    ]
+    handlers = [HandlerShape(one.name, one.behind, one.is_held, bool(one.error)) for one in await _handlers(call)]
+    return Answer(SubscriptionsShape(webhooks, handlers))
+
+
+async def forget_subscription(call: Call) -> Answer:
+    """The place of a handler that no program declares any more is forgotten: it holds nothing back. One that is in use stays."""
+    name = call.params["name"]
+    for one in await _handlers(call):
+        if one.name == name:
+            if one.is_held:
+                raise Problem(409, "in_use", "a running process tells this handler; stop that first")
+            await call.engine.operating.forget_handler(name)
+            return Answer(status=204)
+    raise NotFound("subscription", name)
+
+
+ROUTES = [
+    Route(
+        "GET", "/v1/subscriptions", list_subscriptions, "operate", "Who is told of what happens", "subscriptions",
+        answer=SubscriptionsShape,
+    ),
+    Route(
+        "DELETE", "/v1/subscriptions/{name:path}", forget_subscription, "admin", "Forget the place of an abandoned handler", "subscriptions",
+        status=204, problems=(404, 409),
+    ),
+]  # fmt: skip

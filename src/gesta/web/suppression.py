@@ -1,0 +1,111 @@
+"""/v1/suppression/{flow}: addresses that get no more messages. They are never shown, and never in a URL: entries have ids."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from gesta.dead_letters import iso
+from gesta.errors import BadCursor, NotFound
+from gesta.suppression import REASON_LENGTH_MAX, Entry
+from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+_ID = re.compile(r"[0-9a-f]{32}")
+PAGE_MAX = 200
+
+
+class Address(Asked, frozen=True):
+    """`reason` is for whoever asks later why."""
+
+    address: Annotated[str, msgspec.Meta(min_length=1, max_length=254)]
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=REASON_LENGTH_MAX)] = "by hand"
+
+
+class Sought(Asked, frozen=True):
+    address: Annotated[str, msgspec.Meta(min_length=1, max_length=254)]
+
+
+class Listing(Asked, frozen=True):
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
+
+
+class SuppressedShape(Shape, frozen=True):
+    id: str
+    #: Enough to recognise, too little to learn.
+    masked: str
+    reason: str
+    source: str
+    since: str
+
+
+class SuppressedPage(Shape, frozen=True):
+    """In no order that means anything. `next` continues the list; null: that was all."""
+
+    items: list[SuppressedShape]
+    next: str | None
+
+
+def shape(entry: Entry) -> SuppressedShape:
+    told = entry.suppressed
+    return SuppressedShape(entry.id, told.masked, told.reason, told.source, iso(told.at))
+
+
+async def list_suppressed(call: Call) -> Answer:
+    asked: Listing = call.query
+    if asked.cursor is not None and not _ID.fullmatch(asked.cursor):
+        raise BadCursor
+    found, following = await call.engine.operating.list_suppressed(
+        call.params["flow"], after=asked.cursor or "", limit=asked.limit, tenant=call.tenant
+    )
+    return Answer(SuppressedPage([shape(one) for one in found], following))
+
+
+async def suppress(call: Call) -> Answer:
+    """No more messages of this flow to this address. One that is on the list stays there for its first reason."""
+    asked: Address = call.body
+    entry = await call.engine.operating.suppress(
+        call.params["flow"], asked.address, reason=asked.reason, source=call.actor.user_id, tenant=call.tenant
+    )
+    return Answer(shape(entry))
+
+
+async def find_suppressed(call: Call) -> Answer:
+    """Why an address gets no messages; 404 where it does. A POST, because an address must not stand in a URL."""
+    asked: Sought = call.body
+    entry = await call.engine.operating.suppressed(call.params["flow"], asked.address, tenant=call.tenant)
+    if entry is None:
+        raise NotFound("suppressed address", "asked for")
+    return Answer(shape(entry))
+
+
+async def unsuppress(call: Call) -> Answer:
+    """Messages may go there again."""
+    entry_id = call.params["id"]
+    if not _ID.fullmatch(entry_id):
+        raise NotFound("suppressed address", "asked for")
+    await call.engine.operating.unsuppress_entry(call.params["flow"], entry_id, tenant=call.tenant)
+    return Answer(status=204)
+
+
+_HERE = "/v1/suppression/{flow}"
+ROUTES = [
+    Route(
+        "GET", _HERE, list_suppressed, "operate", "Addresses that get no more messages", "suppression", query=Listing,
+        answer=SuppressedPage, problems=(400, 422),
+    ),
+    Route(
+        "PUT", _HERE, suppress, "operate", "No more messages to an address", "suppression", body=Address, answer=SuppressedShape,
+        problems=(422,), example={"address": "ada@example.com", "reason": "asked by phone"},
+    ),
+    Route(
+        "POST", f"{_HERE}/find", find_suppressed, "operate", "Whether an address is on the list", "suppression", body=Sought,
+        answer=SuppressedShape, problems=(404, 422), example={"address": "ada@example.com"},
+    ),
+    Route(
+        "DELETE", f"{_HERE}/{{id}}", unsuppress, "operate", "Messages to an address again", "suppression", status=204,
+        problems=(404, 422),
+    ),
+]  # fmt: skip
