@@ -14,7 +14,8 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from gesta.config import ConfigCache, ConfigWriter
+from gesta.config import ConfigCache
+from gesta.config_writer import ConfigWriter
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE

@@ -15,7 +15,8 @@ from datetime import timedelta
 
 import msgspec
 
-from gesta.config import ConfigCache, ConfigWriter
+from gesta.config import ConfigCache
+from gesta.config_writer import ConfigWriter
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.told import ALERTING

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from gesta.addresses import request_stream
 from gesta.admission import Admission
-from gesta.config import ConfigCache, ConfigWriter, TenantConfig
+from gesta.config import ConfigCache, TenantConfig
+from gesta.config_writer import ConfigWriter
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta

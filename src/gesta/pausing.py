@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from gesta.addresses import INSTALLATION
-from gesta.config import TRIES, ConfigCache, ConfigWriter, busy
+from gesta.config import ConfigCache
+from gesta.config_writer import TRIES, ConfigWriter, busy
 from gesta.credentials import credential_of
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.config import ConfigCache, ConfigWriter, TenantConfig
+from gesta.config import ConfigCache, TenantConfig
+from gesta.config_writer import ConfigWriter
 from gesta.current import Loader
 from gesta.domain.commands import Report
 from gesta.domain.ids import TENANT

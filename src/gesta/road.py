@@ -11,7 +11,8 @@ from functools import partial
 from gesta.access import Keys
 from gesta.admission import Admission
 from gesta.alerts import Alerting, Alerts
-from gesta.config import ConfigCache, ConfigWriter
+from gesta.config import ConfigCache
+from gesta.config_writer import ConfigWriter
 from gesta.credentials import declared_digests
 from gesta.current import Loader
 from gesta.cursors import Cursors
@@ -19,8 +20,8 @@ from gesta.draining import Draining
 from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
-from gesta.handing_out.station import station
 from gesta.following import Follower
+from gesta.handing_out.station import station
 from gesta.identity import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens

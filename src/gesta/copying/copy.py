@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gesta.config import ConfigCache, ConfigWriter
+from gesta.config import ConfigCache
+from gesta.config_writer import ConfigWriter
 from gesta.copying.check import check, filling_fence, left_fence
 from gesta.copying.comparison import Comparison
 from gesta.copying.roles import Roles
