@@ -135,6 +135,9 @@ class Keys:
         if key_id is None:
             raise AccessDenied
         seen = self._seen.get(key_id)
+        if seen is None and not self._texts.is_id(key_id):
+            # Made up, so it costs neither a look nor memory.
+            raise AccessDenied
         if seen is None or not self._is_fresh(seen):
             seen = await self._asking.add(key_id)
         kept, grant = seen.kept, seen.grant
