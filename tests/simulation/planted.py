@@ -246,7 +246,7 @@ def cancel_that_does_not_drop(before: State, after: State) -> None:
 
 @plants(
     CommitsApart, "_drop", "nothing is cancelled while it is called", "nothing is called that is over, in doubt or called back",
-    "two never call at once", "one effect for each intent", "a careless flow doubles only what was in doubt",
+    "two never call at once", "one effect for each intent", "a careless flow doubles only what was in doubt", "whoever calls holds the lease",
     rates=Rates(store_slow=0.08), decisions=40, submits=14, seconds=3.0, skews_ms=(0, 0, 0), apart=True, queue_lost=False, partitions=3,
 )  # fmt: skip
 async def dropped_job_leaves_its_place_free(self: CommitsApart, entries: Sequence[Entry]) -> dict[int, Settled]:
@@ -294,6 +294,7 @@ def late_success_is_dropped(state: State, outcome: Done, number: int) -> list[e.
     "sound",
     "one effect for each intent",
     "what happened is sent, or in doubt",
+    "one effect for each request, unless a person forced another",
     rates=Rates(provider=0.8),
     payloads=("Asked", "Left"),
 )

@@ -84,13 +84,7 @@ def flow(
     `token` is the account's, or `env:NAME`, which is looked up when a text is sent. A tenant's own account `default` goes first.
     """
     require_library()
-    declared = None
-    if account_sid is not None:
-        if not token or not sender:
-            raise BadFlow(
-                NAME, "account_sid= needs token=, 'env:NAME' or the account's own, and sender=, a number of the account"
-            )
-        declared = Account(account_sid, token, sender, default_region=default_region)
+    declared = None if account_sid is None else _declared(account_sid, token, sender, default_region)
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         account, twilio = await _account(message, attempt, declared, timeout_seconds)
@@ -142,6 +136,12 @@ def flow(
         reports=reporting(declared),
         addresses=ADDRESSES,
     )
+
+
+def _declared(account_sid: str, token: str | None, sender: str | None, default_region: str | None) -> Account:
+    if not token or not sender:
+        raise BadFlow(NAME, "account_sid= needs token=, 'env:NAME' or the account's own, and sender=, a number of the account")
+    return Account(account_sid, token, sender, default_region=default_region)
 
 
 async def _account(
