@@ -130,9 +130,6 @@ class Road:
         self.subscriptions = Subscriptions(subscriptions, self._beside(), stores.events, stores.views, runtime, telemetry, owner)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
-        self._stations: dict[str, Run] = {}
-        #: Station → what it plays by lease, where that is so.
-        self._roles: dict[str, Role | Partitions] = {}
         self._choose(work, deadlines)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         #: Station → the kind of error it crashed with, until it is started again.
@@ -186,6 +183,9 @@ class Road:
 
     def _choose(self, work: Work, deadlines: Deadlines) -> None:
         """The stations that this process runs."""
+        self._stations: dict[str, Run] = {}
+        #: Station → what it plays by lease, where that is so.
+        self._roles: dict[str, Role | Partitions] = {}
         stores = self.outside.stores
         if "projector" in work.parts:
             partitions = self.projector.partitions

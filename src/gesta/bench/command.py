@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from gesta import runtime
-from gesta.bench import crash, flood, over_http, processes
+from gesta.bench import crash, flood, processes
 from gesta.bench.figures import Figures, Plan
 from gesta.bench.flood import FloodFigures, FloodPlan, measure_flood
 from gesta.bench.machine import bench_folder
@@ -122,6 +122,8 @@ def run_flood_bench(
 
 def run_http_bench(*, requests: int = 20_000, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
     """Measure the API beside its bounds and print; the exit code: 0, or 1 when a request was lost or done twice."""
+    # Here, because a server that nobody asked for would count among the memory of the others.
+    from gesta.bench import over_http
 
     async def work(inside: Path, tell: Tell) -> over_http.HttpFigures:
         async with bench_store(url, inside) as store:
