@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from gesta import runtime
-from gesta.bench import crash, flood, processes
 from gesta.bench.figures import Figures, Plan
-from gesta.bench.flood import FloodFigures, FloodPlan, measure_flood
 from gesta.bench.machine import bench_folder
 from gesta.bench.peer import open_peer
 from gesta.bench.run import STAGES, Tell, measure
@@ -68,6 +66,8 @@ def run_bench(
 
 def run_crash_bench(*, kills: int = 8, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
     """Kill workers and print how soon others went on; the exit code: 0, or 1 when a request was lost or done twice."""
+    # Here, as below: what is not asked for must not count among the memory of what is.
+    from gesta.bench import crash
 
     async def work(inside: Path, tell: Tell) -> crash.CrashFigures:
         async with bench_store(url, inside) as store:
@@ -88,6 +88,7 @@ def run_processes_bench(
     idle_seconds: float = 5.0,
 ) -> int:
     """Measure several processes on one store and print; the exit code: 0."""
+    from gesta.bench import processes
 
     async def work(inside: Path, tell: Tell) -> processes.ProcessFigures:
         async with bench_store(url, inside) as store:
@@ -109,10 +110,11 @@ def run_flood_bench(
     flood_seconds: float = 30.0,
 ) -> int:
     """Measure what a flood of one tenant does to another and print; the exit code: 0."""
+    from gesta.bench import flood
 
-    async def work(inside: Path, tell: Tell) -> FloodFigures:
+    async def work(inside: Path, tell: Tell) -> flood.FloodFigures:
         async with bench_store(url, inside) as store:
-            return await measure_flood(FloodPlan(requests, quiet_seconds, flood_seconds), store, tell)
+            return await flood.measure_flood(flood.FloodPlan(requests, quiet_seconds, flood_seconds), store, tell)
 
     _check_is_fresh(url)
     figures = _run(work, flood.STAGES, folder)
@@ -122,7 +124,6 @@ def run_flood_bench(
 
 def run_http_bench(*, requests: int = 20_000, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
     """Measure the API beside its bounds and print; the exit code: 0, or 1 when a request was lost or done twice."""
-    # Here, because a server that nobody asked for would count among the memory of the others.
     from gesta.bench import over_http
 
     async def work(inside: Path, tell: Tell) -> over_http.HttpFigures:

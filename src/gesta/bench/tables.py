@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gesta.bench import flood
-from gesta.bench.crash import CrashFigures
 from gesta.bench.figures import Figures, PeerFigures
-from gesta.bench.flood import FACTOR_MAX, FloodFigures
-from gesta.bench.processes import ProcessFigures
+
+if TYPE_CHECKING:
+    from gesta.bench.crash import CrashFigures
+    from gesta.bench.flood import FloodFigures
+    from gesta.bench.processes import ProcessFigures
 
 
 def print_figures(title: str, figures: msgspec.Struct, rows: dict[str, str], *, json: bool) -> None:
@@ -48,9 +50,11 @@ def _seconds(p50: float, p99: float) -> str:
 
 
 def flood_rows(figures: FloodFigures) -> dict[str, str]:
+    from gesta.bench.flood import FACTOR_MAX, PER_SECOND
+
     verdict = "within" if figures.is_within else "NOT within"
     return {
-        "quiet": f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {flood.PER_SECOND} per second",
+        "quiet": f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {PER_SECOND} per second",
         "flooded": f"p50 {figures.flooded_p50_ms:.1f} ms, p99 {figures.flooded_p99_ms:.1f} ms, {figures.samples:,} samples",
         "factor": f"{figures.factor:.2f} at p99, {verdict} {FACTOR_MAX:g}",
         "flood": f"{figures.flood_requests:,} requests of another tenant, {figures.flood_done:,} of them done meanwhile",
