@@ -55,7 +55,7 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
     }  # fmt: skip
     assert first.data["at"].endswith("Z")
     assert set(first.data) == {
-        "id", "flow", "status", "requestId", "version", "key", "reason", "attempts", "providerId", "at", "correlationId",
+        "id", "flow", "status", "requestId", "version", "key", "reason", "attempts", "providerId", "at", "correlationId", "test",
     }  # fmt: skip
     assert state.status == "failed"
     assert "secret" not in first.text
