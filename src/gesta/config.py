@@ -80,7 +80,8 @@ class ConfigCache:
         self._tenants: dict[str, str] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._writer = writer
-        self._seen: set[str] = set()
+        #: Kinds of which some tenant that was read here ever stored an entity.
+        self.seen: set[str] = set()
         self.pauses = PauseBook(declared)
         self.keys = KeyNotes()
 
@@ -93,10 +94,6 @@ class ConfigCache:
     def kinds(self) -> Mapping[str, type[ConfigBody]]:
         """Every kind that this process knows, by name."""
         return self._kinds
-
-    def has_seen(self, kind: str) -> bool:
-        """Whether some tenant that this process has read the config of ever stored an entity of this kind."""
-        return kind in self._seen
 
     def forget(self, tenant: str) -> None:
         """As if it had never been asked for; for a tenant that has no config."""
@@ -139,7 +136,7 @@ class ConfigCache:
             self.pauses.changed(tenant, f"{put.kind}/{put.code}")
             if (body := self._kinds.get(put.kind)) is None:
                 return
-            self._seen.add(put.kind)
+            self.seen.add(put.kind)
             entity: Entity | Unreadable
             try:
                 entity = Entity(put.kind, put.code, msgspec.json.decode(put.body, type=body), put.secrets, recorded.version)

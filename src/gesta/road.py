@@ -124,10 +124,7 @@ class Road:
             flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, lapses, runtime,
             telemetry, owner,
         )  # fmt: skip
-        #: Who tells tenants' endpoints of their requests, and whoever runs gesta of what needs them; None where nobody is to be told.
-        self.telling: Telling | None = None
-        self.alerts: Alerts | None = None
-        self.subscriptions = Subscriptions(subscriptions, self._beside(), stores.events, stores.views, runtime, telemetry, owner)
+        self.subscriptions = self._beside(subscriptions)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
         self._choose(work, deadlines)
@@ -136,13 +133,16 @@ class Road:
         self._crashed: dict[str, str] = {}
         self.is_stopping = False
 
-    def _beside(self) -> list[Follower]:
-        """What providers tell and who is told, beside programs: the followers of the engine's own."""
+    def _beside(self, subscriptions: Sequence[Subscription]) -> Subscriptions:
+        """What providers tell; and who is told: handlers of programs, tenants' endpoints, whoever runs gesta."""
         stores, settings, runtime, telemetry = self.outside.stores, self.outside.settings, self.runtime, self.telemetry
         self.reports = Reports(
             self.flows, self.config, self.config_writer, self.loader, self.recorder, self.records, self.outside.transport,
             report_address(settings), settings.sns_url or "", runtime, telemetry,
         )  # fmt: skip
+        #: None where nobody is to be told.
+        self.telling: Telling | None = None
+        self.alerts: Alerts | None = None
         own: list[Follower] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
@@ -156,7 +156,7 @@ class Road:
             if self.alerts.can_be_sent:
                 telemetry.alarm = self.alerts.met
                 own.append(Alerting(self.alerts, stores.events, stores.views, runtime, telemetry, self.owner))
-        return own
+        return Subscriptions(subscriptions, own, stores.events, stores.views, runtime, telemetry, self.owner)
 
     @classmethod
     async def build(

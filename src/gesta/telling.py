@@ -104,7 +104,7 @@ class Telling(Follower):
 
     async def _is_wanted(self) -> bool:
         # A tenant that was copied here brings its config along, and no place in the log.
-        return self._config.has_seen(TOLD) or await self._views.checkpoint(self.checkpoint) > 0
+        return TOLD in self._config.seen or await self._views.checkpoint(self.checkpoint) > 0
 
     async def step(self) -> int:
         position = await self._begin()
@@ -210,8 +210,11 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
         "providerId": event.provider_id,
         "at": iso(event.at_ms),
         "correlationId": event.correlation_id,
+        "test": event.test,
     }
+    # What is told of a test reaches no more of the world than the test itself.
     options = Options(
-        f"told/{one.code}/{event.id}", event.tenant, correlation_id=event.correlation_id, causation_id=event.request_id, source=TELLING
+        f"told/{one.code}/{event.id}", event.tenant, correlation_id=event.correlation_id, causation_id=event.request_id,
+        test=event.test, source=TELLING,
     )  # fmt: skip
     return Message(f"request.{event.status}", data, one.endpoint), options

@@ -164,7 +164,7 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
             at.append(gesta.runtime.now_ms())
             await told_before(event)
 
-        (subscriber,) = engine.road.subscriptions.subscribers
+        subscriber = engine.road.subscriptions.subscribers[0]
         assert isinstance(subscriber, Subscriber)
         object.__setattr__(subscriber.subscription, "handler", watch)
         await engine.submit(Note())

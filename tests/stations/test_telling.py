@@ -55,7 +55,7 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
     }  # fmt: skip
     assert first.data["at"].endswith("Z")
     assert set(first.data) == {
-        "id", "flow", "status", "requestId", "version", "key", "reason", "attempts", "providerId", "at", "correlationId",
+        "id", "flow", "status", "requestId", "version", "key", "reason", "attempts", "providerId", "at", "correlationId", "test",
     }  # fmt: skip
     assert state.status == "failed"
     assert "secret" not in first.text
@@ -263,3 +263,18 @@ async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fi
         with pytest.raises(BadConfig, match=fault):
             await engine.operating.put_config(webhook.TOLD, "shop", fields)
         assert CHECKPOINT not in {one.name for one in await engine.road.outside.stores.views.checkpoints()}
+
+
+async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await engine.submit_many([(webhook.Message("order.paid", {}, "shop"), Options(test=True))])
+        await gesta.settle()
+        views = await engine.find(flow=webhook.NAME)
+        assert {(view.state.source, view.state.test, view.state.status) for view in views} == {
+            ("gesta", True, "sent"),
+            ("gesta/told", True, "sent"),
+        }
+        assert len(views) == 2
+    # The world outside, which in this test is the harness's.
+    assert gesta.sandbox.webhook.calls == 0
