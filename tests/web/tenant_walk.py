@@ -21,7 +21,9 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.flows import slack, sms, webhook
+from gesta.flows.sms.message import NAME as SMS
 from gesta.rendering import TEMPLATE, Template
+from gesta.subscriptions import checkpoint_of
 from gesta.views import Parked
 from gesta.web.route import Route
 from tests.web.served import Reply, Served
@@ -31,7 +33,7 @@ OWNER, INTRUDER = "acme-b", "acme"
 #: Stands in whatever the owner has stored, and in nothing that the intruder sends.
 MARK = "planted"
 #: What the intruder has heard of: keys and codes are no secrets.
-KEY, CODE, PERSON = "order-7", "shop", "ada@example.org"
+KEY, CODE, PERSON, NUMBER = "order-7", "shop", "ada@example.org", "+4915112345678"
 ENDPOINT = {"url": "https://theirs.example/hooks", "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
 ALL = ("read", "submit", "execute", "operate", "admin")
 
@@ -59,6 +61,10 @@ async def send(letter: Letter, attempt: Attempt) -> Outcome:
 OWNERS, COMMON, PICKED = "walk.owners", "walk.common", "walk.picked"
 
 
+#: A handler of a program that is gone; its place is the installation's.
+HANDLER = "walk-handler"
+
+
 class OwnersLetter(Letter, frozen=True):
     pass
 
@@ -84,6 +90,8 @@ class Planted:
     cursor: str = ""
     #: The lease of work that one of the owner's workers has in hand.
     token: str = ""
+    #: The entry of a number that gets no more messages of the owner's.
+    entry: str = ""
 
     def places(self) -> list[dict[str, str]]:
         """What the parts of a path can be called."""
@@ -94,7 +102,12 @@ class Planted:
             *[{"id": one} for one in self.keys],
             {"flow": COMMON},
             {"flow": PICKED},
+            {"flow": SMS},
+            {"flow": SMS, "id": self.entry},
+            {"tenant": OWNER, "account": CODE, "id": self.requests[0][1]},
+            {"name": HANDLER},
             {"kind": "webhook.endpoint", "code": CODE},
+            {"kind": webhook.TOLD, "code": CODE},
             {"kind": TEMPLATE, "code": CODE},
             {"code": CODE},
             {"tenant": OWNER},
@@ -117,13 +130,14 @@ class Planted:
             "evidence": "none",
             "cursor": self.requests[-1][1],
             "token": self.token,
+            "address": NUMBER,
         }
 
     def headers(self) -> dict[str, str]:
         return {"Gesta-Lease": self.token}
 
     def marks(self) -> list[str]:
-        return [MARK, OWNER, OWNERS, self.token, *self.keys, *[one for _, one in self.requests]]
+        return [MARK, OWNER, OWNERS, self.token, self.entry, *self.keys, *[one for _, one in self.requests]]
 
 
 async def plant(api: Served) -> Planted:
@@ -139,6 +153,11 @@ async def plant(api: Served) -> Planted:
     waits = await api.engine.submit(Letter(text=MARK), tenant=OWNER, deliver_at=datetime.now(UTC) + timedelta(days=9))
     planted.requests.append((COMMON, waits.id))
     await operating.put_config("webhook.endpoint", CODE, {**ENDPOINT, "url": f"https://{MARK}.example/hooks"}, tenant=OWNER)
+    # At no status that anything here comes to: what is told is a request, too.
+    told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
+    await operating.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
+    planted.entry = (await operating.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
+    await api.engine.road.outside.stores.views.begin(checkpoint_of(HANDLER), 0)
     await operating.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
     for number in range(2):
         picked = await api.engine.submit(api.engine.payload(PICKED, {"text": f"{MARK} {number}"}), tenant=OWNER)
@@ -169,6 +188,8 @@ async def owners_record(api: Served) -> dict[str, Any]:
             if decode_meta(one.meta).tenant == OWNER:
                 versions[one.stream] = max(one.version, versions.get(one.stream, 0))
     versions["keys"] = await api.engine.operating.list_keys(OWNER)
+    versions["suppressed"] = await api.engine.operating.list_suppressed(SMS, tenant=OWNER)
+    versions["handlers"] = sorted(one.name for one in await api.engine.operating.handlers())
     return versions
 
 

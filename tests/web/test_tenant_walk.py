@@ -12,8 +12,8 @@ from gesta.web.route import Answer, Call, Route, Stream
 from tests.web.served import served
 from tests.web.tenant_walk import ALL, OWNER, calls_of, flows, owners_record, plant, refuse_marks, walk
 
-#: Routes that say the same to every tenant: no key could make them say more.
-SAME_FOR_ALL = {"list_flows", "list_config_kinds", "metrics"}
+#: Routes that say the same to every tenant, or ask for the tenant that runs the process: taking a caller for the owner does not help them.
+SAME_FOR_ALL = {"list_flows", "list_config_kinds", "metrics", "forget_subscription"}
 
 
 @pytest.mark.slow
