@@ -17,7 +17,7 @@ def test_the_commands_are_exactly_these():
     plain = [name for commands in COMMANDS.values() for name in commands]
     grouped = [f"{group} {name}" for group, (_, commands) in GROUPS.items() for name in commands]
     assert plain + grouped == [
-        "demo", "serve", "api", "projector", "worker", "sweeper", "bench",
+        "demo", "serve", "api", "projector", "worker", "sweeper", "bench", "openapi",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
         "doctor", "pause", "resume", "rebuild", "copy", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",

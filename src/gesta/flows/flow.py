@@ -109,6 +109,8 @@ class Flow:
     sandbox: bool = False
     #: payload → what stands in at a test for config of a kind of which the tenant has stored nothing.
     stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
+    #: A payload that can be tried as it is, for those who read about the API.
+    example: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from gesta.web import (
     configs,
     dead_letters,
     decisions,
+    description,
     endpoints,
     first_key,
     health,
@@ -27,6 +29,7 @@ from gesta.web import (
     templates,
     unknowns,
 )
+from gesta.web.description import Description
 from gesta.web.endpoint import Endpoint, send_answer
 from gesta.web.first_key import FirstKey
 from gesta.web.problem import MEDIA_TYPE, Problem
@@ -54,6 +57,7 @@ TABLE = (
     people,
     keys,
     first_key,
+    description,
 )
 ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 
@@ -83,6 +87,11 @@ class Web:
             return None
         self.first_key = FirstKey(road, self.engine.settings.tenant)
         return self.first_key.path
+
+    @cached_property
+    def description(self) -> Description:
+        """What is told of the API, made when somebody asks."""
+        return Description(ROUTES, self.engine.flows)
 
 
 def _paths(routes: Sequence[Route]) -> list[str]:
