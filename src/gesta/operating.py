@@ -42,6 +42,17 @@ class Operating:
         self._road = road
         self._views = road.outside.stores.views
 
+    async def look_up(self, request_id: str, tenant: str = "default") -> View:
+        """A request by its id alone, also of a flow that this process does not declare but the tenant has used; raises NotFound."""
+        loader, known = self._road.loader, self._road.flows
+        view = await loader.find(list(known), tenant, request_id)
+        if view is None:
+            used = sorted({flow for flow, _ in await self.counts(tenant)} - known.keys())
+            view = await loader.find(used, tenant, request_id) if used else None
+        if view is None:
+            raise self._road.not_found(request_id)
+        return view
+
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         """How many requests per (flow, status)."""
         return await self._views.counts(tenant)

@@ -47,13 +47,16 @@ class Settings:
     api_port: int = 8420
     #: Calls a second that one API key may make of one process; after a rest twice as many at once.
     api_rate: int = 5_000
+    #: A running server, http://127.0.0.1:8420: commands then ask it instead of opening the store, with this key.
+    server: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
-SECRET = frozenset({"master_key"})
+SECRET = frozenset({"master_key", "api_key"})
 #: Setting → the least it may be.
 WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0, "api_port": 0, "api_rate": 1}
 

@@ -71,7 +71,7 @@ def test_show_tells_status_history_and_attempts_and_masks_what_is_personal(cli, 
 def test_the_json_of_a_request_has_stable_keys(cli, shop):
     shown = cli("show", shop("rejected"), "--app", APP, "--json").json
     assert list(shown) == [
-        "id", "flow", "tenant", "status", "key", "attemptCount", "reason", "detail", "providerId", "inDoubt", "cancelRequested",
+        "id", "flow", "tenant", "status", "key", "attemptCount", "reason", "detail", "providerId", "targetId", "inDoubt", "cancelRequested",
         "operation", "intent", "priority", "createdAt", "updatedAt", "dueAt", "expiresAt", "correlationId", "version", "heldBy", "test",
         "payload", "attempts", "history",
     ]  # fmt: skip

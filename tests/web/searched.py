@@ -10,7 +10,7 @@ from typing import Any
 
 from gesta import runtime
 from gesta.web.server import address_of, bind, serving
-from tests.web.served import served
+from tests.web.served import MASTER, served
 
 
 class Ending:
@@ -39,6 +39,10 @@ class Ending:
 
 async def main(url: str) -> None:
     async with served(url, api_rate=1_000_000) as api:
+        put = api.engine.operating.put_config
+        await put("webhook.endpoint", "shop", {"url": "https://shop.example/hooks", "secret": f"whsec_{MASTER}"})
+        await put("slack.workspace", "default", {"token": "xoxb-1-a"})
+        await put("template", "hello", {"text": "Hello {{ name }}"})
         listener = bind("127.0.0.1", 0)
         async with serving(Ending(api.engine.web()), listener):
             print(address_of(listener), await api.key(), flush=True)

@@ -22,6 +22,7 @@ from gesta.web import (
     first_key,
     health,
     keys,
+    lookup,
     pauses,
     people,
     requests,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 #: Where the routes are. The first ones are called most: they are looked through in this order.
 TABLE = (
     requests,
+    lookup,
     decisions,
     stream,
     health,

@@ -12,7 +12,7 @@ from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, TENANT
 from gesta.flows.flow import Flow
 from gesta.web.problem import MEDIA_TYPE, TITLES, ProblemShape
 from gesta.web.reading import ACTOR
-from gesta.web.requests import Batch, Submit
+from gesta.web.requests import Batch, Submit, Submitted
 from gesta.web.route import JSON, Nothing, Route
 from gesta.web.schemas import FLOW_NAME, PLACE, Schema, Schemas, plain, submit_example, without_null
 
@@ -21,6 +21,8 @@ PATH_PARTS: dict[str, Schema] = {
     "flow": {"$ref": PLACE + FLOW_NAME},
     "id": {"type": "string", "pattern": f"^{REQUEST_ID.pattern}$"},
     "tenant": {"type": "string", "pattern": f"^{TENANT.pattern}$"},
+    "kind": {"type": "string", "minLength": 1, "examples": ["webhook.endpoint"]},
+    "code": {"type": "string", "minLength": 1, "examples": ["shop", "hello"]},
 }
 HEADERS: dict[str, Schema] = {
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH_MAX},
@@ -43,7 +45,7 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
     schemas = Schemas(routes, flows)
     paths: dict[str, Schema] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, flows)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, flows, _links(route, routes))
     for kind in {route.query for route in routes}:
         schemas.drop(kind)
     statuses = sorted({status for route in routes for status in problems_of(route)})
@@ -85,19 +87,34 @@ def has_body(route: Route) -> bool:
     return route.body is not None or route.takes != JSON
 
 
-def _operation(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> Schema:
+def _links(route: Route, routes: Sequence[Route]) -> Schema:
+    """From a request that was submitted to everything that can be asked or decided about it."""
+    if route.answer is not Submitted:
+        return {}
+    parameters = {"flow": "$response.body#/flow", "id": "$response.body#/id"}
+    named = [one.name for one in routes if "{flow}/{id}" in one.path]
+    return {"links": {name: {"operationId": name, "parameters": parameters} for name in named}}
+
+
+def _operation(route: Route, schemas: Schemas, flows: Mapping[str, Flow], links: Schema) -> Schema:
     told: Schema = {"operationId": route.name, "summary": route.summary, "tags": [route.tag]}
     if route.handler.__doc__:
         told["description"] = plain(route.handler.__doc__)
     told["parameters"] = _parameters(route, schemas)
     if has_body(route):
         told["requestBody"] = {"required": True, "content": {route.takes: _body(route, schemas, flows)}}
-    told["security"] = [] if route.scope is None else [{"bearer": [route.scope]}]
-    told["responses"] = {str(status): _success(route, schemas) for status in successes_of(route)}
+    told["security"] = security_of(route)
+    told["responses"] = {str(status): _success(route, schemas) | links for status in successes_of(route)}
     told["responses"] |= {
         str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(problems_of(route))
     }
     return told
+
+
+def security_of(route: Route) -> list[dict[str, list[str]]]:
+    if route.scope is None:
+        return []
+    return [{"bearer": [] if route.scope == "any" else [route.scope]}]
 
 
 def successes_of(route: Route) -> list[int]:

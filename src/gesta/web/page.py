@@ -83,8 +83,10 @@ def _operation(path: str, method: str, operation: Schema, document: Schema) -> I
     yield f"<section id='{escape(operation['operationId'])}'>"
     yield f"<h3><span class='verb {method}'>{method.upper()}</span> <code>{escape(path)}</code></h3>"
     scopes = [scope for each in operation["security"] for scope in each["bearer"]]
-    needs = f"needs the scope <code>{escape(scopes[0])}</code>" if scopes else "needs no key"
-    yield _text(operation.get("description", operation["summary"]))
+    needs = "needs any key" if operation["security"] else "needs no key"
+    if scopes:
+        needs = f"needs the scope <code>{escape(scopes[0])}</code>"
+    yield _text(operation.get("description") or operation["summary"])
     yield f"<p class=soft>{needs}</p>"
     if operation["parameters"]:
         yield "<dl>" + "".join(_parameter(one) for one in operation["parameters"]) + "</dl>"

@@ -84,7 +84,10 @@ def payload_schemas(flow: Flow) -> dict[str, Schema]:
         return {flow.name: whole}
     own = whole["$ref"].removeprefix(_INSIDE)
     names = {name: flow.name if name == own else f"{flow.name}.{name}" for name in whole["$defs"]}
-    return {names[name]: _tidied(one, {_INSIDE + name: PLACE + told for name, told in names.items()}) for name, one in whole["$defs"].items()}
+    return {
+        names[name]: _tidied(one, {_INSIDE + name: PLACE + told for name, told in names.items()})
+        for name, one in whole["$defs"].items()
+    }
 
 
 def submit_example(flow: Flow) -> Schema:

@@ -53,7 +53,8 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
     road, events = call.road, call.road.outside.stores.events
     call.web.streams += 1
     try:
-        yield b"retry: 2000\n\n"
+        # The place at once, so that whoever loses the connection before the first event misses nothing either.
+        yield b"retry: 2000\n" + _id(call, position) + b"\n"
         told_at = road.runtime.monotonic()
         while not road.is_stopping:
             batch = await events.follow(position, BATCH)
