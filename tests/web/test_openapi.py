@@ -32,7 +32,9 @@ def schema_of(name):
 def test_every_route_is_described_with_its_scope_and_all_that_can_go_wrong():
     for route in ROUTES:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]
-        assert operation["security"] == ([] if route.scope is None else [{"bearer": [route.scope] if route.scope != "any" else []}])
+        assert operation["security"] == (
+            [] if route.scope is None else [{"bearer": [route.scope] if route.scope != "any" else []}]
+        )
         assert set(operation["responses"]) == {str(status) for status in (*successes_of(route), *problems_of(route))}
         named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
         assert named == set(re.findall(r"\{(\w+)\}", route.path))

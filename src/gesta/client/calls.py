@@ -29,7 +29,9 @@ class Calls:
         self.line, self.ids = line, Ids(line.runtime)
 
     async def read(self, *parts: str, answer: type[T], query: Mapping[str, Any] | None = None, wait: float = 0.0) -> T:
-        return await self.line.ask(Ask("GET", path_of(*parts), query or {}, None, {}, is_repeatable=True, wait_seconds=wait), answer)
+        return await self.line.ask(
+            Ask("GET", path_of(*parts), query or {}, None, {}, is_repeatable=True, wait_seconds=wait), answer
+        )
 
     async def post(
         self,
@@ -43,7 +45,9 @@ class Calls:
         wait: float = 0.0,
     ) -> T:
         """`repeat`: made twice, it does nothing that made once it does not."""
-        return await self.change("POST", *parts, answer=answer, body=body, query=query, by=by, headers=headers, repeat=repeat, wait=wait)
+        return await self.change(
+            "POST", *parts, answer=answer, body=body, query=query, by=by, headers=headers, repeat=repeat, wait=wait
+        )
 
     async def change(
         self,

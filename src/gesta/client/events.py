@@ -36,7 +36,9 @@ class Following:
                 pass
             self._failures += 1
             line = self._line
-            await sleep(line.runtime, line.runtime.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10))))
+            await sleep(
+                line.runtime, line.runtime.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10)))
+            )
 
     async def _connection(self) -> AsyncIterator[StreamEvent]:
         headers = self._line.authorized() | {"Accept": "text/event-stream"}

@@ -21,7 +21,9 @@ def read_problem(status: int, raw: bytes) -> ProblemShape:
     try:
         return msgspec.json.decode(raw, type=ProblemShape)
     except msgspec.DecodeError:
-        return ProblemShape("about:blank", f"HTTP {status}", status, f"http_{status}", f"the server answered {status} and nothing that says why")
+        return ProblemShape(
+            "about:blank", f"HTTP {status}", status, f"http_{status}", f"the server answered {status} and nothing that says why"
+        )
 
 
 def error_of(problem: ProblemShape, retry_after_seconds: float | None) -> e.GestaError:

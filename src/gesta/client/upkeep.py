@@ -42,7 +42,9 @@ class UpkeepCalls(Calls):
         # With a version it is not repeated: the second call would meet what the first has stored.
         repeat = version is None
         body = {"fields": dict(fields)}
-        return await self.change("PUT", "config", kind, code, answer=EntityShape, body=body, headers=headers, by=by, repeat=repeat)
+        return await self.change(
+            "PUT", "config", kind, code, answer=EntityShape, body=body, headers=headers, by=by, repeat=repeat
+        )
 
     async def delete_config(self, kind: str, code: str, *, version: int | None = None, by: str | None = None) -> None:
         """Remove an entity. Not repeated when the answer is lost: it may be gone then, and NotFound would be no answer."""

@@ -16,4 +16,6 @@ async def look_up(call: Call) -> Answer:
     return Answer(await whole(call, await call.engine.operating.look_up(request_id, call.tenant)))
 
 
-ROUTES = [Route("GET", "/v1/requests/{id}", look_up, "read", "A request by its id alone", "requests", answer=Whole, problems=(404,))]
+ROUTES = [
+    Route("GET", "/v1/requests/{id}", look_up, "read", "A request by its id alone", "requests", answer=Whole, problems=(404,))
+]
