@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from gesta.access import ApiKey
 from gesta.addresses import config_stream
 from gesta.audit import Change, change_of
-from gesta.config import Entity
+from gesta.config import Entity, secret_fields
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.events import Actor
 from gesta.domain.operation import State
-from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError
+from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError
 from gesta.intake import Accepted
 from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
@@ -157,6 +159,15 @@ class Operating:
         entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor, expected)
         await self._let_go(tenant, kind, code)
         return entity
+
+    async def stored_beside(self, kind: str, code: str, given: Collection[str], *, tenant: str = "default") -> dict[str, Any]:
+        """What is stored beside the fields that are given and the secrets, which keep themselves. Whoever puts an entity again wants it at work."""
+        try:
+            body = (await self.get_config(kind, code, tenant=tenant)).body
+        except (NotFound, BadConfig):
+            return {}
+        left_out = {*given, *secret_fields(type(body)), "disabled", "disabled_reason"}
+        return {name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out}
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
         """Raise what `put_config` would; nothing is written."""

@@ -10,6 +10,8 @@ SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode
 OTHER = "whsec_" + base64.b64encode(b"another secret of 32 bytes ....!").decode()
 KIND = "webhook.endpoint"
 
+ON_THE_STORE_ONLY: set[str] = set()
+
 
 @pytest.fixture
 def stored(cli, monkeypatch):

@@ -4,6 +4,8 @@ import pytest
 
 from tests.cli.shop import APP
 
+ON_THE_STORE_ONLY: set[str] = set()
+
 
 def test_dead_letters_are_listed_with_the_record_an_operator_needs(cli, shop):
     shop("done")

@@ -5,6 +5,8 @@ import pytest
 from tests.cli.running import events_in, work
 from tests.cli.shop import APP, Note
 
+ON_THE_STORE_ONLY: set[str] = set()
+
 
 @pytest.fixture
 def request_id(cli):

@@ -6,6 +6,8 @@ import pytest
 from tests.cli.running import events_in, work
 from tests.cli.shop import APP
 
+ON_THE_STORE_ONLY: set[str] = set()
+
 
 def test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store(cli):
     answer = cli("send", "shop.note", "{}", "--app", APP)

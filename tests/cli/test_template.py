@@ -9,6 +9,8 @@ import pytest
 from tests.cli.post import APP
 from tests.cli.running import Cli, events_in
 
+ON_THE_STORE_ONLY: set[str] = set()
+
 
 @pytest.fixture
 def stored(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

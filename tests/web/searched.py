@@ -6,9 +6,16 @@ Everything is as it always is, but a stream ends after its first part: a search 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from gesta import runtime
+from gesta.web import description
+from gesta.web.app import ROUTES
+from gesta.web.openapi import describe
+from gesta.web.requests import Page
+from gesta.web.route import Answer, Call, Route
 from gesta.web.server import address_of, bind, serving
 from tests.web.served import MASTER, served
 
@@ -37,6 +44,38 @@ class Ending:
         await self._app(scope, heard, sent)
 
 
+async def _crashes(call: Call) -> Answer:
+    """Answers 500 to what is no plain name."""
+    flow = call.query.flow
+    assert flow is None or flow.isascii()
+    return Answer(Page([], None))
+
+
+async def _lies(_: Call) -> Answer:
+    """Answers something else than its type."""
+    return Answer(b'{"items": [], "next": 7}')
+
+
+async def _takes_all(_: Call) -> Answer:
+    """Never asks what it was given."""
+    return Answer(Page([], None))
+
+
+#: Faults that a search must find, all on the list of requests.
+PLANTS: dict[str, Callable[[Route], Route]] = {
+    "crash": lambda route: replace(route, handler=_crashes),
+    "wrong-answer": lambda route: replace(route, handler=_lies),
+    "no-key": lambda route: replace(route, handler=_takes_all, scope=None),
+}
+
+
+def plant(name: str) -> None:
+    """What is described stays as it was; what is done does not."""
+    before = describe(ROUTES, {})
+    ROUTES[:] = [PLANTS[name](route) if route.name == "listing" else route for route in ROUTES]
+    description.describe = lambda *_: before
+
+
 async def main(url: str) -> None:
     async with served(url, api_rate=1_000_000) as api:
         put = api.engine.operating.put_config
@@ -50,4 +89,6 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        plant(name)
     runtime.run(main(sys.argv[1]))

@@ -44,12 +44,11 @@ async def preview(
         raise BadInput("data: must be a JSON object")
     about: dict[str, Any] = {}
     if code is None:
-        template = _of_files(source or [])
+        parts = await _filled(_of_files(source or []), fields)
     else:
-        async with call.opened() as engine:
-            entity = await engine.operating.template(code, locale, tenant=call.tenant_name)
-        template, about = _body(entity), {"code": entity.code, "version": entity.version}
-    parts = await _filled(template, fields)
+        async with call.desk() as desk:
+            previewed = await desk.preview(code, fields, locale)
+        parts, about = previewed.parts, {"code": previewed.code, "version": previewed.version}
     if part is not None:
         if part not in parts:
             raise BadInput(f"part: this template has {', '.join(parts)}")
@@ -96,10 +95,3 @@ def _of_files(written: list[str]) -> Template:
             raise BadInput(f"source: {named} is given twice")
         sources[named] = referred("source", f"@{path}")
     return Template(**sources)
-
-
-def _body(entity: Any) -> Template:
-    from gesta.rendering import Template
-
-    assert isinstance(entity.body, Template)
-    return entity.body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from gesta import settings as process_settings
+from gesta.client.access import AccessCalls
 from gesta.client.line import ATTEMPTS, Line
 from gesta.client.requests import RequestCalls
 from gesta.client.upkeep import UpkeepCalls
@@ -12,7 +13,7 @@ from gesta.errors import BadSettings
 from gesta.runtime import Runtime, SystemRuntime
 
 
-class Client(RequestCalls, UpkeepCalls):
+class Client(RequestCalls, UpkeepCalls, AccessCalls):
     """One server, one key, and with it one tenant. To be used in one event loop, and closed there."""
 
     def __init__(

@@ -27,7 +27,15 @@ class Following:
         self._failures = 0
 
     async def events(self) -> AsyncIterator[StreamEvent]:
-        """Without an end. Raises what the server refuses for good; whatever may pass is waited for."""
+        async for event in self.parts():
+            if event is not None:
+                yield event
+
+    async def parts(self) -> AsyncIterator[StreamEvent | None]:
+        """Without an end; None is a sign of life, the first of which says that nothing is missed from now on.
+
+        Raises what the server refuses for good; whatever may pass is waited for.
+        """
         while True:
             try:
                 async for event in self._connection():
@@ -40,7 +48,7 @@ class Following:
                 line.runtime, line.runtime.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10)))
             )
 
-    async def _connection(self) -> AsyncIterator[StreamEvent]:
+    async def _connection(self) -> AsyncIterator[StreamEvent | None]:
         headers = self._line.authorized() | {"Accept": "text/event-stream"}
         if self._last_id is not None:
             headers["Last-Event-ID"] = self._last_id
@@ -55,8 +63,7 @@ class Following:
                 self._failures = 0
                 # The place moves before the event is handed on: whoever stops there has had it.
                 self._last_id = event_id or self._last_id
-                if data:
-                    yield msgspec.json.decode(data, type=StreamEvent)
+                yield msgspec.json.decode(data, type=StreamEvent) if data else None
 
     async def _refused(self, answer: aiohttp.ClientResponse) -> None:
         raw = await answer.content.read(64 * 1024)

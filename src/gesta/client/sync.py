@@ -94,3 +94,7 @@ class SyncClient:
     counts = _done(Client.counts)
     parked = _done(Client.parked)
     whoami = _done(Client.whoami)
+    keys = _done(Client.keys)
+    create_key = _done(Client.create_key)
+    revoke_key = _done(Client.revoke_key)
+    audit = _each(Client.audit)

@@ -35,15 +35,25 @@ class UpkeepCalls(Calls):
         return await self.read("config", kind, code, answer=EntityShape)
 
     async def put_config(
-        self, kind: str, code: str, fields: Mapping[str, Any], *, version: int | None = None, by: str | None = None
+        self,
+        kind: str,
+        code: str,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        keep: bool = False,
+        by: str | None = None,
     ) -> EntityShape:
-        """Store an entity. `version`: the one that was read, 0 for none; raises Outdated where it is at another. A secret left out stays."""
+        """Store an entity. A secret left out stays; with `keep` every other field does, too.
+
+        `version`: the one that was read, 0 for none; raises Outdated where it is at another.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'} if version else {"If-None-Match": "*"}
         # With a version it is not repeated: the second call would meet what the first has stored.
         repeat = version is None
-        body = {"fields": dict(fields)}
+        body, query = {"fields": dict(fields)}, {"keep": keep or None}
         return await self.change(
-            "PUT", "config", kind, code, answer=EntityShape, body=body, headers=headers, by=by, repeat=repeat
+            "PUT", "config", kind, code, answer=EntityShape, query=query, body=body, headers=headers, by=by, repeat=repeat
         )
 
     async def delete_config(self, kind: str, code: str, *, version: int | None = None, by: str | None = None) -> None:

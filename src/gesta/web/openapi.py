@@ -33,6 +33,9 @@ RATE_HEADERS = {
     "RateLimit-Limit": {"description": "Calls that may come at once", "schema": {"type": "integer"}},
     "RateLimit-Remaining": {"description": "Calls that are left now", "schema": {"type": "integer"}},
 }
+ANY_TEXT: Schema = {"type": "string", "minLength": 1}
+#: Where an id is that of a request.
+_OF_REQUESTS = re.compile(r"/v1/(requests|dead-letters)/")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _TEXT = """Every side effect, done once and on record. Send `Authorization: Bearer gesta_…`; a key is bound to one tenant.
 
@@ -124,7 +127,9 @@ def successes_of(route: Route) -> list[int]:
 def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
     found = []
     for name in _PARAMETER.findall(route.path):
-        schema = PATH_PARTS.get(name, {"type": "string", "minLength": 1})
+        schema = PATH_PARTS.get(name, ANY_TEXT)
+        if name == "id" and not _OF_REQUESTS.match(route.path):
+            schema = ANY_TEXT
         found.append({"name": name, "in": "path", "required": True, "schema": schema})
     if route.query is not Nothing:
         fields, required = schemas.fields(route.query)

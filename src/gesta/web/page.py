@@ -113,9 +113,9 @@ def _tries(path: str, method: str, operation: Schema, examples: Mapping[str, Any
 
 def _curl(path: str, method: str, operation: Schema, body: Any) -> str:
     line = "curl " if method == "get" else f"curl -X {method.upper()} "
-    line += f'"$GESTA_SERVER{path}"'
+    line += f'"$SERVER{path}"'
     if operation["security"]:
-        line += ' \\\n  -H "Authorization: Bearer $GESTA_API_KEY"'
+        line += ' \\\n  -H "Authorization: Bearer $KEY"'
     if body is not None:
         text = msgspec.json.format(msgspec.json.encode(body), indent=2).decode().replace("'", "'\\''")
         line += f" \\\n  -H 'Content-Type: application/json' -d '{text}'"
