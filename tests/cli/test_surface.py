@@ -30,7 +30,7 @@ def test_the_commands_are_exactly_these():
 def test_the_settings_are_exactly_these():
     assert NAMES == (
         "url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "backlog_max", "disk_free_min_mb",
-        "api_host", "api_port", "api_rate", "flows",
+        "api_host", "api_port", "api_rate", "server", "api_key", "flows",
     )  # fmt: skip
 
 

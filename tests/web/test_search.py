@@ -32,7 +32,7 @@ def search(server_url: str, key: str, folder: Path, *more: str) -> subprocess.Co
 
 
 @contextmanager
-def serving(store_url: str, folder: Path, *plants: str) -> Iterator[list[str]]:
+def serving(store_url: str, folder: Path, *plants: str) -> Iterator[tuple[str, str]]:
     """A server in a process of its own: its address and an admin key."""
     command = [sys.executable, "-m", "tests.web.searched", store_url, *plants]
     with (folder / "server.log").open("w") as log:
@@ -42,7 +42,7 @@ def serving(store_url: str, folder: Path, *plants: str) -> Iterator[list[str]]:
             assert process.stdout is not None
             line = process.stdout.readline().split()
             assert len(line) == 2, (folder / "server.log").read_text()
-            yield line
+            yield line[0], line[1]
         finally:
             process.terminate()
             process.communicate(timeout=30)
@@ -58,7 +58,7 @@ def test_a_search_over_the_whole_api_finds_nothing(store_url, tmp_path, crash_se
     assert done.returncode == 0, done.stdout[-20_000:] + (tmp_path / "server.log").read_text()[-5_000:]
 
 
-@pytest.mark.parametrize(("plant", "code"), [("crash", "ST101"), ("wrong-answer", "ST107"), ("no-key", "ST3")])
+@pytest.mark.parametrize(("plant", "code"), [("crash", "ST101"), ("wrong-answer", "ST108"), ("no-key", "ST4")])
 def test_a_search_finds_what_is_wrong(tmp_path, plant, code):
     """Planted on one route, and only that one is searched."""
     with serving(f"sqlite:///{tmp_path / 'gesta.db'}", tmp_path, plant) as server:

@@ -11,7 +11,7 @@ from gesta.client import Client
 from gesta.client.events import Following
 from gesta.dead_letters import DeadLetter
 from gesta.domain.outcome import Outcome
-from gesta.errors import AccessDenied, BadInput, InvalidRequest
+from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
 from gesta.options import Options
 from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
 from gesta.waiters import outcome_of
@@ -114,7 +114,10 @@ class ServerDesk:
         return await self._client.get_config(kind, code)
 
     async def put(self, kind: str, code: str, fields: Fields, keep: bool, by: str) -> EntityShape:
-        return await self._client.put_config(kind, code, fields, keep=keep, by=by)
+        try:
+            return await self._client.put_config(kind, code, fields, keep=keep, by=by)
+        except InvalidRequest as error:
+            raise BadConfig(kind, code, error.fields) from None
 
     async def delete(self, kind: str, code: str, by: str) -> None:
         await self._client.delete_config(kind, code, by=by)

@@ -11,6 +11,7 @@ from gesta.cli.desk import Fields, Kind, Result, kind_of
 from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
+from gesta.cli.template import filled
 from gesta.dead_letters import DeadLetter
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor
@@ -19,6 +20,7 @@ from gesta.engine import Engine
 from gesta.intake import Accepted
 from gesta.options import Options
 from gesta.pauses import Pause
+from gesta.rendering import Template
 from gesta.request import Request
 from gesta.runtime import SystemRuntime
 from gesta.schemas import config_schema
@@ -99,7 +101,7 @@ class StoreDesk:
         return attempt_shapes(await (await self._open()).history(request_id, flow=flow, tenant=self.tenant))
 
     async def follow(self) -> AsyncIterator[StreamEvent | None]:
-        events = (await self._open()).road.outside.stores.events
+        tenant, events = self.tenant, (await self._open()).road.outside.stores.events
         position = await events.end()
         yield None
         while True:
@@ -108,7 +110,7 @@ class StoreDesk:
                 position = recorded.position
                 try:
                     meta = decode_meta(recorded.meta)
-                    if meta.tenant != self.tenant or meta.flow == CONFIG:
+                    if meta.tenant != tenant or meta.flow == CONFIG:
                         continue
                     event = event_types(meta.flow).decode(recorded.type, recorded.data)
                 except msgspec.MsgspecError as error:
@@ -165,8 +167,10 @@ class StoreDesk:
         await (await self._open()).operating.delete_config(kind, code, tenant=self.tenant, actor=Actor(by))
 
     async def preview(self, code: str, fields: Fields, locale: str | None) -> Previewed:
-        entity, parts = await (await self._open()).operating.preview(code, fields, locale, tenant=self.tenant)
-        return Previewed(entity.code, entity.version, parts)
+        engine = await self._open()
+        entity = await engine.operating.template(code, locale, tenant=self.tenant)
+        assert isinstance(entity.body, Template)
+        return Previewed(entity.code, entity.version, await filled(engine.road.outside.renderer, entity.body, fields))
 
     async def pauses(self) -> list[PauseShape]:
         operating = (await self._open()).operating

@@ -12,7 +12,7 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.rendering import Template
+    from gesta.rendering import Renderer, Template
 
 #: Ending of a file's name → the part that is in it.
 _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
@@ -63,17 +63,23 @@ async def preview(
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    from gesta.errors import BadInput
     from gesta.rendering import ChildRenderer
-    from gesta.rendering.press import Fault
-    from gesta.rendering.templates import fill
     from gesta.runtime import SystemRuntime
 
     renderer = ChildRenderer(SystemRuntime())
     try:
-        answer = await fill(renderer, template, fields)
+        return await filled(renderer, template, fields)
     finally:
         await renderer.close()
+
+
+async def filled(renderer: Renderer, template: Template, fields: dict[str, Any]) -> dict[str, str]:
+    """The parts of the template with these fields in them; raises what an attempt would end by."""
+    from gesta.errors import BadInput
+    from gesta.rendering.press import Fault
+    from gesta.rendering.templates import fill
+
+    answer = await fill(renderer, template, fields)
     if isinstance(answer, Fault):
         raise BadInput(f"{answer.part}: {answer.text}. An attempt would end as template_render_failed")
     return answer
