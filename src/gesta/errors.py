@@ -31,15 +31,20 @@ GestaError
     ├── NotOurs            the file is not a gesta store
     ├── TooNew             written by a newer gesta
     ├── StoreFull          no room left; nothing was written
-    └── Fenced             its content was copied elsewhere, or is being copied here
+    ├── Fenced             its content was copied elsewhere, or is being copied here
+    └── Unreachable        the server does not answer, or not as gesta does
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.operation import State
+
+if TYPE_CHECKING:
+    from gesta.shapes import RequestShape
 
 
 class GestaError(Exception):
@@ -181,7 +186,7 @@ class Forged(GestaError):
 class NotYet(GestaError):
     """No outcome yet; the request goes on."""
 
-    def __init__(self, request_id: str, state: State, timeout_seconds: float) -> None:
+    def __init__(self, request_id: str, state: State | RequestShape, timeout_seconds: float) -> None:
         last = f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})" if state.reason else ""
         super().__init__(
             f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; it goes on, ask again later"
@@ -287,3 +292,11 @@ class Fenced(StoreError):
             )
         super().__init__(told)
         self.kind, self.other, self.tenant = kind, other, tenant
+
+
+class Unreachable(StoreError):
+    """A server of gesta does not answer, or not as one does. `code` is what it said, if it said anything."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,32 +12,25 @@ from gesta import suppression
 from gesta.access import ApiKey
 from gesta.addresses import config_stream
 from gesta.audit import Change, change_of
-from gesta.config import Entity
-from gesta.dead_letters import DeadLetter, dead_letter
+from gesta.config import Entity, secret_fields
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
-from gesta.domain.operation import State
-from gesta.errors import BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
+from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
 from gesta.following import checkpoint_of
-from gesta.intake import Accepted
-from gesta.job_queue import Held
 from gesta.options import actor_errors, subject_errors
-from gesta.pages import Page, page_of
+from gesta.overview import Overview
 from gesta.pauses import EVERYTHING, Pause, Scope, checked
-from gesta.projector.partitions import place_of, projects
 from gesta.projector.rebuild import Progress
 from gesta.records import TenantRecords
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.rendering.press import Fault
 from gesta.rendering.templates import fill
-from gesta.request import Request
-from gesta.road import Road
 from gesta.scrub import scrub
 from gesta.suppression import BY_HAND, Addresses, Entry
 from gesta.telling import Listening, listening_of
-from gesta.views import Filter, Parked, View
+from gesta.views import View
 
 #: Changes of config that are told at a time.
 PAGE = 200
@@ -60,87 +53,8 @@ def _silent(_done: int, _total: int) -> None:
     """No progress to show."""
 
 
-class Operating:
-    def __init__(self, road: Road) -> None:
-        self._road = road
-        self._views = road.outside.stores.views
-
-    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        """How many requests per (flow, status)."""
-        return await self._views.counts(tenant)
-
-    async def is_worked_on(self) -> bool:
-        """Whether some process works on the store now."""
-        now = self._road.runtime.now_ms()
-        return any(projects(role) and role.is_held(now) for role in await self._views.roles())
-
-    async def unseen(self, limit: int = 1_000) -> int:
-        """How many events the views do not show yet, counted up to `limit`."""
-        stores = self._road.outside.stores
-        return len(await stores.events.follow(await place_of(self._views, stores.partitions), limit))
-
-    async def parked(self, tenant: str | None = None, limit: int = 100) -> list[Parked]:
-        """Events and jobs that could not be processed and were set aside."""
-        return await self._views.parked(tenant, limit)
-
-    async def dead_letters(self, tenant: str = "default", flow: str | None = None, limit: int = 100) -> list[DeadLetter]:
-        """Requests that failed for good, newest first."""
-        found: list[DeadLetter] = []
-        before: str | None = None
-        while len(found) < limit:
-            page = await self.dead_letter_page(tenant, flow, before_id=before, limit=limit - len(found))
-            found += page.items
-            if page.next is None:
-                break
-            before = page.next
-        return found
-
-    async def dead_letter_page(
-        self,
-        tenant: str = "default",
-        flow: str | None = None,
-        *,
-        reason: str | None = None,
-        before_id: str | None = None,
-        limit: int = 50,
-    ) -> Page[DeadLetter]:
-        """The same, in pages of bounded work; `reason` leaves those that failed for it."""
-        now = self._road.runtime.now_ms()
-
-        def pick(view: View) -> DeadLetter | None:
-            if reason not in (None, view.state.reason):
-                return None
-            return dead_letter(view.state, self._road.flows.get(view.state.flow), now)
-
-        return await page_of(self._views, Filter(tenant, flow, "failed", before_id, limit), pick)
-
-    async def undecided_page(
-        self, tenant: str = "default", flow: str | None = None, *, before_id: str | None = None, limit: int = 50
-    ) -> Page[State]:
-        """Requests whose outcome only a person can tell now, newest first."""
-
-        def pick(view: View) -> State | None:
-            return view.state if view.state.waits_for_a_person else None
-
-        return await page_of(self._views, Filter(tenant, flow, "unknown", before_id, limit), pick)
-
-    async def dead_letter(self, request_id: str, tenant: str = "default", *, flow: str | None = None) -> DeadLetter:
-        names = self._road.flows if flow is None else [flow]
-        view = await self._road.loader.find(names, tenant, request_id)
-        letter = None
-        if view is not None:
-            letter = dead_letter(view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms())
-        if letter is None:
-            # Of a flow that this process does not know it cannot even tell that it exists.
-            more = (
-                "" if view is not None else "; if its flow is one of your own, name the program: --app MODULE:NAME or GESTA_APP"
-            )
-            raise NotFound("dead letter", request_id, more)
-        return letter
-
-    def request(self, letter: DeadLetter) -> Request:
-        original = letter.original
-        return Request(self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate"))
+class Operating(Overview):
+    """And what can be decided."""
 
     async def erase(self, subject: str, *, tenant: str = "default", actor: Actor | None = None) -> int:
         """Destroy the keys of a person, and put that on record: how many there were. Safe to repeat, and to be repeated after a crash."""
@@ -213,6 +127,15 @@ class Operating:
         if telling is not None:
             telling.wake()
         return entity
+
+    async def stored_beside(self, kind: str, code: str, given: Collection[str], *, tenant: str = "default") -> dict[str, Any]:
+        """What is stored beside the fields that are given and the secrets, which keep themselves. Whoever puts an entity again wants it at work."""
+        try:
+            body = (await self.get_config(kind, code, tenant=tenant)).body
+        except (NotFound, BadConfig):
+            return {}
+        left_out = {*given, *secret_fields(type(body)), "disabled", "disabled_reason"}
+        return {name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out}
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
         """Raise what `put_config` would; nothing is written."""
@@ -372,10 +295,6 @@ class Operating:
         """Who changed what of a tenant's config, keys, pauses and people, newest first; `before` a version continues a listing."""
         events = self._road.outside.stores.events
         return [change_of(one) for one in await events.read_back(config_stream(tenant), before, min(max(limit, 1), PAGE))]
-
-    async def held(self) -> list[Held]:
-        """How many jobs are held, by tenant and scope."""
-        return await self._road.outside.stores.queue.held()
 
 
 def _check_actor(actor: Actor | None) -> None:

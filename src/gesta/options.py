@@ -33,6 +33,10 @@ class Options(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
+#: Longer than anybody waits, and short enough that its end has a date.
+TTL_MAX = timedelta(days=36_500)
+#: Years that every reader of a stored time can show, whatever is added to it.
+YEARS = (1970, 9_000)
 
 
 def is_plain(options: Options) -> bool:
@@ -60,13 +64,20 @@ def option_errors(options: Options) -> dict[str, str]:
             faults[name] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
     if deliver_at is not None and (not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None):
         faults["deliver_at"] = "a datetime with a time zone, for instance datetime.now(UTC)"
-    if ttl is not None and (not isinstance(ttl, timedelta) or ttl <= timedelta(0)):
-        faults["ttl"] = "a positive timedelta"
+    elif deliver_at is not None and not YEARS[0] <= deliver_at.year <= YEARS[1]:
+        faults["deliver_at"] = f"a time in the years {YEARS[0]} to {YEARS[1]}"
+    faults |= ttl_errors(ttl)
     if type(options.priority) is not int or not 1 <= options.priority <= 10:
         faults["priority"] = "a whole number from 1 (most urgent) to 10"
     if not isinstance(test, bool):
         faults["test"] = "true or false"
     return faults | actor_errors(options.actor)
+
+
+def ttl_errors(ttl: object) -> dict[str, str]:
+    if ttl is None or (isinstance(ttl, timedelta) and timedelta(0) < ttl <= TTL_MAX):
+        return {}
+    return {"ttl": f"a positive timedelta, at most {TTL_MAX.days} days"}
 
 
 def subject_errors(subject: object, tenant: object) -> dict[str, str]:

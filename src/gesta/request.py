@@ -15,7 +15,7 @@ from gesta.domain.outcome import Outcome
 from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload
 from gesta.intake import Accepted
-from gesta.options import actor_errors
+from gesta.options import actor_errors, ttl_errors
 from gesta.payloads import decoder_of
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
@@ -155,8 +155,8 @@ class Request:
 
     async def redrive(self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None) -> Status:
         """Again after a final failure, with a fresh budget. `again` forces a new intent although an attempt is in doubt."""
-        if ttl is not None and (not isinstance(ttl, timedelta) or ttl <= timedelta(0)):
-            raise InvalidRequest(self.flow, {"ttl": "a positive timedelta"})
+        if faults := ttl_errors(ttl):
+            raise InvalidRequest(self.flow, faults)
         ttl_ms = None if ttl is None else round(ttl.total_seconds() * 1000)
         return await self._reopen(commands.Redrive(self._road.runtime.now_ms(), ttl_ms, again), actor)
 

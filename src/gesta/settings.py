@@ -57,13 +57,16 @@ class Settings:
     public_url: str | None = None
     #: For a trial: where certificates of SNS may come from beside Amazon's own hosts, e.g. http://127.0.0.1:8025
     sns_url: str | None = None
+    #: A running server, http://127.0.0.1:8420: commands then ask it instead of opening the store, with this key.
+    server: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
-SECRET = frozenset({"master_key"})
+SECRET = frozenset({"master_key", "api_key"})
 #: Setting → the least it may be.
 WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0, "api_port": 0, "api_rate": 1}
 

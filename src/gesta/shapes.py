@@ -44,6 +44,7 @@ class RequestShape(Shown, frozen=True):
     reason: str
     detail: str
     provider_id: str
+    target_id: str
     in_doubt: bool
     cancel_requested: bool
     operation: str
@@ -136,7 +137,7 @@ class ParkedShape(Shown, frozen=True):
 
 def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
     return RequestShape(
-        state.id, state.flow, state.tenant, state.status, state.key, state.attempts, state.reason, state.detail, state.provider_id,
+        state.id, state.flow, state.tenant, state.status, state.key, state.attempts, state.reason, state.detail, state.provider_id, state.target_id,
         state.in_doubt, state.cancel_requested, state.operation, state.intent, state.priority, iso(state.created_at), iso(state.updated_at),
         _iso(state.due_at), _iso(state.expires_at), state.correlation_id, state.version, None if pause is None else str(pause.scope), state.test,
         _iso(state.delivered_at), _iso(state.bounced_at), state.bounce, _iso(state.complained_at), state.complaint,

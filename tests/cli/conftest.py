@@ -7,12 +7,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from gesta.cli.main import main
 from tests.cli.running import Answer, Cli, Running, work
+from tests.cli.serving import SERVED, ServerBeside
 from tests.cli.shop import Note
 
 ROOT = Path(__file__).parents[2]
@@ -36,19 +38,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     logger.setLevel(level)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a module with ON_THE_STORE_ONLY run in both shapes: on the store, and by a server; but for those that it names."""
+    store_only = getattr(metafunc.module, "ON_THE_STORE_ONLY", None)
+    if store_only is not None and "cli" in metafunc.fixturenames:
+        shapes = ["store"] if metafunc.function.__name__ in store_only else ["store", "server"]
+        metafunc.parametrize("shape", shapes, indirect=True)
+
+
 @pytest.fixture
-def cli(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def shape(request: pytest.FixtureRequest) -> str:
+    return getattr(request, "param", "store")
+
+
+@pytest.fixture
+def cli(shape: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     """Run a command in this process."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ServerBeside()) if shape == "server" else None
 
-    def run(*arguments: str, stdin: str = "") -> Answer:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return Answer(int(ended.value.code or 0), out, err)
+        def run(*arguments: str, stdin: str = "") -> Answer:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            asked = server if arguments and arguments[0] in SERVED and arguments[:2] != ("config", "apply") else None
+            for name, value in {"GESTA_SERVER": asked and asked.address, "GESTA_API_KEY": asked and asked.key}.items():
+                monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                main(list(arguments))
+            out, err = capsys.readouterr()
+            return Answer(int(ended.value.code or 0), out, err)
 
-    return run
+        yield run
 
 
 @pytest.fixture

@@ -10,6 +10,17 @@ SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode
 OTHER = "whsec_" + base64.b64encode(b"another secret of 32 bytes ....!").decode()
 KIND = "webhook.endpoint"
 
+#: Files of entities are for the store; and these count its events, or look whether there is one at all.
+ON_THE_STORE_ONLY = {
+    "test_no_command_shows_a_secret",
+    "test_all_faults_of_an_entity_are_told_at_once_and_nothing_is_written",
+    "test_fields_that_cannot_be_read_are_named",
+    "test_an_unknown_kind_is_answered_with_the_known_ones",
+    "test_a_file_of_entities_is_applied_however_its_tables_are_written",
+    "test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults",
+    "test_a_malformed_file_is_refused_before_a_store_is_made",
+}
+
 
 @pytest.fixture
 def stored(cli, monkeypatch):

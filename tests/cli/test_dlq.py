@@ -4,6 +4,11 @@ import pytest
 
 from tests.cli.shop import APP
 
+#: A server does not say that nothing works on its store.
+ON_THE_STORE_ONLY = {
+    "test_one_is_redriven_by_its_id",
+}
+
 
 def test_dead_letters_are_listed_with_the_record_an_operator_needs(cli, shop):
     shop("done")

@@ -6,6 +6,11 @@ from gesta.cli.records import payload_record
 from tests.cli.running import events_in
 from tests.cli.shop import APP, note
 
+#: A key is of one tenant.
+ON_THE_STORE_ONLY = {
+    "test_erase_of_another_tenant_or_of_nobody_writes_nothing",
+}
+
 
 def test_erase_tells_how_many_keys_it_destroyed_and_a_repetition_that_none_is_left(cli, shop):
     shop("retry")

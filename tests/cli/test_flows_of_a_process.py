@@ -36,6 +36,8 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "api_host": ("127.0.0.1", "default"),
         "api_port": (8420, "default"),
         "api_rate": (5_000, "default"),
+        "server": (None, "default"),
+        "api_key": (None, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
     }

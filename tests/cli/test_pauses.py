@@ -5,6 +5,16 @@ import pytest
 from tests.cli.running import events_in, work
 from tests.cli.shop import APP, Note
 
+#: Pauses for everybody are for the store, and so is a limit of this process.
+ON_THE_STORE_ONLY = {
+    "test_pause_alone_tells_what_is_paused",
+    "test_list_and_show_say_that_a_request_is_held_and_why",
+    "test_resume_lets_go_what_was_held",
+    "test_a_flow_is_everybodys_unless_a_tenant_is_chosen",
+    "test_what_is_not_paused_cannot_be_resumed",
+    "test_send_is_refused_when_too_much_is_waiting",
+}
+
 
 @pytest.fixture
 def request_id(cli):

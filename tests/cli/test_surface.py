@@ -17,7 +17,7 @@ def test_the_commands_are_exactly_these():
     plain = [name for commands in COMMANDS.values() for name in commands]
     grouped = [f"{group} {name}" for group, (_, commands) in GROUPS.items() for name in commands]
     assert plain + grouped == [
-        "demo", "serve", "api", "projector", "worker", "sweeper", "bench",
+        "demo", "serve", "api", "projector", "worker", "sweeper", "bench", "openapi",
         "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
         "doctor", "pause", "resume", "rebuild", "copy", "erase", "settings",
         "dlq list", "dlq show", "dlq redrive", "dlq purge",
@@ -30,7 +30,7 @@ def test_the_commands_are_exactly_these():
 def test_the_settings_are_exactly_these():
     assert NAMES == (
         "url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "backlog_max", "disk_free_min_mb",
-        "api_host", "api_port", "api_rate", "alerts_to", "public_url", "sns_url", "flows",
+        "api_host", "api_port", "api_rate", "alerts_to", "public_url", "sns_url", "server", "api_key", "flows",
     )  # fmt: skip
 
 

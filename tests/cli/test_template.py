@@ -9,6 +9,14 @@ import pytest
 from tests.cli.post import APP
 from tests.cli.running import Cli, events_in
 
+#: A server has flows of its own and other words for what is missing; files need none.
+ON_THE_STORE_ONLY = {
+    "test_one_part_for_a_locale_as_text_and_as_json",
+    "test_files_that_are_not_stored_need_no_store",
+    "test_what_is_wrong_is_told",
+    "test_a_process_without_templates_says_so",
+}
+
 
 @pytest.fixture
 def stored(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ NOT_FOUND: dict[str, Act] = {
     "Engine.request": lambda engine, name: engine.request(name, tenant=INTRUDER),
     "Engine.get": lambda engine, name: engine.get(name, tenant=INTRUDER),
     "Engine.history": lambda engine, name: engine.history(name, tenant=INTRUDER),
+    "Operating.look_up": lambda engine, name: engine.operating.look_up(name, INTRUDER),
     "Operating.dead_letter": lambda engine, name: engine.operating.dead_letter(name, INTRUDER),
     "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
     "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
@@ -71,6 +72,7 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.config_version": lambda engine: engine.operating.config_version(KIND, CODE, tenant=INTRUDER),
     "Operating.paused": lambda engine: engine.operating.paused(INTRUDER),
     "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
+    "Operating.stored_beside": lambda engine: engine.operating.stored_beside(KIND, CODE, (), tenant=INTRUDER),
     "Operating.list_keys": lambda engine: engine.operating.list_keys(INTRUDER),
     "Operating.audit": lambda engine: engine.operating.audit(INTRUDER),
     "Operating.told_webhooks": lambda engine: engine.operating.told_webhooks(INTRUDER),
@@ -142,7 +144,7 @@ def public_calls() -> set[str]:
     return {
         f"{kind.__name__}.{name}"
         for kind in (Engine, Operating, Request)
-        for name, value in vars(kind).items()
+        for name, value in inspect.getmembers(kind)
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     }
 
@@ -258,6 +260,7 @@ COMMANDS_EMPTY = [
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
     "bench": "a store of its own",
+    "openapi": "of the program: no store is opened",
     "api": "tests/web walks its routes",
     "serve": "works for all tenants and prints nothing of them",
     "projector": "as serve",

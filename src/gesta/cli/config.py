@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from gesta.cli.arguments import assignments, field_value, referred, typed
+from gesta.cli.arguments import assignments, field_value, referred
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.cli.desk import Kind as Known
     from gesta.engine import Engine
     from gesta.flows.flow import ConfigBody
 
@@ -25,33 +26,29 @@ Fields = dict[str, Any]
 
 async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
     """List a tenant's config."""
-    from gesta.cli.records import entity_record
-
-    async with call.opened() as engine:
-        entities = [entity_record(one) for one in await engine.operating.list_config(call.tenant_name)]
+    async with call.desk() as desk:
+        entities = await desk.entities()
         if as_json:
-            for record in entities:
-                print_json_line(record)
+            for one in entities:
+                print_json_line(one)
         elif entities:
-            rows = [(one["kind"], one["code"], _summary(one["fields"]), ", ".join(one["secrets"])) for one in entities]
+            rows = [(one.kind, one.code, _summary(one.fields), ", ".join(one.secrets)) for one in entities]
             show(table(("kind", "code", "fields", "sealed"), rows, folded=("code", "fields")))
         else:
             tell("no config yet; this process knows:")
-            for kind, body in _kinds(engine).items():
-                tell(f"  {kind}: {', '.join(field.name for field in msgspec.structs.fields(body))}")
+            for kind, known in (await desk.kinds()).items():
+                tell(f"  {kind}: {', '.join(known.names)}")
 
 
 async def get_entity(call: Invocation, kind: Kind, code: Code, as_json: Json = False) -> None:
     """Show an entity of a tenant's config, without its secrets."""
-    from gesta.cli.records import entity_record
-
-    async with call.opened() as engine:
-        record = entity_record(await engine.operating.get_config(kind, code, tenant=call.tenant_name))
+    async with call.desk() as desk:
+        found = await desk.entity(kind, code)
         if as_json:
-            print_json(record)
+            print_json(found)
             return
-        fields = {name: str(value) for name, value in record["fields"].items()}
-        sealed = {name: f"(sealed, version {version})" for name, version in record["secrets"].items()}
+        fields = {name: str(value) for name, value in found.fields.items()}
+        sealed = {name: f"(sealed, version {version})" for name, version in found.secrets.items()}
         show(facts({"kind": kind, "code": code, **fields, **sealed}))
 
 
@@ -73,43 +70,36 @@ async def put_entity(
     as_json: Json = False,
 ) -> None:
     """Store an entity of a tenant's config. What is left out of one that is there keeps its value; a new secret overlaps with the old one for a day."""
-    from gesta.cli.records import entity_record
-
-    engine, tenant = call.engine(), call.tenant_name
-    body = _body(engine, kind)
-    written = assignments(fields)
-    texts = {name: field_value(name, text) for name, text in written.items()}
-    _warn_of_history(body, {name for name, text in texts.items() if text == written[name]})
-    types = {field.encode_name: field.type for field in msgspec.structs.fields(body)}
-    values = {name: typed(text, types.get(name, str)) for name, text in texts.items()}
-    async with call.opened(engine, create=True):
-        kept = {} if replace else await _kept(engine, kind, code, tenant, set(values))
-        stored = await engine.operating.put_config(kind, code, kept | values, tenant=tenant, actor=call.actor(by))
+    async with call.desk(create=True) as desk:
+        known = _known(await desk.kinds(), kind)
+        written = assignments(fields)
+        texts = {name: field_value(name, text) for name, text in written.items()}
+        _warn_of_history(known, {name for name, text in texts.items() if text == written[name]})
+        values = {name: _value(name, text, known) for name, text in texts.items()}
+        stored = await desk.put(kind, code, values, not replace, call.actor(by).user_id)
         if as_json:
-            print_json(entity_record(stored))
+            print_json(stored)
         else:
             say(f"{kind}/{code}")
+            kept = [name for name in stored.fields if name not in values]
             beside = f" (kept: {', '.join(kept)})" if kept else ""
             tell(f"stored; the next attempt uses it{beside}")
 
 
-async def _kept(engine: Engine, kind: str, code: str, tenant: str, given: set[str]) -> Fields:
-    """What is stored beside the fields that are given and the secrets, which keep themselves. Whoever puts an entity again wants it at work."""
-    from gesta.config import secret_fields
-    from gesta.errors import BadConfig, NotFound
-
+def _value(name: str, text: str, known: Known) -> Any:
+    """The text where the field can be one; else the JSON that it is, or the text again, for validation to refuse."""
+    if name in known.texts or name not in known.names:
+        return text
     try:
-        body = (await engine.operating.get_config(kind, code, tenant=tenant)).body
-    except (NotFound, BadConfig):
-        return {}
-    left_out = given | set(secret_fields(type(body))) | {"disabled", "disabled_reason"}
-    return {name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out}
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
 
 
 async def delete_entity(call: Invocation, kind: Kind, code: Code, by: By = None) -> None:
     """Remove an entity from a tenant's config."""
-    async with call.opened() as engine:
-        await engine.operating.delete_config(kind, code, tenant=call.tenant_name, actor=call.actor(by))
+    async with call.desk() as desk:
+        await desk.delete(kind, code, call.actor(by).user_id)
         tell(f"removed {kind}/{code}")
 
 
@@ -124,6 +114,7 @@ async def apply_file(
 
     A text of the form env:VARIABLE or @FILE stands for what is behind it, so that the file itself need not hold secrets.
     """
+    call.refuse_server()
     engine, tenant = call.engine(), call.tenant_name
     entities = _entities(source, engine)
     async with call.opened(engine, create=True):
@@ -190,19 +181,16 @@ def _kinds(engine: Engine) -> dict[str, type[ConfigBody]]:
     return {kind: body for flow in engine.flows.values() for kind, body in flow.config.items()}
 
 
-def _body(engine: Engine, kind: str) -> type[ConfigBody]:
+def _known(kinds: Mapping[str, Known], kind: str) -> Known:
     from gesta.errors import BadInput
 
-    kinds = _kinds(engine)
     if kind not in kinds:
         raise BadInput(f"kind: no flow of this process has config of kind {kind!r}; known: {', '.join(kinds) or 'none'}")
     return kinds[kind]
 
 
-def _warn_of_history(body: type[ConfigBody], written_out: set[str]) -> None:
-    from gesta.config import secret_fields
-
-    for name in written_out.intersection(secret_fields(body)):
+def _warn_of_history(known: Known, written_out: set[str]) -> None:
+    for name in written_out.intersection(known.secrets):
         tell(f"{name} may stand in your shell's history now; better: {name}=@FILE, {name}=- or {name}=env:VARIABLE", "yellow")
 
 

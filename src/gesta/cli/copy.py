@@ -44,6 +44,8 @@ async def copy(
     from gesta.copying.check import check_used
     from gesta.runtime import SystemRuntime
 
+    if source is None:
+        call.refuse_server()
     settings = call.settings if source in (None, call.settings.url) else replace(call.settings, url=source, queue_url=None)
     refuse_missing_file(settings)
     tenant = call.tenant_name if call.tenant is not None else None

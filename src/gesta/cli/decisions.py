@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gesta.cli.arguments import Ttl
-from gesta.cli.idle import warn_if_idle
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.lookup import Id, find_request
+from gesta.cli.lookup import Id
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.cli.desk import Desk, Result
 
 Again = Annotated[
     bool, typer.Option("--again", help="Force a new intent although an attempt may have had its effect: it may happen twice.")
@@ -22,32 +21,30 @@ Again = Annotated[
 
 async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Make the next attempt of a waiting request due now, under the same key."""
-    async with call.opened() as engine:
-        request = await find_request(engine, request_id, call.tenant_name)
-        await _tell(engine, request_id, await request.retry(actor=call.actor(by)), "its next attempt is due now", as_json=as_json)
+    async with call.desk() as desk:
+        status = await desk.retry(request_id, call.actor(by).user_id)
+        await _tell(desk, request_id, status, "its next attempt is due now", as_json=as_json)
 
 
 async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Call a request back. While an attempt runs, its end decides: a success stays."""
-    async with call.opened() as engine:
-        request = await find_request(engine, request_id, call.tenant_name)
-        status = await request.cancel(actor=call.actor(by))
+    async with call.desk() as desk:
+        status = await desk.cancel(request_id, call.actor(by).user_id)
         done = (
             "it will not be executed"
             if status == "cancelled"
             else "an attempt is running: a success stays, anything else is cancelled"
         )
-        await _tell(engine, request_id, status, done, as_json=as_json)
+        await _tell(desk, request_id, status, done, as_json=as_json)
 
 
 async def redrive(
     call: Invocation, request_id: Id, again: Again = False, ttl: Ttl = None, by: By = None, as_json: Json = False
 ) -> None:
     """Execute a request again after a final failure, with a fresh budget of attempts."""
-    async with call.opened() as engine:
-        request = await find_request(engine, request_id, call.tenant_name)
-        status = await request.redrive(ttl=ttl, again=again, actor=call.actor(by))
-        await _tell(engine, request_id, status, "it is executed again", as_json=as_json)
+    async with call.desk() as desk:
+        status = await desk.redrive(request_id, ttl, again, call.actor(by).user_id)
+        await _tell(desk, request_id, status, "it is executed again", as_json=as_json)
 
 
 async def resolve(
@@ -66,21 +63,18 @@ async def resolve(
         raise typer.BadParameter("say exactly one of --executed, --not-executed and --rejected")
     if not evidence.strip():
         raise typer.BadParameter("say how you know", param_hint="--evidence")
-    async with call.opened() as engine:
-        request = await find_request(engine, request_id, call.tenant_name)
-        actor = call.actor(by)
-        result: Literal["executed", "not_executed", "rejected"] = (
-            "executed" if executed else "rejected" if rejected else "not_executed"
-        )
-        status = await request.resolve(result, by=actor.user_id, evidence=evidence, provider_id=provider_id, actor=actor)
-        await _tell(engine, request_id, status, f"on record as {result.replace('_', ' ')} by {actor.user_id}", as_json=as_json)
+    result: Result = "executed" if executed else "rejected" if rejected else "not_executed"
+    person = call.actor(by).user_id
+    async with call.desk() as desk:
+        status = await desk.resolve(request_id, result, evidence, provider_id, person)
+        await _tell(desk, request_id, status, f"on record as {result.replace('_', ' ')} by {person}", as_json=as_json)
 
 
-async def _tell(engine: Engine, request_id: str, status: str, what: str, *, as_json: bool) -> None:
+async def _tell(desk: Desk, request_id: str, status: str, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": request_id, "status": status})
     else:
         say(status)
         tell(what)
     if status == "queued":
-        await warn_if_idle(engine)
+        await desk.warn_if_idle()

@@ -10,15 +10,13 @@ import typer
 from gesta.cli.arguments import Ttl
 from gesta.cli.decisions import Again
 from gesta.cli.exit_codes import FAILED
-from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.invocation import By, Invocation
 from gesta.cli.lookup import Id
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.cli.desk import Desk
     from gesta.dead_letters import DeadLetter
-    from gesta.engine import Engine
-    from gesta.request import Request
 
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
 MANY = 100_000
@@ -29,7 +27,7 @@ OfFlow = Annotated[str | None, typer.Option("--flow", help="Only of this flow.")
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only those that failed for this reason.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell which ones it would be.")]
 
-Act = Callable[["Request"], Awaitable[str]]
+Act = Callable[["DeadLetter"], Awaitable[str]]
 
 
 async def list_letters(
@@ -40,9 +38,9 @@ async def list_letters(
     as_json: JsonLines = False,
 ) -> None:
     """List requests that failed for good, newest first."""
-    async with call.opened() as engine:
-        await warn_of_lag(engine)
-        letters = (await _chosen(engine, call.tenant_name, flow, reason))[:limit]
+    async with call.desk() as desk:
+        await desk.warn_of_lag()
+        letters = (await desk.dead_letters(flow, reason, MANY))[:limit]
         if as_json:
             for letter in letters:
                 print_json_line(letter)
@@ -54,8 +52,8 @@ async def list_letters(
 
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a dead letter: why it failed, how often it was tried, until when it is kept."""
-    async with call.opened() as engine:
-        letter = await engine.operating.dead_letter(request_id, call.tenant_name)
+    async with call.desk() as desk:
+        letter = await desk.dead_letter(request_id)
         if as_json:
             print_json(letter)
             return
@@ -91,16 +89,16 @@ async def redrive_letters(
     as_json: JsonLines = False,
 ) -> None:
     """Execute dead letters again, each with a fresh budget of attempts."""
-    actor = call.actor(by)
+    person = call.actor(by).user_id
+    async with call.desk() as desk:
 
-    async def act(request: Request) -> str:
-        return await request.redrive(ttl=ttl, again=again, actor=actor)
+        async def act(letter: DeadLetter) -> str:
+            return await desk.redrive(letter.original.request_id, ttl, again, person)
 
-    async with call.opened() as engine:
-        letters = await _named(engine, call.tenant_name, request_id, flow, reason, every=every)
-        await _act_on_all(engine, letters, act, dry_run=dry_run, as_json=as_json)
+        letters = await _named(desk, request_id, flow, reason, every=every)
+        await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
         if not dry_run:
-            await warn_if_idle(engine)
+            await desk.warn_if_idle()
 
 
 async def purge_letters(
@@ -114,35 +112,28 @@ async def purge_letters(
     as_json: JsonLines = False,
 ) -> None:
     """Remove requests from the dead letters; their events stay."""
-    actor = call.actor(by)
+    person = call.actor(by).user_id
+    async with call.desk() as desk:
 
-    async def act(request: Request) -> str:
-        await request.purge(actor=actor)
-        return "purged"
+        async def act(letter: DeadLetter) -> str:
+            await desk.purge(letter, person)
+            return "purged"
 
-    async with call.opened() as engine:
-        letters = await _named(engine, call.tenant_name, request_id, flow, reason, every=every)
-        await _act_on_all(engine, letters, act, dry_run=dry_run, as_json=as_json)
+        letters = await _named(desk, request_id, flow, reason, every=every)
+        await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
 
 
-async def _named(
-    engine: Engine, tenant: str, request_id: str | None, flow: str | None, reason: str | None, *, every: bool
-) -> list[DeadLetter]:
+async def _named(desk: Desk, request_id: str | None, flow: str | None, reason: str | None, *, every: bool) -> list[DeadLetter]:
     """The letter of one id, or all that the filters leave."""
     if every == (request_id is not None) or (request_id is not None and (flow or reason)):
         raise typer.BadParameter("name one ID, or say --all, with --flow and --reason to choose")
     if request_id is not None:
-        return [await engine.operating.dead_letter(request_id, tenant)]
-    await warn_of_lag(engine)
-    return await _chosen(engine, tenant, flow, reason)
+        return [await desk.dead_letter(request_id)]
+    await desk.warn_of_lag()
+    return await desk.dead_letters(flow, reason, MANY)
 
 
-async def _chosen(engine: Engine, tenant: str, flow: str | None, reason: str | None) -> list[DeadLetter]:
-    letters = await engine.operating.dead_letters(tenant, flow, MANY)
-    return [letter for letter in letters if reason in (None, letter.last_failure_reason)]
-
-
-async def _act_on_all(engine: Engine, letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
+async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_json: bool) -> None:
     """Do it to each; one that is refused holds back no other."""
     from gesta.errors import Refused
 
@@ -155,7 +146,7 @@ async def _act_on_all(engine: Engine, letters: list[DeadLetter], act: Act, *, dr
         result, fault = "dry run", ""
         if not dry_run:
             try:
-                result = await act(engine.operating.request(letter))
+                result = await act(letter)
             except Refused as error:
                 result, fault, refused = "refused", str(error), refused + 1
         rows.append((letter.original.request_id, letter.original.flow, result, fault))

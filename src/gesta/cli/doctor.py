@@ -26,6 +26,7 @@ async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = Fals
     from gesta.errors import GestaError
     from gesta.examination import examine
 
+    call.refuse_server()
     try:
         async with call.opened() as engine:
             if request_id is not None:

@@ -75,7 +75,8 @@ def settings_of_app(asked: Settings, file: str | None) -> Settings:
     """A program's own settings, where the command line does not say otherwise."""
     assert asked.app is not None
     program = load_app(asked.app, asked.sources["app"]).settings
-    said = {name for name, source in asked.sources.items() if source in ("argument", file)} | {"app"}
+    # A program that is an engine asks no server: that is for commands alone.
+    said = {name for name, source in asked.sources.items() if source in ("argument", file)} | {"app", "server", "api_key"}
     sources = {
         name: asked.sources[name] if name in said else asked.app if source == "argument" else source
         for name, source in (program.sources or dict.fromkeys(asked.sources, "argument")).items()

@@ -6,7 +6,7 @@ import logging
 import os
 import pwd
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ import typer
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
+    from gesta.cli.desk import Desk
     from gesta.domain.events import Actor
     from gesta.engine import Engine
     from gesta.settings import Settings
@@ -55,12 +56,19 @@ class Invocation(Call):
         typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.", rich_help_panel=_PANEL),
     ] = None
 
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server", metavar="URL", help="A running server to ask instead; its key is GESTA_API_KEY.", rich_help_panel=_PANEL
+        ),
+    ] = None
+
     @cached_property
     def settings(self) -> Settings:
         from gesta.cli.flows import settings_of_app
         from gesta.settings import load
 
-        given = {"url": self.url, "app": self.app, "tenant": self.tenant, "log_level": self.log_level}
+        given = {"url": self.url, "app": self.app, "tenant": self.tenant, "log_level": self.log_level, "server": self.server}
         loaded = load(given, file=self.file)
         return loaded if loaded.app is None else settings_of_app(loaded, self.file)
 
@@ -85,9 +93,58 @@ class Invocation(Call):
             engine.subscribe(one)
         return engine
 
+    @property
+    def server_address(self) -> str | None:
+        """The server that commands ask; None: they work on the store. Whoever names a store on the command line means that one."""
+        return None if self.url is not None and self.server is None else self.settings.server or None
+
+    def refuse_server(self) -> None:
+        """For what only the store can do: silently working on another store than the server's would be worse than an error."""
+        from gesta.errors import BadInput
+
+        if self.server_address is not None:
+            where = self.settings.sources["server"]
+            raise BadInput(
+                f"this works on the store itself, and a server is named (server from {where}); leave that out, or name the store: --url"
+            )
+
     @asynccontextmanager
-    async def opened(self, engine: Engine | None = None, *, create: bool = False) -> AsyncIterator[Engine]:
+    async def desk(self, *, create: bool = False) -> AsyncIterator[Desk]:
+        """Where the command is carried out: by the server that is named, else on the store. Only some commands may make a store."""
+        if self.server_address is not None:
+            async with self._at_server(self.server_address) as desk:
+                yield desk
+            return
+        from gesta.cli.store_desk import StoreDesk
+
+        engine = self.engine()
+        async with AsyncExitStack() as stack:
+            yield StoreDesk(
+                engine, lambda: self.tenant_name, lambda: stack.enter_async_context(self.opened(engine, create=create))
+            )
+
+    @asynccontextmanager
+    async def _at_server(self, server: str) -> AsyncIterator[Desk]:
+        from gesta.cli.server_desk import ServerDesk
+        from gesta.client import Client
+        from gesta.errors import BadInput, BadSettings
+
+        if self.settings.api_key is None:
+            raise BadSettings("api_key: the server needs one; set GESTA_API_KEY. `gesta key create` on the store makes it")
+        async with Client(server, self.settings.api_key) as client:
+            start_log(self.settings.log_level)
+            tenant = (await client.whoami()).tenant
+            if self.tenant not in (None, tenant):
+                raise BadInput(f"--tenant: the API key is of tenant {tenant}; one of another tenant is a key of its own")
+            yield ServerDesk(client, tenant)
+
+    @asynccontextmanager
+    async def opened(
+        self, engine: Engine | None = None, *, create: bool = False, is_server: bool = False
+    ) -> AsyncIterator[Engine]:
         """A running engine, beside whatever other process works on the store. Only some commands may make a store."""
+        if not is_server:
+            self.refuse_server()
         if not create:
             refuse_missing_file(self.settings)
         async with engine or self.engine() as running:

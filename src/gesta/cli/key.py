@@ -12,7 +12,7 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.access import ApiKey
+    from gesta.shapes import KeyShape
 
 
 async def create(
@@ -35,51 +35,42 @@ async def create(
     """Make an API key of the tenant and print it, this once: KEY=$(gesta key create --scope submit)."""
     from datetime import UTC, datetime
 
-    from gesta.cli.records import key_record
     from gesta.errors import BadInput
 
-    tenant = call.tenant_name
-    async with call.opened(create=True) as engine:
+    async with call.desk(create=True) as desk:
         try:
-            now = datetime.fromtimestamp(engine.road.runtime.now_ms() / 1000, UTC)
+            now = datetime.fromtimestamp(desk.now_ms() / 1000, UTC)
             expires_at = None if expires is None else now + expires
         except OverflowError:
             raise BadInput("--expires is beyond every calendar; leave it out for a key that does not end by itself") from None
-        made, text = await engine.operating.create_key(
-            name=name,
-            scopes=scope or ("read", "submit"),
-            expires_at=expires_at,
-            test=test,
-            tenant=tenant,
-            actor=call.actor(by),
-        )
+        made = await desk.create_key(name, scope or ("read", "submit"), expires_at, test, call.actor(by).user_id)
         if as_json:
-            print_json({**key_record(made), "key": text})
+            print_json(made)
             return
-        say(text)
+        say(made.key)
         tell(f"{_described(made)}; it is not shown again. End it with: gesta key revoke {made.id}")
 
 
 async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
     """List the tenant's API keys, without their texts."""
-    from gesta.cli.records import key_record
+    from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    async with call.opened() as engine:
-        keys = await engine.operating.list_keys(call.tenant_name)
+    async with call.desk() as desk:
+        keys = await desk.keys()
         if as_json:
             for one in keys:
-                print_json_line(key_record(one))
+                print_json_line(one)
         elif keys:
-            now = engine.road.runtime.now_ms()
+            now = desk.now_ms()
             rows = [
                 (
                     one.id,
                     one.name,
-                    ", ".join(one.scopes) + (" (test)" if one.is_test else ""),
-                    moment(one.created_ms),
+                    ", ".join(one.scopes) + (" (test)" if one.test else ""),
+                    moment(ms_of(one.created_at)),
                     one.created_by,
-                    "" if one.expires_ms is None else moment(one.expires_ms),
+                    "" if one.expires_at is None else moment(ms_of(one.expires_at)),
                     _standing(one, now),
                 )
                 for one in keys
@@ -97,26 +88,27 @@ async def revoke(
     as_json: Json = False,
 ) -> None:
     """End an API key for good."""
-    from gesta.cli.records import key_record
-
-    async with call.opened() as engine:
-        ended = await engine.operating.revoke_key(key_id, tenant=call.tenant_name, actor=call.actor(by))
+    async with call.desk() as desk:
+        ended = await desk.revoke_key(key_id, call.actor(by).user_id)
         if as_json:
-            print_json(key_record(ended))
+            print_json(ended)
         else:
             say(ended.id)
             tell("revoked; within a second it opens nothing anywhere")
 
 
-def _described(key: ApiKey) -> str:
+def _described(key: KeyShape) -> str:
+    from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    kind = "a test key" if key.is_test else "a key"
-    ends = "" if key.expires_ms is None else f", until {moment(key.expires_ms)}"
+    kind = "a test key" if key.test else "a key"
+    ends = "" if key.expires_at is None else f", until {moment(ms_of(key.expires_at))}"
     return f"{kind} of tenant {key.tenant} with {', '.join(key.scopes)}{ends}"
 
 
-def _standing(key: ApiKey, now_ms: int) -> str:
-    if key.revoked_ms is not None:
+def _standing(key: KeyShape, now_ms: int) -> str:
+    from gesta.cli.shown import ms_of
+
+    if key.revoked_at is not None:
         return f"revoked by {key.revoked_by}"
-    return "" if key.counts(now_ms) else "expired"
+    return "expired" if key.expires_at is not None and ms_of(key.expires_at) <= now_ms else ""

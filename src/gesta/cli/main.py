@@ -9,7 +9,23 @@ from typing import Annotated
 import typer
 import typer.main
 
-from gesta.cli import config, copy, decisions, dlq, doctor, key, pauses, requests, serve, show, tail, template, trials, upkeep
+from gesta.cli import (
+    config,
+    copy,
+    decisions,
+    dlq,
+    doctor,
+    key,
+    openapi,
+    pauses,
+    requests,
+    serve,
+    show,
+    tail,
+    template,
+    trials,
+    upkeep,
+)
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
@@ -25,6 +41,7 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "worker": serve.worker,
         "sweeper": serve.sweeper,
         "bench": trials.bench,
+        "openapi": openapi.openapi,
     },
     "Requests": {
         "send": requests.send,

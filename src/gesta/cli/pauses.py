@@ -10,7 +10,7 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.cli.desk import Desk
 
 OfFlow = Annotated[str | None, typer.Option("--flow", help="A flow: of every tenant, or with --tenant of that one.")]
 OfCredential = Annotated[
@@ -32,22 +32,19 @@ async def pause(
     """Begin nothing more of a flow, a --tenant or a credential; requests wait. Without any of these, show what is paused."""
     tenant = _tenant(call, flow, credential, everything=everything)
     is_asked = flow is None and credential is None and tenant is None and not everything
-    async with call.opened(create=not is_asked) as engine:
+    person = call.actor(by).user_id
+    async with call.desk(create=not is_asked) as desk:
         if is_asked:
-            await _list(engine, call.tenant_name, as_json=as_json)
+            await _list(desk, as_json=as_json)
             return
         if everything:
-            made = await engine.operating.pause_everything(reason, call.actor(by))
+            made = await desk.pause_everything(reason, person)
         else:
-            made = await engine.operating.pause(
-                flow=flow, tenant=tenant, credential=credential, reason=reason, actor=call.actor(by)
-            )
+            made = await desk.pause(flow, tenant, credential, reason, person)
         if as_json:
-            from gesta.cli.records import pause_record
-
-            print_json(pause_record(made, 0))
+            print_json(made)
         else:
-            say(str(made.scope))
+            say(made.scope)
             tell("paused: running attempts go on, nothing else begins; requests are accepted and wait")
 
 
@@ -61,11 +58,12 @@ async def resume(
 ) -> None:
     """Let something that is paused go on."""
     tenant = _tenant(call, flow, credential, everything=everything)
-    async with call.opened() as engine:
+    person = call.actor(by).user_id
+    async with call.desk() as desk:
         if everything:
-            held = await engine.operating.resume_everything(call.actor(by))
+            held = await desk.resume_everything(person)
         else:
-            held = await engine.operating.resume(flow=flow, tenant=tenant, credential=credential, actor=call.actor(by))
+            held = await desk.resume(flow, tenant, credential, person)
         if as_json:
             print_json({"held": held})
         else:
@@ -84,23 +82,15 @@ def _tenant(call: Invocation, flow: str | None, credential: str | None, *, every
     return call.tenant_name
 
 
-async def _list(engine: Engine, tenant: str, *, as_json: bool) -> None:
-    from gesta.cli.records import pause_record
+async def _list(desk: Desk, *, as_json: bool) -> None:
+    from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    operating = engine.operating
-    # Those of a tenant without held jobs are known only to who asks for that tenant.
-    found = {str(pause.scope): pause for pause in (*await operating.paused(), *await operating.paused(tenant))}
-    held = await operating.held()
-    records = [
-        pause_record(pause, sum(one.count for one in held if one.scope == scope)) for scope, pause in sorted(found.items())
-    ]
+    found = await desk.pauses()
     if as_json:
-        print_json(records)
-    elif records:
-        rows = [
-            (one["scope"], moment(found[one["scope"]].since_ms), one["by"], one["reason"], str(one["held"])) for one in records
-        ]
+        print_json(found)
+    elif found:
+        rows = [(one.scope, moment(ms_of(one.since)), one.by or "", one.reason, str(one.held)) for one in found]
         show(table(("paused", "since (UTC)", "by", "reason", "held"), rows, folded=("paused", "by", "reason")))
     else:
         tell("nothing is paused for everybody, and no tenant's jobs are held; `gesta doctor ID --tenant T` tells of one request")

@@ -10,14 +10,13 @@ import typer
 
 from gesta.cli.arguments import Ttl, json_document, point_in_time
 from gesta.cli.exit_codes import FAILED
-from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
+    from gesta.cli.desk import Desk
     from gesta.domain.outcome import Outcome
-    from gesta.engine import Engine
-    from gesta.request import Request
+    from gesta.web.requests import Submitted
 
 Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
 
@@ -41,21 +40,17 @@ async def send(
     """Submit a request; its id is printed once it is on disk."""
     from gesta.options import Options
 
-    engine = call.engine()
     options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())
-    content = engine.payload(flow, json_document(payload), options)
-    async with call.opened(engine, create=True):
-        (answer,) = await engine.submit_many([(content, options)])
-        if isinstance(answer, Exception):
-            raise answer
+    async with call.desk(create=True) as desk:
+        answer = await desk.submit(flow, json_document(payload), options)
         if not as_json:
             say(answer.id)
             tell(f"{answer.verdict}; see it with: gesta show {answer.id}")
-        await warn_if_idle(engine)
-        await _end(engine, answer, wait, as_json=as_json)
+        await desk.warn_if_idle()
+        await _end(desk, answer, wait, as_json=as_json)
 
 
-async def _end(engine: Engine, request: Request, wait: float | None, *, as_json: bool) -> None:
+async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: bool) -> None:
     """Wait for the outcome if that is wanted, and tell it."""
     from gesta.domain.outcome import Done
     from gesta.errors import NotYet
@@ -64,18 +59,16 @@ async def _end(engine: Engine, request: Request, wait: float | None, *, as_json:
     late: NotYet | None = None
     if wait is not None:
         try:
-            outcome = await request.outcome(timeout=wait)
+            outcome = await desk.outcome(request.flow, request.id, wait)
         except NotYet as error:
             late = error
     if as_json:
         told = None if outcome is None else msgspec.to_builtins(outcome)
-        print_json(
-            {"id": request.id, "flow": request.flow, "tenant": request.tenant, "verdict": request.verdict, "outcome": told}
-        )
+        print_json({"id": request.id, "flow": request.flow, "tenant": desk.tenant, "verdict": request.verdict, "outcome": told})
     elif outcome is not None:
         tell(str(outcome), "green" if isinstance(outcome, Done) else "red")
     if late is not None:
-        await warn_if_idle(engine)
+        await desk.warn_if_idle()
         raise late
     if outcome is not None and not isinstance(outcome, Done):
         raise typer.Exit(FAILED)
@@ -92,26 +85,25 @@ async def list_requests(
     as_json: JsonLines = False,
 ) -> None:
     """List requests, newest first."""
-    from gesta.cli.records import request_record
+    from gesta.cli.shown import state_of
     from gesta.cli.wording import note, span
 
-    async with call.opened() as engine:
-        await warn_of_lag(engine)
+    async with call.desk() as desk:
+        await desk.warn_of_lag()
         if parked:
-            await _list_parked(engine, call.tenant_name, limit, as_json=as_json)
+            await _list_parked(desk, limit, as_json=as_json)
             return
         # One more than is shown tells whether there are more.
-        views = await engine.find(tenant=call.tenant_name, flow=flow, status=status, limit=limit + 1)
-        has_more, views = len(views) > limit, views[:limit]
-        pauses = await engine.operating.pauses_of(views)
+        found = await desk.find(flow, status, limit + 1)
+        has_more, found = len(found) > limit, found[:limit]
         if as_json:
-            for view, pause in zip(views, pauses, strict=True):
-                print_json_line(request_record(view.state, pause))
+            for shape, _ in found:
+                print_json_line(shape)
             return
-        now = engine.road.runtime.now_ms()
+        now = desk.now_ms()
         rows = [
             (one.id, one.flow, one.status, span(now - one.created_at), one.key or "", note(one, now, pause))
-            for one, pause in zip([view.state for view in views], pauses, strict=True)
+            for one, pause in ((state_of(shape), pause) for shape, pause in found)
         ]
         if rows:
             show(table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note")))
@@ -121,16 +113,16 @@ async def list_requests(
             tell(f"the newest {limit}; see more with --limit")
 
 
-async def _list_parked(engine: Engine, tenant: str, limit: int, *, as_json: bool) -> None:
-    from gesta.cli.records import parked_record
+async def _list_parked(desk: Desk, limit: int, *, as_json: bool) -> None:
+    from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
-    found = await engine.operating.parked(tenant, limit)
+    found = await desk.parked(limit)
     if as_json:
         for one in found:
-            print_json_line(parked_record(one))
+            print_json_line(one)
     elif found:
-        rows = [(moment(one.at_ms), one.what, one.stream, str(one.version), one.error) for one in found]
+        rows = [(moment(ms_of(one.at)), one.what, one.name, str(one.version), one.error) for one in found]
         show(table(("time", "what", "name", "version", "error"), rows, folded=("name", "error")))
     else:
         tell("nothing was set aside")

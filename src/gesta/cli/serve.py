@@ -100,7 +100,7 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
     engine = call.engine(work=work)
     flows = work.taken_of(engine.flows)
     async with StopSignal() as stop:
-        async with health_port(port, host) as health, call.opened(engine, create=True):
+        async with health_port(port, host) as health, call.opened(engine, create=True, is_server=True):
             health.watch(engine.road)
             settings = call.settings
             parts = () if work == EVERYTHING else sorted(work.parts) or ("api",)

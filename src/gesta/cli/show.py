@@ -6,46 +6,41 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gesta.cli.idle import warn_if_idle
 from gesta.cli.invocation import Invocation
-from gesta.cli.lookup import Id, find_view
+from gesta.cli.lookup import Id
 from gesta.cli.output import Json, facts, print_json, table, tell
 from gesta.cli.output import show as print_tables
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gesta.cli.records import Record
+    from gesta.cli.desk import Fields
     from gesta.domain.operation import State
-    from gesta.pauses import Pause
-    from gesta.shapes import Told
+    from gesta.shapes import AttemptShape, EventShape, PauseShape
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a request: what became of it, its history and its attempts. What is sealed in the payload is not shown."""
-    from gesta.cli.records import attempt_records, event_record, payload_record, request_record
+    from gesta.cli.shown import state_of
 
-    tenant = call.tenant_name
-    async with call.opened() as engine:
-        view = await find_view(engine, request_id, tenant)
-        history = await engine.history(request_id, flow=view.state.flow, tenant=tenant)
-        payload = payload_record(view.payload, engine.flows.get(view.state.flow))
-        attempts = attempt_records(history)
-        (pause,) = await engine.operating.pauses_of([view])
+    async with call.desk() as desk:
+        request, pause = await desk.whole(request_id)
+        history = await desk.events(request.flow, request_id)
+        attempts = await desk.attempts(request.flow, request_id)
         if as_json:
-            events = [event_record(told, version) for version, told in enumerate(history, start=1)]
-            print_json({**request_record(view.state, pause), "payload": payload, "attempts": attempts, "history": events})
+            print_json({**msgspec.to_builtins(request), "attempts": attempts, "history": history})
             return
-        tables = [_summary(view.state, payload, pause, engine.road.runtime.now_ms()), _history(view.state, history)]
+        state = state_of(request)
+        tables = [_summary(state, request.payload, pause, desk.now_ms()), _history(state, history)]
         print_tables(*tables, *([_attempts(attempts)] if attempts else []))
-        hint = _next_step(view.state)
+        hint = _next_step(state)
         if hint:
             tell(hint)
-        if view.state.wants is not None:
-            await warn_if_idle(engine)
+        if state.wants is not None:
+            await desk.warn_if_idle()
 
 
-def _summary(state: State, payload: Record | None, pause: Pause | None, now_ms: int) -> Table:
+def _summary(state: State, payload: Fields | None, pause: PauseShape | None, now_ms: int) -> Table:
     from gesta.cli.wording import moment_and_distance, paused
 
     content = f"(flow {state.flow} is not declared here; name its program with --app)"
@@ -77,32 +72,31 @@ def _summary(state: State, payload: Record | None, pause: Pause | None, now_ms: 
     )
 
 
-def _history(state: State, history: list[Told]) -> Table:
+def _history(state: State, history: list[EventShape]) -> Table:
+    from gesta.cli.shown import event_of, ms_of
     from gesta.cli.wording import describe, event_name, moment
 
     rows = []
-    for version, (type_name, event, meta) in enumerate(history, start=1):
-        by = "" if meta.actor is None else meta.actor.user_id
-        rows.append(
-            (str(version), moment(meta.occurred_at), event_name(type_name, state.flow), describe(event, meta.occurred_at), by)
-        )
+    for one in history:
+        at, event = ms_of(one.at), event_of(one, state.flow)
+        rows.append((str(one.version), moment(at), event_name(one.type, state.flow), describe(event, at), one.actor or ""))
     return table(("", "time (UTC)", "event", "what it says", "by"), rows, title="History", folded=("what it says", "by"))
 
 
-def _attempts(attempts: list[Record]) -> Table:
+def _attempts(attempts: list[AttemptShape]) -> Table:
     rows = [
         (
-            str(one["number"]),
-            (one["endedAt"] or one["startedAt"]).replace("T", " "),
-            one["outcome"] or "running",
-            one["reason"],
-            one["detail"],
-            ", ".join(f"{name} v{version}" for name, version in one["used"].items()),
+            str(one.number),
+            (one.ended_at or one.started_at or "").replace("T", " "),
+            one.outcome or "running",
+            one.reason,
+            one.detail,
+            ", ".join(f"{name} v{version}" for name, version in one.used.items()),
         )
         for one in attempts
     ]
     columns = ("", "ended (UTC)", "outcome", "reason", "detail", "config used")
-    width = len(columns) if any(one["used"] for one in attempts) else len(columns) - 1
+    width = len(columns) if any(one.used for one in attempts) else len(columns) - 1
     return table(columns[:width], [row[:width] for row in rows], title="Attempts", folded=("reason", "detail", "config used"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,14 +14,11 @@ from gesta.cli.output import JsonLines, print_json_line, say, tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
-    from gesta.domain.events import Meta
-    from gesta.engine import Engine
-    from gesta.event_store import Recorded
+    from gesta.cli.desk import Desk
+    from gesta.web.stream import StreamEvent
 
-#: How soon another process's events are noticed.
+#: How soon a signal to stop is noticed.
 POLL_SECONDS = 0.1
-BATCH = 1_000
-CONFIG = "config"
 
 
 async def tail(
@@ -30,49 +28,57 @@ async def tail(
     as_json: JsonLines = False,
 ) -> None:
     """Follow new events until Ctrl-C."""
-    from gesta.domain.codec import decode_meta
-
-    tenant, left = call.tenant_name, count
-    async with StopSignal() as stop, call.opened() as engine:
-        position = await engine.road.outside.stores.events.end()
-        tell("following; Ctrl-C stops it")
-        async for recorded in _follow(engine, position, stop):
-            try:
-                meta = decode_meta(recorded.meta)
-                if meta.tenant != tenant or meta.flow == CONFIG or flow not in (None, meta.flow):
-                    continue
-                _print(recorded, meta, as_json=as_json)
-            except msgspec.MsgspecError as error:
-                # What the projector cannot read either stands in `gesta list --parked`.
-                tell(f"cannot be read: {recorded.stream}, version {recorded.version}: {error}", "yellow")
+    left = count
+    async with StopSignal() as stop, call.desk() as desk:
+        async for event in _until(stop, desk):
+            if flow not in (None, event.flow):
+                continue
+            _print(event, desk.tenant, as_json=as_json)
             if left is not None:
                 left -= 1
                 if left == 0:
                     return
 
 
-async def _follow(engine: Engine, position: int, stop: StopSignal) -> AsyncIterator[Recorded]:
-    events = engine.road.outside.stores.events
-    while not stop.has_come:
-        batch = await events.follow(position, BATCH)
-        for recorded in batch:
-            position = recorded.position
-            yield recorded
-        if not batch:
-            await events.changed(POLL_SECONDS)
+async def _until(stop: StopSignal, desk: Desk) -> AsyncIterator[StreamEvent]:
+    """What is followed, until somebody stops it."""
+    from gesta.runtime import Signal, SystemRuntime, spawn
+
+    arrived: deque[StreamEvent] = deque()
+    news = Signal(SystemRuntime())
+
+    async def gather() -> None:
+        is_told = False
+        async for event in desk.follow():
+            if event is not None:
+                arrived.append(event)
+                news.set()
+            elif not is_told:
+                tell("following; Ctrl-C stops it")
+                is_told = True
+
+    following = spawn(gather(), "gesta-tail")
+    following.add_done_callback(lambda _: news.set())
+    try:
+        while not stop.has_come and not following.done():
+            while arrived:
+                yield arrived.popleft()
+            await news.wait(POLL_SECONDS)
+        if following.done():
+            following.result()
+    finally:
+        following.cancel()
 
 
-def _print(recorded: Recorded, meta: Meta, *, as_json: bool) -> None:
-    from gesta.cli.records import event_record
+def _print(event: StreamEvent, tenant: str, *, as_json: bool) -> None:
+    from gesta.cli.shown import event_of, ms_of
     from gesta.cli.wording import describe, event_name, moment
-    from gesta.domain.codec import event_types
 
-    event = event_types(meta.flow).decode(recorded.type, recorded.data)
     if as_json:
-        known = {"requestId": meta.request_id, "flow": meta.flow, "tenant": meta.tenant}
-        print_json_line({**known, **event_record((recorded.type, event, meta), recorded.version)})
+        told = msgspec.to_builtins(event)
+        first = {"requestId": told.pop("requestId"), "flow": told.pop("flow"), "tenant": tenant}
+        print_json_line({**first, **told})
         return
-    name = event_name(recorded.type, meta.flow)
-    say(
-        f"{moment(meta.occurred_at)[11:]}  {meta.request_id}  {meta.flow}  {name:<15} {describe(event, meta.occurred_at)}".rstrip()
-    )
+    at = ms_of(event.at)
+    name, words = event_name(event.type, event.flow), describe(event_of(event, event.flow), at)
+    say(f"{moment(at)[11:]}  {event.request_id}  {event.flow}  {name:<15} {words}".rstrip())

@@ -12,7 +12,7 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.rendering import Template
+    from gesta.rendering import Renderer, Template
 
 #: Ending of a file's name → the part that is in it.
 _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
@@ -44,12 +44,11 @@ async def preview(
         raise BadInput("data: must be a JSON object")
     about: dict[str, Any] = {}
     if code is None:
-        template = _of_files(source or [])
+        parts = await _filled(_of_files(source or []), fields)
     else:
-        async with call.opened() as engine:
-            entity = await engine.operating.template(code, locale, tenant=call.tenant_name)
-        template, about = _body(entity), {"code": entity.code, "version": entity.version}
-    parts = await _filled(template, fields)
+        async with call.desk() as desk:
+            previewed = await desk.preview(code, fields, locale)
+        parts, about = previewed.parts, {"code": previewed.code, "version": previewed.version}
     if part is not None:
         if part not in parts:
             raise BadInput(f"part: this template has {', '.join(parts)}")
@@ -64,17 +63,23 @@ async def preview(
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    from gesta.errors import BadInput
     from gesta.rendering import ChildRenderer
-    from gesta.rendering.press import Fault
-    from gesta.rendering.templates import fill
     from gesta.runtime import SystemRuntime
 
     renderer = ChildRenderer(SystemRuntime())
     try:
-        answer = await fill(renderer, template, fields)
+        return await filled(renderer, template, fields)
     finally:
         await renderer.close()
+
+
+async def filled(renderer: Renderer, template: Template, fields: dict[str, Any]) -> dict[str, str]:
+    """The parts of the template with these fields in them; raises what an attempt would end by."""
+    from gesta.errors import BadInput
+    from gesta.rendering.press import Fault
+    from gesta.rendering.templates import fill
+
+    answer = await fill(renderer, template, fields)
     if isinstance(answer, Fault):
         raise BadInput(f"{answer.part}: {answer.text}. An attempt would end as template_render_failed")
     return answer
@@ -96,10 +101,3 @@ def _of_files(written: list[str]) -> Template:
             raise BadInput(f"source: {named} is given twice")
         sources[named] = referred("source", f"@{path}")
     return Template(**sources)
-
-
-def _body(entity: Any) -> Template:
-    from gesta.rendering import Template
-
-    assert isinstance(entity.body, Template)
-    return entity.body

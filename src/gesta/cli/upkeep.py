@@ -48,8 +48,8 @@ async def erase(
 ) -> None:
     """Erase a person: destroy the key of what payloads tell about them. Their requests stay on record and are executed no more."""
     name = field_value("subject", subject) if subject == "-" else subject
-    async with call.opened() as engine:
-        destroyed = await engine.erase(name, tenant=call.tenant_name, actor=call.actor(by))
+    async with call.desk() as desk:
+        destroyed = await desk.erase(name, call.actor(by).user_id)
     if as_json:
         print_json({"keys": destroyed})
         return

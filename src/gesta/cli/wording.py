@@ -8,7 +8,7 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.operation import State
-from gesta.pauses import Pause
+from gesta.shapes import PauseShape
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
@@ -63,7 +63,7 @@ def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
     return f"{moment(at_ms)} ({distance})"
 
 
-def note(state: State, now_ms: int, pause: Pause | None = None) -> str:
+def note(state: State, now_ms: int, pause: PauseShape | None = None) -> str:
     """What is remarkable about a request, in a few words: why it is where it is, and when it goes on."""
     again = state.due_at is not None and state.due_at > now_ms
     return joined(
@@ -76,10 +76,10 @@ def note(state: State, now_ms: int, pause: Pause | None = None) -> str:
     )
 
 
-def paused(pause: Pause) -> str:
+def paused(pause: PauseShape) -> str:
     """Why a request is held."""
-    if pause.refusal is not None:
-        return f"the provider refuses {pause.scope.credential} ({pause.reason}); put it again"
+    if pause.refused:
+        return f"the provider refuses {pause.credential} ({pause.reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
 
 

@@ -144,6 +144,8 @@ class Flow:
     sandbox: bool = False
     #: payload → what stands in at a test for config of a kind of which the tenant has stored nothing.
     stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
+    #: A payload that can be tried as it is, for those who read about the API.
+    example: Mapping[str, Any] | None = None
     #: Executed by others: how long they have a request in hand before they report or ask for more time. None: executed by us.
     lease_seconds: float | None = None
 

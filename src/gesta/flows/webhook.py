@@ -141,6 +141,7 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
         config={ENDPOINT: Endpoint, TOLD: Told},
+        example={"type": "order.paid", "data": {"order": 7}},
         target=target,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
         declared={} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)},

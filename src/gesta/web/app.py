@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -17,10 +18,12 @@ from gesta.web import (
     configs,
     dead_letters,
     decisions,
+    description,
     endpoints,
     first_key,
     health,
     keys,
+    lookup,
     pauses,
     people,
     reports,
@@ -32,6 +35,7 @@ from gesta.web import (
     unknowns,
     work,
 )
+from gesta.web.description import Description
 from gesta.web.endpoint import Endpoint, send_answer
 from gesta.web.first_key import FirstKey
 from gesta.web.problem import MEDIA_TYPE, Problem
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 #: Where the routes are. The first ones are called most: they are looked through in this order.
 TABLE = (
     requests,
+    lookup,
     decisions,
     work,
     stream,
@@ -63,6 +68,7 @@ TABLE = (
     reports,
     suppression,
     subscriptions,
+    description,
 )
 ROUTES: list[Route] = [route for part in TABLE for route in part.ROUTES]
 
@@ -92,6 +98,11 @@ class Web:
             return None
         self.first_key = FirstKey(road, self.engine.settings.tenant)
         return self.first_key.path
+
+    @cached_property
+    def description(self) -> Description:
+        """What is told of the API, made when somebody asks."""
+        return Description(ROUTES, self.engine.flows)
 
 
 def _paths(routes: Sequence[Route]) -> list[str]:

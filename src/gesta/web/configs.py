@@ -29,6 +29,12 @@ class Put(Asked, frozen=True):
     fields: dict[str, Any]
 
 
+class Putting(Asked, frozen=True):
+    """`keep`: fields that are left out stay as they are."""
+
+    keep: bool = False
+
+
 class Choice(Asked, frozen=True):
     kind: str | None = None
     cursor: str | None = None
@@ -81,9 +87,10 @@ async def put_config(call: Call) -> Answer:
     """Store an entity; the next attempt uses it. A new secret overlaps with the one before it for a day."""
     kind, code = _named(call)
     expected = await _expected(call, may_be_new=True)
-    entity = await call.engine.operating.put_config(
-        kind, code, call.body.fields, tenant=call.tenant, actor=call.actor, expected=expected
-    )
+    fields: dict[str, Any] = call.body.fields
+    if call.query.keep:
+        fields = await call.engine.operating.stored_beside(kind, code, fields, tenant=call.tenant) | fields
+    entity = await call.engine.operating.put_config(kind, code, fields, tenant=call.tenant, actor=call.actor, expected=expected)
     return _shown(entity)
 
 
@@ -154,7 +161,7 @@ ROUTES = [
     Route("GET", "/v1/config-kinds", list_config_kinds, "read", "What config there can be", "config", answer=Kinds),
     Route("GET", _HERE, get_config, "read", "One entity of the config", "config", answer=EntityShape, problems=(404, 409)),
     Route(
-        "PUT", _HERE, put_config, "admin", "Store an entity of the config", "config", body=Put, answer=EntityShape, problems=(404, 412),
+        "PUT", _HERE, put_config, "admin", "Store an entity of the config", "config", query=Putting, body=Put, answer=EntityShape, problems=(404, 412),
         headers=_IF_MATCH | _IF_NONE_MATCH, example=_EXAMPLE,
     ),
     Route(

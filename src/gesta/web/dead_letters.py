@@ -13,6 +13,7 @@ from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.request import Request
 from gesta.web.decisions import Decided, Redrive
 from gesta.web.problem import Problem, ProblemShape, problem_of
+from gesta.web.requests import TtlSeconds
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 PAGE_MAX = 200
@@ -40,7 +41,7 @@ class RedriveMany(Asked, frozen=True):
     reason: str | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_MAX)] = 100
-    ttl_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    ttl_seconds: TtlSeconds | None = None
     again: bool = False
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gesta.domain.operation import Status
-from gesta.web.requests import handle_of
+from gesta.web.requests import TtlSeconds, handle_of
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
@@ -23,7 +23,7 @@ class Decided(Shape, frozen=True):
 class Redrive(Asked, frozen=True):
     """Again after a final failure. `again` forces a new intent although an attempt is in doubt: it may be done twice then."""
 
-    ttl_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    ttl_seconds: TtlSeconds | None = None
     again: bool = False
 
 

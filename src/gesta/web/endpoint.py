@@ -12,7 +12,7 @@ from gesta.access import Grant
 from gesta.errors import AccessDenied, GestaError
 from gesta.runtime import Timer, spawn
 from gesta.web.problem import Problem, problem_of
-from gesta.web.reading import CallerGone, Headers, decode_body, decode_query, read_body
+from gesta.web.reading import CallerGone, Headers, check_actor, decode_body, decode_query, read_body
 from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Endpoint:
         road = web.engine.road
         headers = Headers(scope["headers"])
         grant = OPEN if route.scope is None else await self._grant(headers)
+        if route.method != "GET" and grant is not OPEN:
+            check_actor(headers)
         query = decode_query(scope["query_string"], route.query)
         raw, body = b"", None
         if route.body is not None or route.takes != JSON:

@@ -8,6 +8,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from gesta.domain.ids import KEY_LENGTH_MAX
+from gesta.options import is_text
 from gesta.validation import decode_fields, field_errors
 from gesta.web.problem import Problem, invalid
 from gesta.web.route import JSON, Asked, Receive, Route
@@ -15,6 +17,8 @@ from gesta.web.route import JSON, Asked, Receive, Route
 T = TypeVar("T", bound=msgspec.Struct)
 #: Parameters of one query. More are somebody's experiment.
 PARAMETERS_MAX = 50
+#: Names the person that a key acts for.
+ACTOR = "Gesta-Actor"
 
 
 class CallerGone(Exception):
@@ -42,6 +46,13 @@ class Headers:
             return found.decode()
         except UnicodeDecodeError:
             raise Problem(400, "bad_header", f"the header {name} is no UTF-8") from None
+
+
+def check_actor(headers: Headers) -> None:
+    """Whom a key acts for goes into events for ever."""
+    name = headers("gesta-actor")
+    if name is not None and not (is_text(name) and name.isprintable()):
+        raise invalid({ACTOR: f"1 to {KEY_LENGTH_MAX} printable characters"})
 
 
 async def read_body(receive: Receive, headers: Headers, route: Route) -> bytes:
@@ -118,6 +129,9 @@ def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
             continue
         try:
             given[name] = msgspec.convert(value, fields[name].type, strict=False)
+            if given[name] is None:
+                # The text `null`; whoever means nothing leaves it out.
+                faults[name] = "is null; leave it out instead"
         except msgspec.ValidationError as error:
             faults[name] = str(error)[:1].lower() + str(error)[1:].replace("`", "'")
     faults |= {name: "missing" for name, field in fields.items() if field.required and name not in given}

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from gesta.domain.ids import REQUEST_ID
+from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet, PartlyAccepted, UnknownFlow
 from gesta.flows.flow import Payload
 from gesta.intake import Accepted
-from gesta.options import Options, option_errors
+from gesta.options import TTL_MAX, Options, option_errors
 from gesta.request import Request
 from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, payload_shape, request_shape
 from gesta.validation import decode_fields
@@ -31,6 +31,9 @@ PAGE_MAX = 200
 _OPTIONS = {"deliver_at": "deliverAt", "ttl": "ttlSeconds", "correlation_id": "correlationId", "causation_id": "causationId"}
 
 Verdict = Literal["created", "duplicate"]
+TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
+#: Told here, and held by `option_errors`, together with what is wrong with the payload.
+Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
 
 
 class Submit(Asked, frozen=True):
@@ -38,12 +41,12 @@ class Submit(Asked, frozen=True):
 
     flow: str
     payload: dict[str, Any]
-    key: str | None = None
-    deliver_at: datetime | None = None
-    ttl_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    key: Name | None = None
+    deliver_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    ttl_seconds: TtlSeconds | None = None
     priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
-    correlation_id: str | None = None
-    causation_id: str | None = None
+    correlation_id: Name | None = None
+    causation_id: Name | None = None
 
 
 class Batch(Asked, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import msgspec
 
@@ -12,7 +13,7 @@ from gesta.domain.told import word_of
 from gesta.event_store import Recorded
 from gesta.projector.folding import CONFIG
 from gesta.shapes import EventShape, event_shape
-from gesta.web.problem import Problem
+from gesta.web.problem import Problem, invalid
 from gesta.web.route import Asked, Call, Route, Stream
 
 BATCH = 200
@@ -26,7 +27,7 @@ PURPOSE = "stream/"
 class Following(Asked, frozen=True):
     #: A flow, `kind.*` for all of a kind; all flows unless named.
     flow: str = "*"
-    request: str | None = None
+    request: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{REQUEST_ID.pattern}$"})] | None = None
 
 
 class StreamEvent(EventShape, frozen=True):
@@ -40,7 +41,7 @@ async def follow(call: Call) -> Stream:
     """Everything that happens from now on, or from behind the event that Last-Event-ID names."""
     asked: Following = call.query
     if asked.request is not None and not REQUEST_ID.fullmatch(asked.request):
-        raise Problem(404, "not_found", f"no request {asked.request!r} for this tenant")
+        raise invalid({"request": "must be the id of a request"})
     last, events = call.header("last-event-id"), call.road.outside.stores.events
     position = await events.end() if last is None else call.road.cursors.open(last, PURPOSE + call.tenant)
     if call.web.streams >= STREAMS_MAX:
@@ -52,7 +53,8 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
     road, events = call.road, call.road.outside.stores.events
     call.web.streams += 1
     try:
-        yield b"retry: 2000\n\n"
+        # The place at once, so that whoever loses the connection before the first event misses nothing either.
+        yield b"retry: 2000\n" + _id(call, position) + b"\n"
         told_at = road.runtime.monotonic()
         while not road.is_stopping:
             batch = await events.follow(position, BATCH)

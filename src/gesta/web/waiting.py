@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
+
+import msgspec
 
 from gesta.web.problem import invalid
 from gesta.web.route import Asked
 
 WAIT_SECONDS_MAX = 60.0
-_DURATION = re.compile(r"(\d{1,6})(ms|s)?")
+_DURATION = re.compile(r"([0-9]{1,5})(ms|s)?")
+#: The same with its bound, for those who read about it.
+_PATTERN = r"^(([1-5]?[0-9]|60)s?|([1-5]?[0-9]{1,4}|60000)ms)$"
 
 
 class Wait(Asked, frozen=True):
-    #: For instance 20s or 500ms; at most 60s.
-    wait: str | None = None
+    wait: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _PATTERN, "examples": ["20s"]})] | None = None
 
 
 def wait_seconds(text: str | None) -> float:

@@ -122,6 +122,7 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
         config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
+        example={"channel": "C012AB3CD", "text": "hello"},
         target=lambda message: message.channel_code or message.recipient or "",
         credential=lambda message: f"{WORKSPACE}/{message.workspace}",
         check=_check,

@@ -125,6 +125,7 @@ def flow(
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
         config={ACCOUNT: Account, TEMPLATE: Template},
+        example={"to": "+4930123456", "body": "Your parcel is here"},
         credential=lambda message: f"{ACCOUNT}/{message.account}",
         check=check,
         tags=tags_of,

@@ -1,0 +1,204 @@
+"""Requests over HTTP: ask for something, see what became of it, decide about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from gesta.client.calls import Calls, Json
+from gesta.client.events import Following
+from gesta.errors import InvalidRequest, NotYet
+from gesta.shapes import AttemptShape, EventShape, RequestShape
+from gesta.web.decisions import Decided
+from gesta.web.requests import BATCH_MAX, PAGE_MAX, Attempts, Page, Result, Results, Submit, Submitted, Timeline, Whole
+from gesta.web.stream import StreamEvent
+from gesta.web.waiting import WAIT_SECONDS_MAX
+
+#: How often the rest of a batch is sent again when the store failed in the middle of it.
+ROUNDS = 5
+#: Requests of a batch are sent in bodies of about this size at most.
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+class RequestCalls(Calls):
+    async def submit(
+        self,
+        flow: str,
+        payload: Mapping[str, Any] | msgspec.Struct,
+        *,
+        key: str | None = None,
+        deliver_at: datetime | None = None,
+        ttl: timedelta | None = None,
+        priority: int = 5,
+        correlation_id: str | None = None,
+        causation_id: str | None = None,
+        wait: float = 0.0,
+        by: str | None = None,
+    ) -> Submitted:
+        """Ask for one side effect; when this returns it is on disk, or was before. `wait` holds the answer back for so many seconds.
+
+        Without a key the client makes one, so that a call that has to be repeated is never a second request. A payload that brings an id of
+        its own is keyed by that one.
+        """
+        asked = Submit(flow, _fields(payload), key, deliver_at, _seconds(ttl), priority, correlation_id, causation_id)
+
+        async def sent(body: Json) -> Submitted:
+            return await self.post("requests", answer=Submitted, body=body, query=_wait(wait), by=by, repeat=True, wait=wait)
+
+        try:
+            return await sent(_slim(self._keyed(asked)))
+        except InvalidRequest as error:
+            if not _brings_its_own(asked, error.fields):
+                raise
+        return await sent(_slim(asked))
+
+    async def submit_many(self, requests: Sequence[Submit], *, by: str | None = None) -> list[Result]:
+        """A verdict for each, in their order. What was not written because the store failed in between is sent again."""
+        asked = [_slim(self._keyed(one)) for one in requests]
+        results: list[Result | None] = [None] * len(asked)
+        left = list(range(len(asked)))
+        for _ in range(ROUNDS):
+            for places in _parts(asked, left):
+                body = {"requests": [asked[place] for place in places]}
+                answer = await self.post("requests", "batch", answer=Results, body=body, by=by, repeat=True)
+                for place, result in zip(places, answer.results, strict=True):
+                    results[place] = result
+            left = [place for place in left if self._is_left(requests[place], results[place])]
+            if not left:
+                break
+            for place in left:
+                if _brings_its_own(requests[place], _faults(results[place])):
+                    asked[place] = _slim(requests[place])
+            await self.rest()
+        return [one for one in results if one is not None]
+
+    async def get(self, flow: str, request_id: str, *, wait: float = 0.0) -> Whole:
+        """A request as it is now; with `wait`, as it is when it has ended, or after so many seconds."""
+        return await self.read("requests", flow, request_id, answer=Whole, query=_wait(wait), wait=wait)
+
+    async def look_up(self, request_id: str) -> Whole:
+        """The same for whoever knows the id only."""
+        return await self.read("requests", request_id, answer=Whole)
+
+    async def wait(self, flow: str, request_id: str, timeout: float = 30.0) -> Whole:  # noqa: ASYNC109 -- the name that callers expect
+        """The request when nothing more happens by itself; raises NotYet after `timeout` seconds, and it goes on."""
+        clock = self.line.runtime
+        until = clock.monotonic() + timeout
+        while True:
+            left = max(0.0, until - clock.monotonic())
+            shown = await self.get(flow, request_id, wait=min(left, WAIT_SECONDS_MAX))
+            if has_ended(shown):
+                return shown
+            if clock.monotonic() >= until:
+                raise NotYet(request_id, shown, timeout)
+
+    async def find(
+        self, *, flow: str | None = None, status: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[RequestShape]:
+        """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it."""
+        query = {"flow": flow, "status": status}
+        async for one in self.pages("requests", answer=Page, query=query, limit=limit, page=PAGE_MAX):
+            yield one
+
+    async def events(self, flow: str, request_id: str) -> list[EventShape]:
+        """Everything that happened to it, in order."""
+        return (await self.read("requests", flow, request_id, "events", answer=Timeline)).events
+
+    async def attempts(self, flow: str, request_id: str) -> list[AttemptShape]:
+        """What each attempt came to."""
+        return (await self.read("requests", flow, request_id, "attempts", answer=Attempts)).attempts
+
+    async def stream(
+        self, *, flow: str = "*", request_id: str | None = None, last_id: str | None = None
+    ) -> AsyncIterator[StreamEvent]:
+        """What happens, as it happens, without an end. A connection that breaks is made again, and nothing in between is missed."""
+        query = {"flow": flow} if request_id is None else {"flow": flow, "request": request_id}
+        async for event in Following(self.line, query, last_id).events():
+            yield event
+
+    async def cancel(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
+        """Call it back. While an attempt runs, its end decides. Repeated safely: what is called back stays so."""
+        return await self.post("requests", flow, request_id, "cancel", answer=Decided, by=by, repeat=True)
+
+    async def retry(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
+        """The next attempt now. Not repeated when the answer is lost: that could be one attempt more."""
+        return await self.post("requests", flow, request_id, "retry", answer=Decided, by=by)
+
+    async def redrive(
+        self, flow: str, request_id: str, *, ttl: timedelta | None = None, again: bool = False, by: str | None = None
+    ) -> Decided:
+        """Again after a final failure. Not repeated when the answer is lost: it may have failed once more meanwhile."""
+        body = {"ttlSeconds": _seconds(ttl), "again": again}
+        return await self.post("requests", flow, request_id, "redrive", answer=Decided, body=body, by=by)
+
+    async def resolve(
+        self,
+        flow: str,
+        request_id: str,
+        result: Literal["executed", "not_executed", "rejected"],
+        *,
+        evidence: str,
+        provider_id: str = "",
+        by: str | None = None,
+    ) -> Decided:
+        """End the doubt of an unknown outcome. Not repeated when the answer is lost: there may be a new doubt by then."""
+        body: Json = {"result": result, "evidence": evidence, "providerId": provider_id}
+        return await self.post("requests", flow, request_id, "resolve", answer=Decided, body=body, by=by)
+
+    def _is_left(self, asked: Submit, result: Result | None) -> bool:
+        return result is None or result.verdict == "not_written" or _brings_its_own(asked, _faults(result))
+
+    def _keyed(self, asked: Submit) -> Submit:
+        return asked if asked.key is not None else msgspec.structs.replace(asked, key=self.ids.new())
+
+
+def _faults(result: Result | None) -> Mapping[str, str]:
+    return {} if result is None or result.problem is None else result.problem.errors
+
+
+def _brings_its_own(asked: Submit, faults: Mapping[str, str]) -> bool:
+    """Whether nothing is wrong but the key that we made: the payload has an id of its own, which is its key."""
+    return asked.key is None and set(faults) == {"key"}
+
+
+def has_ended(request: RequestShape) -> bool:
+    """Whether nothing more happens to it by itself."""
+    return request.status in ("sent", "failed", "expired", "cancelled") or (
+        request.status == "unknown" and request.due_at is None
+    )
+
+
+def _fields(payload: Mapping[str, Any] | msgspec.Struct) -> dict[str, Any]:
+    given: dict[str, Any] = msgspec.to_builtins(payload)
+    return given
+
+
+def _slim(asked: Submit) -> Json:
+    """What was said, without what was left out."""
+    fields: Json = msgspec.to_builtins(asked)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _seconds(ttl: timedelta | None) -> float | None:
+    return None if ttl is None else ttl.total_seconds()
+
+
+def _wait(seconds: float) -> dict[str, Any]:
+    return {"wait": f"{round(min(seconds, WAIT_SECONDS_MAX) * 1000)}ms"} if seconds > 0 else {}
+
+
+def _parts(asked: Sequence[Json], places: Sequence[int]) -> list[list[int]]:
+    """The places in bodies that the server takes: by count and by size."""
+    parts: list[list[int]] = []
+    size = 0
+    for place in places:
+        length = len(msgspec.json.encode(asked[place]))
+        if not parts or len(parts[-1]) >= BATCH_MAX or size + length > BATCH_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(place)
+        size += length
+    return parts

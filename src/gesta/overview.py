@@ -1,0 +1,114 @@
+"""What people who run gesta can see of it: counts, dead letters, what waits for a person, what was set aside."""
+
+from __future__ import annotations
+
+from gesta.dead_letters import DeadLetter, dead_letter
+from gesta.domain.operation import State
+from gesta.errors import NotFound
+from gesta.intake import Accepted
+from gesta.job_queue import Held
+from gesta.pages import Page, page_of
+from gesta.projector.partitions import place_of, projects
+from gesta.request import Request
+from gesta.road import Road
+from gesta.views import Filter, Parked, View
+
+#: Changes of config that are told at a time.
+
+
+class Overview:
+    def __init__(self, road: Road) -> None:
+        self._road = road
+        self._views = road.outside.stores.views
+
+    async def look_up(self, request_id: str, tenant: str = "default") -> View:
+        """A request by its id alone, also of a flow that this process does not declare but the tenant has used; raises NotFound."""
+        loader, known = self._road.loader, self._road.flows
+        view = await loader.find(list(known), tenant, request_id)
+        if view is None:
+            used = sorted({flow for flow, _ in await self.counts(tenant)} - known.keys())
+            view = await loader.find(used, tenant, request_id) if used else None
+        if view is None:
+            raise self._road.not_found(request_id)
+        return view
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        """How many requests per (flow, status)."""
+        return await self._views.counts(tenant)
+
+    async def is_worked_on(self) -> bool:
+        """Whether some process works on the store now."""
+        now = self._road.runtime.now_ms()
+        return any(projects(role) and role.is_held(now) for role in await self._views.roles())
+
+    async def unseen(self, limit: int = 1_000) -> int:
+        """How many events the views do not show yet, counted up to `limit`."""
+        stores = self._road.outside.stores
+        return len(await stores.events.follow(await place_of(self._views, stores.partitions), limit))
+
+    async def parked(self, tenant: str | None = None, limit: int = 100) -> list[Parked]:
+        """Events and jobs that could not be processed and were set aside."""
+        return await self._views.parked(tenant, limit)
+
+    async def dead_letters(self, tenant: str = "default", flow: str | None = None, limit: int = 100) -> list[DeadLetter]:
+        """Requests that failed for good, newest first."""
+        found: list[DeadLetter] = []
+        before: str | None = None
+        while len(found) < limit:
+            page = await self.dead_letter_page(tenant, flow, before_id=before, limit=limit - len(found))
+            found += page.items
+            if page.next is None:
+                break
+            before = page.next
+        return found
+
+    async def dead_letter_page(
+        self,
+        tenant: str = "default",
+        flow: str | None = None,
+        *,
+        reason: str | None = None,
+        before_id: str | None = None,
+        limit: int = 50,
+    ) -> Page[DeadLetter]:
+        """The same, in pages of bounded work; `reason` leaves those that failed for it."""
+        now = self._road.runtime.now_ms()
+
+        def pick(view: View) -> DeadLetter | None:
+            if reason not in (None, view.state.reason):
+                return None
+            return dead_letter(view.state, self._road.flows.get(view.state.flow), now)
+
+        return await page_of(self._views, Filter(tenant, flow, "failed", before_id, limit), pick)
+
+    async def undecided_page(
+        self, tenant: str = "default", flow: str | None = None, *, before_id: str | None = None, limit: int = 50
+    ) -> Page[State]:
+        """Requests whose outcome only a person can tell now, newest first."""
+
+        def pick(view: View) -> State | None:
+            return view.state if view.state.waits_for_a_person else None
+
+        return await page_of(self._views, Filter(tenant, flow, "unknown", before_id, limit), pick)
+
+    async def dead_letter(self, request_id: str, tenant: str = "default", *, flow: str | None = None) -> DeadLetter:
+        names = self._road.flows if flow is None else [flow]
+        view = await self._road.loader.find(names, tenant, request_id)
+        letter = None
+        if view is not None:
+            letter = dead_letter(view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms())
+        if letter is None:
+            # Of a flow that this process does not know it cannot even tell that it exists.
+            more = (
+                "" if view is not None else "; if its flow is one of your own, name the program: --app MODULE:NAME or GESTA_APP"
+            )
+            raise NotFound("dead letter", request_id, more)
+        return letter
+
+    def request(self, letter: DeadLetter) -> Request:
+        original = letter.original
+        return Request(self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate"))
+
+    async def held(self) -> list[Held]:
+        """How many jobs are held, by tenant and scope."""
+        return await self._road.outside.stores.queue.held()

@@ -1,0 +1,21 @@
+"""/v1/requests/{id}: for whoever knows the id and not the flow."""
+
+from __future__ import annotations
+
+from gesta.domain.ids import REQUEST_ID
+from gesta.errors import NotFound
+from gesta.web.requests import Whole, whole
+from gesta.web.route import Answer, Call, Route
+
+
+async def look_up(call: Call) -> Answer:
+    """A request as it is now, of whatever flow the tenant has used."""
+    request_id = call.params["id"]
+    if not REQUEST_ID.fullmatch(request_id):
+        raise NotFound("request", request_id)
+    return Answer(await whole(call, await call.engine.operating.look_up(request_id, call.tenant)))
+
+
+ROUTES = [
+    Route("GET", "/v1/requests/{id}", look_up, "read", "A request by its id alone", "requests", answer=Whole, problems=(404,))
+]

@@ -1,0 +1,73 @@
+"""The curl lines and programs of the pages about HTTP do what the texts say, with their lines unchanged, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.test_docs import ROOT, blocks, program
+
+HTTP, CLIENT = ROOT / "docs" / "http-api.md", ROOT / "docs" / "client.md"
+
+
+@pytest.fixture
+def server(tmp_path):
+    """`gesta serve` in an empty folder: where it answers."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gesta", "serve", "--port", "0"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    heard = ""
+    while not (found := re.search(r"api: (http://\S+)/v1", heard)):
+        line = process.stderr.readline()
+        assert line, heard
+        heard += line
+    yield found[1], environment
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+def run(script, folder, environment):
+    lines = [f'gesta() {{ "{sys.executable}" -m gesta "$@"; }}', "set -e -o pipefail", script]
+    return subprocess.run(
+        ["bash", "-c", "\n".join(lines)], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_page_work_from_the_first_to_the_last(server, tmp_path):
+    address, environment = server
+    page = blocks(HTTP, "sh")
+    script = "\n".join(f"{block}\necho '### {number}'" for number, block in enumerate(page))
+    done = run(script.replace("http://127.0.0.1:8420", address), tmp_path, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = re.split(r"### \d+\n", done.stdout)
+    assert '"verdict":"created"' in told[1]
+    assert '"status":"sent"' in told[1]
+    # The same key led to the same request, whose timeline and attempts are told.
+    assert "MessageCreated" in told[2] or "RequestCreated" in told[2] or "Created.v1" in told[2]
+    assert '"outcome":"done"' in told[2]
+    assert '"verdict":"created"' in told[3]
+    assert '"verdict":"invalid"' in told[3]
+    assert '"payload.texts"' in told[4]
+    assert "retry: 2000" in told[5]
+    assert "KeyRevoked" in told[6] or "revoked" in told[6]
+    assert '"code":"already_ended"' in told[7]
+    assert "sent" in told[8]
+
+
+@pytest.mark.slow
+async def test_the_programs_of_the_client_page_work(server, tmp_path):
+    address, environment = server
+    made = await asyncio.to_thread(run, "gesta key create --test", tmp_path, environment)
+    key = made.stdout.strip()
+    status = await program(CLIENT, "async def tell(")["tell"](address, key, 7)
+    assert status == "sent"
+    found = await asyncio.to_thread(program(CLIENT, "def sent(")["sent"], address, key)
+    assert len(found) == 1
