@@ -113,6 +113,8 @@ async def served(url: str, flows: Sequence[Flow] = (), *, work: bool = True, **s
         async with engine, serving(web.app, listener), aiohttp.ClientSession() as session:
             yield Served(web, address_of(listener), session, sandbox)
     finally:
+        # Where the engine never started, nobody else does.
+        listener.close()
         Wiring.wire = staticmethod(before)
 
 
