@@ -71,3 +71,26 @@ async def test_the_programs_of_the_client_page_work(server, tmp_path):
     assert status == "sent"
     found = await asyncio.to_thread(program(CLIENT, "def sent(")["sent"], address, key)
     assert len(found) == 1
+
+
+@pytest.mark.slow
+def test_the_five_commands_of_the_readme_lead_to_a_sent_message_and_its_timeline(server, tmp_path):
+    address, environment = server
+    (commands,) = [block.splitlines() for block in blocks(ROOT / "README.md", "sh") if "curl" in block]
+    assert len(commands) == 5
+    assert commands[0].startswith("gesta serve &")
+    # The server runs already, on a free port; and whoever reads puts the id of the answer in its place.
+    script = "\n".join(commands[1:4]).replace("127.0.0.1:8420", address.removeprefix("http://"))
+    done = run(script, tmp_path, environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"verdict":"created"' in done.stdout
+    assert '"status":"sent"' in done.stdout
+    found = re.search(r'"id":"([0-9a-f-]{36})"', done.stdout)
+    assert found is not None
+    last = (
+        "\n".join([commands[1], commands[4]])
+        .replace("127.0.0.1:8420", address.removeprefix("http://"))
+        .replace("/ID/", f"/{found[1]}/")
+    )
+    told = run(last, tmp_path, environment)
+    assert re.findall(r'"type":"notification\.slack\.(\w+)\.v1"', told.stdout) == ["MessageRequestCreated", "MessageSent"]
