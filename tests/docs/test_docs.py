@@ -98,7 +98,7 @@ def test_every_link_inside_the_project_leads_somewhere(page):
 
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
-    assert len(programs) == 13
+    assert len(programs) == 15
 
 
 def test_every_test_that_the_page_of_guarantees_names_is_there():
