@@ -10,11 +10,11 @@ import pytest
 from gesta import Engine
 from gesta.flows.flow import Flow
 from gesta.runtime import run
-from tests.cli.conftest import cli, folder, shape
+from tests.cli.conftest import cli, folder
 from tests.searches.forms import files_of, places
 from tests.searches.walk import PEOPLE, SECRETS, VARIABLE, Heard, Walk, letter, letter_flow
 
-__all__ = ["cli", "folder", "shape"]
+__all__ = ["cli", "folder"]
 
 APP = "tests.searches.test_secrets:engine"
 ADDRESS = PEOPLE["e-mail"]

@@ -15,12 +15,12 @@ import pytest
 from gesta import Engine
 from gesta.runtime import run
 from gesta.worker import attempt
-from tests.cli.conftest import cli, folder, shape
+from tests.cli.conftest import cli, folder
 from tests.cli.running import Cli
 from tests.searches.forms import files_of, places
 from tests.searches.walk import CODE, IN_URL, KIND, PEOPLE, SECRETS, VARIABLE, Heard, Walk, flows, log_into
 
-__all__ = ["cli", "folder", "shape"]
+__all__ = ["cli", "folder"]
 
 #: For commands. What it would send, nobody receives.
 engine = Engine("sqlite:///gesta.db", flows=flows(Heard(), "http://127.0.0.1:9/http"))

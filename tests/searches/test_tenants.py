@@ -17,7 +17,7 @@ from gesta.intake import Accepted
 from gesta.operating import Operating
 from gesta.pages import Page
 from gesta.runtime import run
-from tests.cli.conftest import cli, folder, shape, start
+from tests.cli.conftest import cli, folder, start
 from tests.searches.other_tenant import (
     APP,
     CODE,
@@ -34,7 +34,7 @@ from tests.searches.other_tenant import (
     plant,
 )  # fmt: skip
 
-__all__ = ["cli", "folder", "shape", "start"]
+__all__ = ["cli", "folder", "start"]
 
 #: Asked under the intruder's name for something that is the owner's, by a name that is the owner's: each ends in NotFound.
 Act = Callable[[Engine, str], Awaitable[object]]
