@@ -48,7 +48,7 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
 def value_errors(value: msgspec.Struct) -> dict[str, str]:
     """Every fault of a value that a program built: msgspec does not check constructors."""
     faults = {}
-    for field in msgspec.structs.fields(value):
+    for field in _fields(type(value)):
         try:
             # Written and read back: what JSON cannot hold (NaN, half a character) must not be found out by the next reader.
             msgspec.json.decode(msgspec.json.encode(getattr(value, field.name)), type=field.type)
@@ -119,9 +119,14 @@ def _open_names(kind: type[msgspec.Struct]) -> list[str]:
 
 
 @cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
+
+
+@cache
 def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
     """The names of its fields, in Python and in JSON. Kept, because msgspec reads the annotations anew each time."""
-    return [(field.name, field.encode_name) for field in msgspec.structs.fields(kind)]
+    return [(field.name, field.encode_name) for field in _fields(kind)]
 
 
 def holds_times(kind: type[msgspec.Struct]) -> bool:

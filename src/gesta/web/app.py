@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
 
 from gesta.health import ProcessHealth
 from gesta.web import (
@@ -36,9 +34,9 @@ from gesta.web import (
     work,
 )
 from gesta.web.description import Description
-from gesta.web.endpoint import Endpoint, send_answer
+from gesta.web.endpoint import Endpoint, Patience, send_answer
 from gesta.web.first_key import FirstKey
-from gesta.web.problem import MEDIA_TYPE, Problem
+from gesta.web.problem import Problem
 from gesta.web.rate import KeyRates
 from gesta.web.route import Route
 
@@ -86,9 +84,12 @@ class Web:
         #: Tenant → previews that are being made for it.
         self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
-        self.app = Starlette(
-            routes=[StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
-            exception_handlers={404: _not_found},
+        self.patience = Patience(engine)
+        # The router alone: what an application puts around it costs each call as much as its key does, and endpoints answer whatever goes wrong.
+        self.app = Router(
+            [StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
+            redirect_slashes=False,
+            default=_not_found,
         )
 
     async def offer_first_key(self) -> str | None:
@@ -125,8 +126,6 @@ class _Methods:
         await endpoint(scope, receive, send)
 
 
-async def _not_found(request: Request, _: Exception) -> Response:
-    import msgspec
-
-    problem = Problem(404, "no_route", f"nothing is at {request.url.path}; GET /openapi.json lists what there is")
-    return Response(msgspec.json.encode(problem.shape), 404, media_type=MEDIA_TYPE)
+async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
+    told = f"nothing is at {scope['path']}; GET /openapi.json lists what there is"
+    await send_answer(Problem(404, "no_route", told).answer(), send, {})

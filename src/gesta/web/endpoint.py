@@ -16,6 +16,7 @@ from gesta.web.reading import CallerGone, Headers, check_actor, decode_body, dec
 from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
 
 if TYPE_CHECKING:
+    from gesta.engine import Engine
     from gesta.web.app import Web
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -104,48 +105,65 @@ class Endpoint:
             raise Problem(429, "too_many", f"this key may ask again in {wait} s", headers={"Retry-After": str(wait)})
 
     async def _read(self, receive: Receive, headers: Headers) -> bytes:
-        """The body, unless it takes too long. A body that is there already, which is the rule, needs no timer."""
-        told = headers("expect")
-        if told is None and headers("transfer-encoding") is None and int_of(headers("content-length")) <= 0:
-            return await read_body(receive, headers, self.route)
-        slow = _Patience(self._web)
+        """The body, unless it takes too long."""
+        patience = self._web.patience
+        reading = patience.begin()
         try:
             return await read_body(receive, headers, self.route)
         except asyncio.CancelledError:
-            if not slow.is_over:
+            if not patience.is_over(reading):
                 raise
             raise Problem(
                 408, "too_slow", f"the body did not come within {BODY_SECONDS:g} s", headers={"Connection": "close"}
             ) from None
         finally:
-            slow.end()
+            patience.end(reading)
 
     def _fault(self, error: Exception) -> Answer:
         self._web.engine.road.telemetry.crashed(f"web {self.route.name}", error)
         return Problem(500, "fault", "something went wrong inside; it is in the log").answer()
 
 
-class _Patience:
-    """Cuts off the task that reads a body when its time is up."""
+class Patience:
+    """Cuts off tasks that read a body for too long. One timer for all of them, and none while nobody reads: most bodies are there already."""
 
-    def __init__(self, web: Web) -> None:
-        self.is_over = False
-        self._task = asyncio.current_task()
-        self._timer: Timer = web.engine.road.runtime.call_later(BODY_SECONDS, self._cut)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: Who reads → until when.
+        self._until: dict[asyncio.Task[Any], float] = {}
+        self._cut: set[asyncio.Task[Any]] = set()
+        self._timer: Timer | None = None
 
-    def _cut(self) -> None:
-        self.is_over = True
-        if self._task is not None:
-            self._task.cancel()
+    def begin(self) -> asyncio.Task[Any]:
+        task = asyncio.current_task()
+        assert task is not None
+        runtime = self._engine.road.runtime
+        self._until[task] = runtime.monotonic() + BODY_SECONDS
+        if self._timer is None:
+            self._timer = runtime.call_later(BODY_SECONDS, self._look)
+        return task
 
-    def end(self) -> None:
-        self._timer.cancel()
-        if self.is_over and self._task is not None:
-            self._task.uncancel()
+    def is_over(self, task: asyncio.Task[Any]) -> bool:
+        return task in self._cut
 
+    def end(self, task: asyncio.Task[Any]) -> None:
+        self._until.pop(task, None)
+        if task in self._cut:
+            self._cut.discard(task)
+            task.uncancel()
 
-def int_of(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
+    def _look(self) -> None:
+        self._timer = None
+        if not self._engine.is_running:
+            return
+        runtime = self._engine.road.runtime
+        now = runtime.monotonic()
+        for task in [task for task, until in self._until.items() if until <= now]:
+            del self._until[task]
+            self._cut.add(task)
+            task.cancel()
+        if self._until:
+            self._timer = runtime.call_later(min(self._until.values()) - now, self._look)
 
 
 async def while_there(work: Awaitable[Any], receive: Receive) -> Any:

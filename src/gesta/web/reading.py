@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -28,20 +28,18 @@ class CallerGone(Exception):
 class Headers:
     """The headers of one call. One that is there twice is refused: which of the two counts is what attacks are made of."""
 
-    __slots__ = ("_pairs",)
+    __slots__ = ("_pairs", "_values")
 
-    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        self._pairs = pairs
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self._pairs, self._values = pairs, dict(pairs)
 
     def __call__(self, name: str) -> str | None:
-        wanted, found = name.encode(), None
-        for key, value in self._pairs:
-            if key == wanted:
-                if found is not None:
-                    raise Problem(400, "repeated_header", f"the header {name} stands there twice")
-                found = value
+        wanted = name.encode()
+        found = self._values.get(wanted)
         if found is None:
             return None
+        if len(self._values) != len(self._pairs) and sum(key == wanted for key, _ in self._pairs) > 1:
+            raise Problem(400, "repeated_header", f"the header {name} stands there twice")
         try:
             return found.decode()
         except UnicodeDecodeError:

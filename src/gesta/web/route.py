@@ -54,7 +54,7 @@ class Stream:
     media_type: str = "text/event-stream"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """One call, checked: whose it is, and what was asked, each of the type that its route names."""
 
