@@ -43,19 +43,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     store_only = getattr(metafunc.module, "ON_THE_STORE_ONLY", None)
     if store_only is not None and "cli" in metafunc.fixturenames:
         shapes = ["store"] if metafunc.function.__name__ in store_only else ["store", "server"]
-        metafunc.parametrize("shape", shapes, indirect=True)
+        metafunc.parametrize("cli", shapes, indirect=True)
 
 
 @pytest.fixture
-def shape(request: pytest.FixtureRequest) -> str:
-    return getattr(request, "param", "store")
-
-
-@pytest.fixture
-def cli(shape: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+def cli(
+    request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cli]:
     """Run a command in this process."""
     with ExitStack() as stack:
-        server = stack.enter_context(ServerBeside()) if shape == "server" else None
+        server = stack.enter_context(ServerBeside()) if getattr(request, "param", "store") == "server" else None
 
         def run(*arguments: str, stdin: str = "") -> Answer:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
