@@ -10,14 +10,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gesta import runtime
+from gesta import Payload, runtime
+from gesta.flows import slack, sms, webhook
+from gesta.flows.external import external
 from gesta.web import description
 from gesta.web.app import ROUTES
 from gesta.web.openapi import describe
 from gesta.web.requests import Page
 from gesta.web.route import Answer, Call, Route
 from gesta.web.server import address_of, bind, serving
-from tests.web.served import MASTER, served
+from tests.web.served import MASTER, note, served
+
+
+class Pick(Payload, frozen=True):
+    order: int
 
 
 class Ending:
@@ -61,23 +67,24 @@ async def _takes_all(_: Call) -> Answer:
     return Answer(Page([], None))
 
 
-#: Faults that a search must find, all on the list of requests.
+#: Faults that a search must find: the route, and what is wrong with it.
 PLANTS: dict[str, Callable[[Route], Route]] = {
-    "crash": lambda route: replace(route, handler=_crashes),
-    "wrong-answer": lambda route: replace(route, handler=_lies),
-    "no-key": lambda route: replace(route, handler=_takes_all, scope=None),
+    "listing": lambda route: replace(route, handler=_crashes),
+    "list_unknown": lambda route: replace(route, handler=_lies),
+    "list_dead_letters": lambda route: replace(route, handler=_takes_all, scope=None),
 }
 
 
-def plant(name: str) -> None:
+def plant() -> None:
     """What is described stays as it was; what is done does not."""
     before = describe(ROUTES, {})
-    ROUTES[:] = [PLANTS[name](route) if route.name == "listing" else route for route in ROUTES]
+    ROUTES[:] = [PLANTS[route.name](route) if route.name in PLANTS else route for route in ROUTES]
     vars(description)["describe"] = lambda *_: before
 
 
 async def main(url: str) -> None:
-    async with served(url, api_rate=1_000_000) as api:
+    flows = [note, slack.flow(), webhook.flow(), sms.flow(), external("shop.pick", payload=Pick)]
+    async with served(url, flows=flows, api_rate=1_000_000) as api:
         put = api.engine.operating.put_config
         await put("webhook.endpoint", "shop", {"url": "https://shop.example/hooks", "secret": f"whsec_{MASTER}"})
         await put("slack.workspace", "default", {"token": "xoxb-1-a"})
@@ -89,6 +96,6 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:]:
-        plant(name)
+    if "--planted" in sys.argv:
+        plant()
     runtime.run(main(sys.argv[1]))

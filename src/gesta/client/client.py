@@ -8,12 +8,14 @@ from gesta import settings as process_settings
 from gesta.client.access import AccessCalls
 from gesta.client.line import ATTEMPTS, Line
 from gesta.client.requests import RequestCalls
+from gesta.client.told import ToldCalls
 from gesta.client.upkeep import UpkeepCalls
+from gesta.client.work import WorkCalls
 from gesta.errors import BadSettings
 from gesta.runtime import Runtime, SystemRuntime
 
 
-class Client(RequestCalls, UpkeepCalls, AccessCalls):
+class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
     """One server, one key, and with it one tenant. To be used in one event loop, and closed there."""
 
     def __init__(

@@ -36,7 +36,7 @@ RATE_HEADERS = {
 ANY_TEXT: Schema = {"type": "string", "minLength": 1}
 #: Where an id is that of a request.
 _OF_REQUESTS = re.compile(r"/v1/(requests|dead-letters)/")
-_PARAMETER = re.compile(r"\{(\w+)\}")
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _TEXT = """Every side effect, done once and on record. Send `Authorization: Bearer gesta_…`; a key is bound to one tenant.
 
 An answer of 202 means that the request is on disk. The same key with the same content is the same request, so every submit can be repeated.
@@ -48,7 +48,7 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
     schemas = Schemas(routes, flows)
     paths: dict[str, Schema] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, flows, _links(route, routes))
+        paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(route, schemas, flows, _links(route, routes))
     for kind in {route.query for route in routes}:
         schemas.drop(kind)
     statuses = sorted({status for route in routes for status in problems_of(route)})
@@ -70,6 +70,11 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
             },
         },
     }  # fmt: skip
+
+
+def plain_path(route: Route) -> str:
+    """The path without the words that only the router understands."""
+    return _PARAMETER.sub(r"{\1}", route.path)
 
 
 def problems_of(route: Route) -> set[int]:
@@ -95,7 +100,7 @@ def _links(route: Route, routes: Sequence[Route]) -> Schema:
     if route.answer is not Submitted:
         return {}
     parameters = {"flow": "$response.body#/flow", "id": "$response.body#/id"}
-    named = [one.name for one in routes if "{flow}/{id}" in one.path]
+    named = [one.name for one in routes if "{flow}/{id}" in one.path and _OF_REQUESTS.match(one.path)]
     return {"links": {name: {"operationId": name, "parameters": parameters} for name in named}}
 
 
