@@ -38,6 +38,9 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
         "api_rate": (5_000, "default"),
         "server": (None, "default"),
         "api_key": (None, "default"),
+        "public_url": (None, "default"),
+        "sns_url": (None, "default"),
+        "alerts_to": (None, "default"),
         "flows.webhook.url": ("https://example.com", "gesta.toml"),
         "flows.webhook.secret": ("(secret)", "gesta.toml"),
     }

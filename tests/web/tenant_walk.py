@@ -61,6 +61,8 @@ async def send(letter: Letter, attempt: Attempt) -> Outcome:
 OWNERS, COMMON, PICKED = "walk.owners", "walk.common", "walk.picked"
 
 
+#: What tells of the flows of the process, to everybody alike.
+TELLS_FLOWS = frozenset({"list_flows", "openapi", "docs"})
 #: A handler of a program that is gone; its place is the installation's.
 HANDLER = "walk-handler"
 
@@ -100,6 +102,7 @@ class Planted:
             # Tenant and id together make the owner's stream, if anybody builds names without looking.
             {"flow": COMMON, "id": f"b-{self.requests[0][1]}"},
             *[{"id": one} for one in self.keys],
+            *[{"id": request_id} for _, request_id in self.requests],
             {"flow": COMMON},
             {"flow": PICKED},
             {"flow": SMS},
@@ -316,6 +319,6 @@ def refuse_marks(sent: Sent, reply: Reply, planted: Planted) -> None:
     for word in sent.words():
         told = told.replace(word, "")
     # The flows of a process are nobody's secret; what is told of requests is.
-    hidden = [one for one in planted.marks() if one != OWNERS or sent.route.name != "list_flows"]
+    hidden = [one for one in planted.marks() if one != OWNERS or sent.route.name not in TELLS_FLOWS]
     for mark in hidden:
         assert mark not in told, f"{sent} shows {mark!r} of another tenant: {reply.text}"
