@@ -177,7 +177,7 @@ async def test_a_dead_letter_has_the_record_that_a_person_needs(gesta):
         assert msgspec.to_builtins(letter) == {
             "original": {
                 "flow": FLOW, "tenant": "default", "requestId": request.id, "stream": f"{FLOW}.request-default-{request.id}",
-                "version": 2, "key": "k-1",
+                "version": 2, "key": "k-1", "test": False,
             },
             "errorInfo": {
                 "errorType": "bad_address", "errorMessage": "answered 404 for [email]", "attemptCount": 1,
