@@ -17,7 +17,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
     """Field → what is wrong with it, for every field of `kind` and every key that it does not have."""
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in fields_of(kind)}
     faults = {name: f"unknown field; known: {', '.join(fields)}" for name in given if name not in fields}
     for name, field in fields.items():
         if name not in given:
@@ -27,7 +27,7 @@ def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str,
         try:
             msgspec.convert(given[name], field.type, str_keys=True)
         except msgspec.ValidationError as error:
-            faults[name] = _told(str(error))
+            faults[name] = fault_text(error, field.type)
     return faults
 
 
@@ -48,12 +48,12 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
 def value_errors(value: msgspec.Struct) -> dict[str, str]:
     """Every fault of a value that a program built: msgspec does not check constructors."""
     faults = {}
-    for field in _fields(type(value)):
+    for field in fields_of(type(value)):
         try:
             # Written and read back: what JSON cannot hold (NaN, half a character) must not be found out by the next reader.
             msgspec.json.decode(msgspec.json.encode(getattr(value, field.name)), type=field.type)
         except msgspec.ValidationError as error:
-            faults[field.encode_name] = _told(str(error))
+            faults[field.encode_name] = fault_text(error, field.type)
         except (TypeError, ValueError) as error:
             faults[field.encode_name] = f"cannot be stored as JSON: {error}"
     return naive_times(value) | faults
@@ -119,14 +119,14 @@ def _open_names(kind: type[msgspec.Struct]) -> list[str]:
 
 
 @cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+def fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(kind)
 
 
 @cache
 def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
     """The names of its fields, in Python and in JSON. Kept, because msgspec reads the annotations anew each time."""
-    return [(field.name, field.encode_name) for field in _fields(kind)]
+    return [(field.name, field.encode_name) for field in fields_of(kind)]
 
 
 def holds_times(kind: type[msgspec.Struct]) -> bool:
@@ -147,6 +147,27 @@ def holds_times(kind: type[msgspec.Struct]) -> bool:
         return any(look(getattr(part, field.name)) for field in msgspec.structs.fields(part))
 
     return look(msgspec.inspect.type_info(kind))
+
+
+def fault_text(error: msgspec.ValidationError, kind: Any) -> str:
+    """What is wrong, in a sentence; where a word was none of those that are known, with them."""
+    text = _told(str(error))
+    if not text.startswith("invalid enum value"):
+        return text
+    words = _words(msgspec.inspect.type_info(kind))
+    return f"{text}; known: {', '.join(map(str, words))}" if words else text
+
+
+def _words(part: msgspec.inspect.Type) -> tuple[object, ...]:
+    """The words that a type knows, looked for in what it holds."""
+    if isinstance(part, msgspec.inspect.LiteralType):
+        return part.values
+    inner = (
+        part.types
+        if isinstance(part, msgspec.inspect.UnionType)
+        else (getattr(part, "item_type", None), *getattr(part, "item_types", ()))
+    )
+    return next((words for one in inner if one is not None and (words := _words(one))), ())
 
 
 def _told(text: str) -> str:

@@ -58,7 +58,7 @@ async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
     body = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "ttlSeconds": -1, "colour": "red"}
     bad = await api.call("POST", "/v1/requests", body, key=key)
     assert bad.status == 422
-    assert set(bad.body["errors"]) == {"priority", "ttlSeconds", "colour"}
+    assert set(bad.body["errors"]) == {"priority", "ttlSeconds", "colour", "payload.txt", "payload.text"}
     payload = await api.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"txt": 1}, "key": ""}, key=key)
     assert set(payload.body["errors"]) == {"payload.txt", "payload.text", "key"}
     unknown = await api.call("POST", "/v1/requests", {"flow": "shop.nothing", "payload": {}}, key=key)
@@ -196,3 +196,11 @@ async def test_what_is_not_there_is_a_problem_too(api_here, path):
 async def test_a_method_that_does_not_fit_is_told_with_those_that_do(api_here):
     answer = await api_here.call("PUT", "/v1/requests", {}, key=await api_here.key())
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
+
+
+async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
+    key = await api_here.key("read")
+    answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
+    assert "known: requested, validated, queued, sent, failed, expired, cancelled, unknown" in answer.body["errors"]["status"]
+    empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))
+    assert empty.body["detail"] == "the body is empty; send a JSON object"

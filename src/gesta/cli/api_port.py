@@ -30,23 +30,12 @@ NoApi = Annotated[bool, typer.Option("--no-api", help="Answer no HTTP.", rich_he
 
 
 @asynccontextmanager
-async def api_port(
-    engine: Engine, settings: Settings, host: str | None, port: int | None, *, needed: bool
-) -> AsyncIterator[None]:
-    """Answer for as long as the body runs. A port that nobody asked for may be taken: then this process answers nothing, and says so."""
-    from gesta.errors import BadInput
+async def api_port(engine: Engine, settings: Settings, host: str | None, port: int | None) -> AsyncIterator[None]:
+    """Answer for as long as the body runs. Raises where the port is taken: whoever calls it would reach another server, with another's keys."""
     from gesta.web.app import Web
     from gesta.web.server import address_of, bind, serving
 
-    is_asked = needed or host is not None or port is not None or settings.sources.get("api_port") != "default"
-    try:
-        listener = bind(host or settings.api_host, settings.api_port if port is None else port)
-    except BadInput as error:
-        if is_asked:
-            raise
-        tell(f"api: off, {error}")
-        yield
-        return
+    listener = bind(host or settings.api_host, settings.api_port if port is None else port)
     web = Web(engine)
     async with serving(web.app, listener):
         tell(f"api: {address_of(listener)}/v1")

@@ -39,7 +39,7 @@ async def serve(
     """
     from gesta.work import EVERYTHING
 
-    api = None if no_api else Api(host, port, needed=False)
+    api = None if no_api else Api(host, port)
     await _work(call, EVERYTHING, health_at, health_host, api)
 
 
@@ -49,7 +49,7 @@ async def api(
     """Run the HTTP API alone: it accepts and shows requests; projectors, workers and sweepers run beside it."""
     from gesta.work import NOTHING
 
-    await _work(call, NOTHING, health_at, health_host, Api(host, port, needed=True))
+    await _work(call, NOTHING, health_at, health_host, Api(host, port))
 
 
 async def projector(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
@@ -84,11 +84,10 @@ async def sweeper(call: Invocation, health_at: HealthPort = None, health_host: H
 
 @dataclass(frozen=True)
 class Api:
-    """Where the API is to answer; `needed`: without it the process is of no use."""
+    """Where the API is to answer, where the settings do not say it."""
 
     host: str | None
     port: int | None
-    needed: bool
 
 
 async def _work(call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None) -> None:
@@ -115,7 +114,7 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
                 engine.road.telemetry.channel_left_out(missing)
             async with AsyncExitStack() as stack:
                 if api is not None:
-                    await stack.enter_async_context(api_port(engine, settings, api.host, api.port, needed=api.needed))
+                    await stack.enter_async_context(api_port(engine, settings, api.host, api.port))
                 tell("ready; Ctrl-C stops it")
                 await stop.wait()
             running = engine.road.pool.in_flight

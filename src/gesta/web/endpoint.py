@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,7 +71,7 @@ class Endpoint:
         if route.body is not None or route.takes != JSON:
             raw = await self._read(receive, headers)
             if route.takes == JSON and route.body is not None:
-                body = decode_body(raw, headers, route.body)
+                body = decode_body(raw, headers, route.body, None if route.also is None else partial(route.also, web.engine))
         if grant is not OPEN:
             self._weigh(grant, body, limits)
         peer = scope.get("client")

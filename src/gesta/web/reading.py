@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -10,11 +10,12 @@ import msgspec
 
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.options import is_text
-from gesta.validation import decode_fields, field_errors
+from gesta.validation import decode_fields, fault_text, field_errors, fields_of
 from gesta.web.problem import Problem, invalid
 from gesta.web.route import JSON, Asked, Receive, Route
 
 T = TypeVar("T", bound=msgspec.Struct)
+Also = Callable[[dict[str, Any]], Mapping[str, str]]
 #: Parameters of one query. More are somebody's experiment.
 PARAMETERS_MAX = 50
 #: Names the person that a key acts for.
@@ -74,8 +75,8 @@ async def read_body(receive: Receive, headers: Headers, route: Route) -> bytes:
             return part if len(parts) == 1 else b"".join(parts)
 
 
-def decode_body(raw: bytes, headers: Headers, kind: type[T]) -> T:
-    """The body as its type; raises with every fault at once."""
+def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None = None) -> T:
+    """The body as its type; raises with every fault at once. `also` tells faults of what the type leaves open."""
     sent_as = (headers("content-type") or "").partition(";")[0].strip().lower()
     if sent_as != JSON:
         raise Problem(415, "not_json", f"send the body as {JSON}, not as {sent_as or 'nothing'}")
@@ -84,16 +85,16 @@ def decode_body(raw: bytes, headers: Headers, kind: type[T]) -> T:
     except msgspec.ValidationError:
         pass
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _unreadable(error) from None
+        raise _unreadable(error, raw) from None
     try:
         given = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _unreadable(error) from None
+        raise _unreadable(error, raw) from None
     if not isinstance(given, dict):
         raise invalid({"body": "must be a JSON object"})
     value, faults = decode_fields(kind, given)
     if value is None:
-        raise invalid(faults)
+        raise invalid(faults if also is None else {**faults, **also(given)})
     return value
 
 
@@ -120,7 +121,7 @@ def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
             raise Problem(400, "repeated_parameter", f"the parameter {name!r} stands there twice")
         given[name] = value
     faults = {}
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in fields_of(kind)}
     for name, value in list(given.items()):
         if name not in fields:
             faults[name] = f"unknown; known: {', '.join(fields) or 'none'}"
@@ -131,7 +132,7 @@ def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
                 # The text `null`; whoever means nothing leaves it out.
                 faults[name] = "is null; leave it out instead"
         except msgspec.ValidationError as error:
-            faults[name] = str(error)[:1].lower() + str(error)[1:].replace("`", "'")
+            faults[name] = fault_text(error, fields[name].type)
     faults |= {name: "missing" for name, field in fields.items() if field.required and name not in given}
     if faults:
         raise invalid(faults)
@@ -142,7 +143,9 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "too_large", f"at most {most} bytes are taken", headers={"Connection": "close"})
 
 
-def _unreadable(error: Exception) -> Problem:
+def _unreadable(error: Exception, raw: bytes) -> Problem:
+    if not raw:
+        return Problem(400, "malformed_json", "the body is empty; send a JSON object")
     if isinstance(error, RecursionError):
         return Problem(400, "too_deep", "the JSON is nested too deeply")
     return Problem(400, "malformed_json", f"the body is no JSON: {error}")

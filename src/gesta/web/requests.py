@@ -287,9 +287,17 @@ def _of_payload(faults: Any) -> dict[str, str]:
     return {name if name in ("payload", "key", "test") else f"payload.{name}": fault for name, fault in faults.items()}
 
 
+def payload_faults(engine: Engine, given: dict[str, Any]) -> dict[str, str]:
+    """What is wrong with the payload of a body that is wrong itself, so that nobody has to mend one after the other."""
+    flow, payload = engine.flows.get(str(given.get("flow"))), given.get("payload")
+    if flow is None or not isinstance(payload, dict):
+        return {}
+    return _of_payload(decode_fields(flow.payload, payload)[1])
+
+
 ROUTES = [
     Route(
-        "POST", "/v1/requests", submit, "submit", "Ask for one side effect", "requests", query=Wait, body=Submit, answer=Submitted, status=202,
+        "POST", "/v1/requests", submit, "submit", "Ask for one side effect", "requests", query=Wait, body=Submit, also=payload_faults, answer=Submitted, status=202,
         problems=(200, 409), headers={"Idempotency-Key": "The request's key, unless the body has one"},
     ),
     Route(

@@ -85,7 +85,9 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise BadInput(f"port {port} on {host}: {error.strerror or error}; choose another one with --port") from None
+        raise BadInput(
+            f"port {port} on {host}: {error.strerror or error}; choose another one with --port or GESTA_API_PORT; `gesta serve --no-api` answers none"
+        ) from None
     return listener
 
 
