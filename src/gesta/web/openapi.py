@@ -33,6 +33,7 @@ RATE_HEADERS = {
     "RateLimit-Limit": {"description": "Calls that may come at once", "schema": {"type": "integer"}},
     "RateLimit-Remaining": {"description": "Calls that are left now", "schema": {"type": "integer"}},
 }
+ANY_FORM: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 ANY_TEXT: Schema = {"type": "string", "minLength": 1}
 #: Where an id is that of a request.
 _OF_REQUESTS = re.compile(r"/v1/(requests|dead-letters)/")
@@ -154,7 +155,7 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
 
 def _body(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> Schema:
     if route.body is None:
-        return {"schema": {"type": "string"}}
+        return {"schema": ANY_FORM if route.takes == "application/x-www-form-urlencoded" else {"type": "string"}}
     told: Schema = {"schema": schemas.of(route.body)}
     examples = body_examples(route, flows)
     if examples:
