@@ -201,6 +201,6 @@ async def test_a_method_that_does_not_fit_is_told_with_those_that_do(api_here):
 async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
     key = await api_here.key("read")
     answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
-    assert "known: requested, validated, queued, sent, failed, expired, cancelled, unknown" in answer.body["errors"]["status"]
+    assert "known: cancelled, expired, failed, queued, requested, sent, unknown, validated" in answer.body["errors"]["status"]
     empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))
     assert empty.body["detail"] == "the body is empty; send a JSON object"
