@@ -133,8 +133,9 @@ def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
 #: with Python's own 700 a quarter of the time goes into searching. More than what some thousand requests on their way consist of,
 #: because a search of those finds nothing and takes 25 ms and more.
 GC_THRESHOLD = 250_000
-#: How long the event loop may keep Python's lock while the SQLite thread waits for it between two statements.
-SWITCH_SECONDS = 0.0005
+#: How long the event loop may keep Python's lock while the SQLite thread waits for it between two statements. Small batches, as 64 callers of the API
+#: make them, have as many statements as large ones, and each waits for so long.
+SWITCH_SECONDS = 0.00005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
