@@ -171,9 +171,15 @@ def payload_shape(payload: bytes, flow: Flow | None) -> dict[str, Any] | None:
 
 def event_shape(told: Told, version: int) -> EventShape:
     type_name, event, meta = told
-    return EventShape(
-        version, type_name, iso(meta.occurred_at), None if meta.actor is None else meta.actor.user_id, _event_fields(event)
-    )
+    return EventShape(version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event))
+
+
+def _actor(actor: e.Actor | None) -> str | None:
+    """Who decided; where a key did it in somebody's name, the key as well: a name is what its holder says."""
+    if actor is None:
+        return None
+    keys = [role for role in actor.roles if role.startswith("key:")]
+    return f"{actor.user_id} ({', '.join(keys)})" if keys else actor.user_id
 
 
 def attempt_shapes(history: Iterable[Told]) -> list[AttemptShape]:

@@ -133,7 +133,7 @@ def test_a_waiting_request_is_retried_now(cli, shop):
     answer = cli("retry", request_id, "--app", APP, "--by", "ada")
     assert (answer.code, answer.out) == (0, "queued\n")
     last = cli("show", request_id, "--json", "--app", APP).json["history"][-1]
-    assert (last["data"]["change"], last["actor"]) == ("retry", "ada")
+    assert (last["data"]["change"], who(last)) == ("retry", "ada")
 
 
 def test_a_request_is_cancelled_once_and_what_is_done_is_not(cli, shop):
@@ -159,7 +159,7 @@ def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
     answer = cli("resolve", request_id, "--executed", "--evidence", "it is in their log", "--by", "ada", "--app", APP)
     assert (answer.code, answer.out) == (0, "sent\n")
     last = cli("show", request_id, "--app", APP, "--json").json["history"][-1]
-    assert (last["actor"], last["data"]["evidence"]) == ("ada", "it is in their log")
+    assert (who(last), last["data"]["evidence"]) == ("ada", "it is in their log")
 
 
 @pytest.mark.parametrize("given", [(), ("--executed", "--rejected")])
@@ -173,7 +173,7 @@ def test_a_forced_redrive_is_a_new_intent_and_says_who_decided(cli, shop):
     request_id = shop("unknown")
     assert cli("redrive", request_id, "--again", "--by", "ada", "--app", APP).out == "queued\n"
     shown = cli("show", request_id, "--app", APP, "--json").json
-    assert (shown["intent"], shown["history"][-1]["actor"]) == (2, "ada")
+    assert (shown["intent"], who(shown["history"][-1])) == (2, "ada")
 
 
 @pytest.mark.parametrize("command", ["show", "retry", "cancel", "redrive"])
@@ -212,3 +212,8 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     shown = cli("show", request_id, "--app", APP)
     assert shown.code == 6
     assert "cannot be read" in shown.err
+
+
+def who(event: dict[str, Any]) -> str:
+    """Who decided, without the key that a server puts beside the name."""
+    return str(event["actor"]).partition(" ")[0]

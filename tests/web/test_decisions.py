@@ -26,6 +26,8 @@ async def test_a_person_that_the_key_acts_for_is_on_record_with_it(api_here):
     actor = history[-1][2].actor
     assert actor is not None
     assert (actor.user_id, actor.roles) == ("alice", (f"key:{key.split('_')[2]}",))  # R1-7
+    events = (await api_here.call("GET", f"{here}/events", key=key)).body["events"]
+    assert events[-1]["actor"] == f"alice (key:{key.split('_')[2]})"
 
 
 async def test_what_was_sent_cannot_be_called_back(api):

@@ -12,6 +12,7 @@ import msgspec
 from gesta.web.schemas import PLACE, Schema
 
 _CODE = re.compile(r"`([^`]+)`")
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _STYLE = """
 :root{--ink:#1c2024;--soft:#60646c;--line:#e0e3e8;--back:#fff;--panel:#f6f7f9;--get:#0b6bcb;--post:#18794e;--put:#ad5700;--delete:#ce2c31}
 @media(prefers-color-scheme:dark){:root{--ink:#edeef0;--soft:#b0b4ba;--line:#363a3f;--back:#111113;--panel:#1a1b1e;--get:#70b8ff;--post:#3dd68c;--put:#ffa057;--delete:#ff9592}}
@@ -42,7 +43,8 @@ def page_of(document: Schema) -> bytes:
         "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>",
         f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{escape(info['title'])} <span class=soft>{escape(info['version'])}</span></h1>{_text(info['description'])}",
-        "<p>The same for programs: <a href=openapi.json>openapi.json</a>.</p>",
+        "<p>The same for programs: <a href=openapi.json>openapi.json</a>. The examples below act on what is there; they take these for granted:</p>",
+        "<pre>SERVER=http://127.0.0.1:8420\nKEY=$(gesta key create --scope admin)</pre>",
         *_contents(document),
         *_operations(document),
         *_types(document),
@@ -113,7 +115,9 @@ def _tries(path: str, method: str, operation: Schema, examples: Mapping[str, Any
 
 def _curl(path: str, method: str, operation: Schema, body: Any) -> str:
     line = "curl " if method == "get" else f"curl -X {method.upper()} "
-    line += f'"$SERVER{path}"'
+    # As variables of the shell: curl takes braces for a pattern of its own.
+    place = _PARAMETER.sub(lambda found: f"${found[1].upper()}", path)
+    line += f'"$SERVER{place}"'
     if operation["security"]:
         line += ' \\\n  -H "Authorization: Bearer $KEY"'
     if body is not None:
