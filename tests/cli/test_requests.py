@@ -1,5 +1,7 @@
 """send, show, list, and what a person decides, one process after another on one file."""
 
+from typing import Any
+
 import apsw
 import pytest
 
