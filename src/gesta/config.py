@@ -87,7 +87,7 @@ class ConfigCache:
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
-            raise NotFound("config kind", f"{name} (known: {', '.join(sorted(self._kinds)) or 'none'})")
+            raise NotFound("config kind", name, f"; known: {', '.join(sorted(self._kinds)) or 'none'}")
         return self._kinds[name]
 
     @property

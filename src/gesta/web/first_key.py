@@ -34,7 +34,7 @@ _ACTOR: Final = Actor("first-key link")
 #: Of a proxy: then the other end is not who calls.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _NONE: Final = (
-    "there is no first key to be made here: the link was used, is older than an hour, or an admin key exists. "
+    "there is no first key to be made here: its token is another, the link was used or is older than an hour, or an admin key exists. "
     "On the machine itself: gesta key create --scope admin"
 )
 

@@ -10,6 +10,7 @@ import msgspec
 from gesta.dead_letters import iso
 from gesta.errors import BadCursor, NotFound
 from gesta.suppression import REASON_LENGTH_MAX, Entry
+from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -77,7 +78,8 @@ async def find_suppressed(call: Call) -> Answer:
     asked: Sought = call.body
     entry = await call.engine.operating.suppressed(call.params["flow"], asked.address, tenant=call.tenant)
     if entry is None:
-        raise NotFound("suppressed address", "asked for")
+        # Not the address: it must not come back in a text.
+        raise Problem(404, "not_found", "this address is not suppressed for this flow")
     return Answer(shape(entry))
 
 
@@ -85,7 +87,7 @@ async def unsuppress(call: Call) -> Answer:
     """Messages may go there again."""
     entry_id = call.params["id"]
     if not _ID.fullmatch(entry_id):
-        raise NotFound("suppressed address", "asked for")
+        raise NotFound("suppressed address", entry_id)
     await call.engine.operating.unsuppress_entry(call.params["flow"], entry_id, tenant=call.tenant)
     return Answer(status=204)
 

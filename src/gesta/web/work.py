@@ -191,7 +191,9 @@ def _flow(call: Call) -> str:
     name = call.params["flow"]
     flow = call.engine.flows.get(name)
     if flow is None:
-        raise Problem(404, "not_found", f"no flow {name!r} is declared here")
+        raise Problem(
+            404, "not_found", f"no flow {name!r} is declared here; known: {', '.join(sorted(call.engine.flows)) or 'none'}"
+        )
     if not flow.is_external:
         raise invalid({"flow": f"{name} is executed by gesta itself: there is no work to hand out"})
     return name
