@@ -85,7 +85,7 @@ class Web:
         self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
         self.patience = Patience(engine)
-        # The router alone: what an application puts around it costs each call as much as its key does, and endpoints answer whatever goes wrong.
+        # The router alone: endpoints answer whatever goes wrong, so each call would pay for an application around it for nothing.
         self.app = Router(
             [StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
             redirect_slashes=False,
