@@ -14,6 +14,9 @@ SEED ?= 0
 RUNS ?= 1
 ARGS    ?=
 
+# What is compiled is kept: the tests start hundreds of processes, and each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 UV  := .venv-lock/bin/uv

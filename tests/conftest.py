@@ -19,6 +19,16 @@ settings.load_profile("test")
 
 #: What `--seeds` is when nobody says anything: enough for tests that take milliseconds. Where each seed takes seconds, one will do.
 FEW = 3
+#: Commands, calls and programs, each on an engine of its own.
+FROM_OUTSIDE = (
+    "tests/cli/",
+    "tests/copying/",
+    "tests/docs/",
+    "tests/flows/test_contract.py",
+    "tests/stations/test_any_crash.py",
+    "tests/walk/",
+    "tests/web/",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +58,7 @@ def told_how_to_replay(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever has to do with a server is slow: `make quick` starts none."""
+    """Whatever has to do with a server is slow, and so is what goes the whole road from outside: `make quick` does neither."""
     for item in items:
-        if "postgresql" in item.nodeid:
+        if "postgresql" in item.nodeid or item.nodeid.startswith(FROM_OUTSIDE):
             item.add_marker(pytest.mark.slow)

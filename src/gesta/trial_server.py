@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,11 @@ from gesta.errors import GestaError
 from gesta.runtime import Runtime, SystemRuntime, sleep
 
 START_SECONDS = 30.0
+#: Until the last process of a server that was killed has ended, no other one starts on its data.
 _OLD_PARTS = "pre-existing shared memory block"
+_PORT_TAKEN = "Address already in use"
+#: Below those that a system gives to whoever asks for any port: nobody else takes one of these, even while a server is down.
+_PORTS = range(12_000, 32_000)
 #: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user, wherever its files lie.
 _AS_NOBODY = ("unshare", "-U", "--")
 #: Should this process be killed, the server ends by itself.
@@ -56,7 +61,7 @@ class TrialServer:
         return self._process.pid
 
     async def __aenter__(self) -> Self:
-        self._folder, self.port = tempfile.mkdtemp(prefix="gesta-postgresql-", dir=self._below), free_port()
+        self._folder, self.port = tempfile.mkdtemp(prefix="gesta-postgresql-", dir=self._below), free_port(self._runtime)
         try:
             self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8").wait()
             await self.start()
@@ -70,19 +75,26 @@ class TrialServer:
 
     async def start(self) -> None:
         """Start, again on the same data after `halt` or `kill`, and wait until it answers."""
+        end, said = self._runtime.monotonic() + START_SECONDS, len(self._log())
+        is_new = self._process is None
+        process = self._process = self._serve()
+        while process.poll() is not None or not self._answers():
+            if self._runtime.monotonic() > end:
+                raise GestaError(f"PostgreSQL did not start:\n{self._log()[-2000:]}")
+            if process.poll() is not None:
+                told = self._log()[said:]
+                if _PORT_TAKEN in told and is_new:
+                    self.port = free_port(self._runtime)
+                elif _PORT_TAKEN not in told and _OLD_PARTS not in told:
+                    raise GestaError(f"PostgreSQL did not start:\n{told[-2000:]}")
+                said, process = len(self._log()), self._serve()
+                self._process = process
+            await sleep(self._runtime, 0.02)
+
+    def _serve(self) -> subprocess.Popen[bytes]:
         settings = [f"-c{name}={value}" for name, value in self._options.items()]
         # No socket file: its whole path may have 107 bytes, and folders lie deep.
-        address = ("-h", "127.0.0.1", "-p", str(self.port), "-k", "")
-        command = ("postgres", "-D", "data", *address, *settings)
-        end, said = self._runtime.monotonic() + START_SECONDS, len(self._log())
-        self._process = self._run(*command)
-        while not self._answers():
-            if self._process.poll() is not None and _OLD_PARTS in self._log()[said:]:
-                # Until the last process of a server that was killed has ended, no other one starts on its data.
-                said, self._process = len(self._log()), self._run(*command)
-            elif self._process.poll() is not None or self._runtime.monotonic() > end:
-                raise GestaError(f"PostgreSQL did not start:\n{self._log()[-2000:]}")
-            await sleep(self._runtime, 0.02)
+        return self._run("postgres", "-D", "data", "-h", "127.0.0.1", "-p", str(self.port), "-k", "", *settings)
 
     def _answers(self) -> bool:
         ready = self._run(
@@ -139,7 +151,10 @@ def _binaries() -> Path:
     return Path(found.origin).parent / "pginstall18" / "bin"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(runtime: Runtime) -> int:
+    """For a server that cannot be given a socket that listens already."""
+    while True:
+        port = _PORTS[int.from_bytes(runtime.random_bytes(4), "big") % len(_PORTS)]
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +38,12 @@ def modules(root: Path, folder: str = "src") -> list[Module]:
         parts = path.relative_to(base).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
-        found.append(Module(path, path.relative_to(root).as_posix(), name, text, ast.parse(text, str(path))))
+        found.append(Module(path, path.relative_to(root).as_posix(), name, text, _parse(text, str(path))))
     return found
+
+
+#: Every check reads the same files.
+_parse = lru_cache(maxsize=2_000)(ast.parse)
 
 
 def imports(module: Module) -> Iterator[tuple[str, ast.AST]]:

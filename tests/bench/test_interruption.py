@@ -25,7 +25,10 @@ def test_a_signal_ends_a_bench_in_order(tmp_path, number, url):
     try:
         # The bare loop runs, on a server of the bench's own where one was asked for.
         programs = 2 if url else 1
-        assert wait_until(lambda: len(children_of(process.pid)) == programs and has_begun(tmp_path))
+        assert wait_until(
+            lambda: process.poll() is not None or (len(children_of(process.pid)) == programs and has_begun(tmp_path))
+        )
+        assert process.poll() is None, process.communicate()
         children = children_of(process.pid)
         process.send_signal(number)
         _, told = process.communicate(timeout=60)

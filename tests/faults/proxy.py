@@ -7,6 +7,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from gesta.sandbox.server import loopback_socket
+from gesta.sandbox.stream_server import StreamServer
+
 CHUNK = 64 * 1024
 
 
@@ -20,18 +23,17 @@ class Proxy:
         self._open = asyncio.Event()
         self._open.set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
+        self._server = StreamServer(self._serve, loopback_socket())
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.__aenter__()
+        self.port = self._server.port
         return self
 
     async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        assert self._server is not None
-        self._server.close()
         self._open.set()
         self.cut()
+        await self._server.__aexit__(None, None, None)
 
     def cut(self) -> None:
         """Reset every connection: neither side hears a farewell."""
@@ -50,8 +52,8 @@ class Proxy:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         except OSError:
-            writer.transport.abort()
             self._writers.discard(writer)
+            writer.transport.abort()
             return
         self._writers.add(far_writer)
         try:

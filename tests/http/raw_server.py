@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+from gesta.sandbox.stream_server import StreamServer
 
 #: What the server does with a connection, once for each request on it.
 Behaviour = Callable[["Connection"], Awaitable[None]]
@@ -55,16 +58,10 @@ async def raw_server(
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        finally:
-            writer.close()
 
-    listening = await asyncio.start_server(serve, host, 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
-    server = RawServer(f"http{'s' if tls else ''}://{host}:{port}/hook", port)
-    try:
+    async with StreamServer(serve, socket.create_server((host, 0)), tls=tls) as listening:
+        server = RawServer(f"http{'s' if tls else ''}://{host}:{listening.port}/hook", listening.port)
         yield server
-    finally:
-        listening.close()
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes:

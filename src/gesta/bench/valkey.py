@@ -28,7 +28,7 @@ START_SECONDS = 15.0
 async def valkey(below: Path, runtime: Runtime) -> AsyncIterator[int]:
     """A fresh server with its files in a folder of its own below the given one; its port."""
     folder = tempfile.mkdtemp(prefix="valkey-", dir=below)
-    port, log = free_port(), Path(folder, "log")
+    port, log = free_port(runtime), Path(folder, "log")
     where = ("--bind", "127.0.0.1", "--port", str(port), "--dir", folder, "--save", "", "--logfile", str(log))
     prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else ()
     # A session of its own: Ctrl-C is for the bench, which then stops its server in order.

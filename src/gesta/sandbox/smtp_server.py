@@ -11,6 +11,7 @@ from contextlib import suppress
 from gesta.outbound_mail import Envelope, MailReply
 from gesta.runtime import Runtime, sleep
 from gesta.sandbox.smtp import SmtpSandbox, reply_of, stage_of
+from gesta.sandbox.stream_server import StreamServer
 
 LETTER_BYTES_MAX = 2 * 1024 * 1024
 _LINE_BYTES_MAX = 4_096
@@ -22,8 +23,7 @@ class SmtpFace:
 
     def __init__(self, double: SmtpSandbox, runtime: Runtime, listening: socket.socket) -> None:
         self._double, self._runtime, self._listening = double, runtime, listening
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._server = StreamServer(self._serve, listening, limit=LETTER_BYTES_MAX)
 
     @property
     def url(self) -> str:
@@ -31,26 +31,15 @@ class SmtpFace:
         return f"smtp://{host}:{port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=self._listening, limit=LETTER_BYTES_MAX)
+        await self._server.__aenter__()
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
+        await self._server.__aexit__(None, None, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
+        # These: the client went away, or does not speak SMTP.
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
             await _Conversation(self._double, self._runtime, reader, writer).run()
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            # The client went away, or does not speak SMTP.
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
 
 
 class _Conversation:

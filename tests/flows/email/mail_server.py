@@ -6,18 +6,20 @@ import asyncio
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from gesta.sandbox.server import loopback_socket
+from gesta.sandbox.stream_server import StreamServer
 
 
 @dataclass
@@ -56,6 +58,15 @@ async def real_server(
     context = None if certificate is None else _context(certificate)
     loop = asyncio.get_running_loop()
     made: list[SMTP] = []
+    is_over = False
+
+    class Server(SMTP):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            if is_over:
+                # Taken in the last moment: nobody would close it any more.
+                cast(asyncio.Transport, transport).abort()
+            else:
+                super().connection_made(transport)
 
     def make() -> SMTP:
         mailbox.connections += 1
@@ -66,7 +77,7 @@ async def real_server(
             return made[-1]
 
     def _server() -> SMTP:
-        return SMTP(
+        return Server(
             mailbox,
             loop=loop,
             hostname="mail.test",
@@ -83,6 +94,7 @@ async def real_server(
     try:
         yield mailbox
     finally:
+        is_over = True
         server.close()
         for one in made:
             if isinstance(one.transport, asyncio.Transport):
@@ -94,11 +106,9 @@ async def real_server(
 async def scripted_server(answer: Callable[[str], bytes | None]) -> AsyncIterator[Mailbox]:
     """Says what `answer` makes of each line (`.` for the end of a letter, `` for a new connection); None: hangs up."""
     mailbox = Mailbox()
-    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mailbox.connections += 1
-        writers.append(writer)
         line, in_letter = "", False
         try:
             while True:
@@ -115,19 +125,10 @@ async def scripted_server(answer: Callable[[str], bytes | None]) -> AsyncIterato
                 line = raw.decode().rstrip("\r\n")
         except ConnectionError:
             return
-        finally:
-            writer.close()
 
-    server = await asyncio.start_server(partial(serve), "127.0.0.1", 0)
-    mailbox.port = server.sockets[0].getsockname()[1]
-    try:
+    async with StreamServer(serve, loopback_socket()) as server:
+        mailbox.port = server.port
         yield mailbox
-    finally:
-        server.close()
-        for writer in writers:
-            writer.transport.abort()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
 
 
 def certificate(folder: Path) -> Path:
