@@ -14,7 +14,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from gesta.adapters import Stores
-from gesta.commits import Commits, Entry, Recording
+from gesta.commits import Commits, Entry, Projection, Recording
 from gesta.domain.operation import State
 from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, EventStore, Verdict
@@ -42,7 +42,7 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
 
     commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, queue.now_ms)
     fences = FencesApart(stores.fences, queue.fences)
-    return replace(stores, queue=jobs, commits=commits, fences=fences, close=close, pending=news)
+    return replace(stores, queue=jobs, commits=commits, fences=fences, close=close, pending=news, projects_at_once=False)
 
 
 class QueueApart:
@@ -124,6 +124,9 @@ class CommitsApart:
         self._events, self._views, self._queue, self._news = events, views, queue, news
         self._together, self._now_ms = together, now_ms
 
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        return await self._events.append(appends)
+
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         moved = await self._views.save_with_jobs(views, jobs, parked, moves)
         if moved and jobs:
@@ -133,7 +136,7 @@ class CommitsApart:
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         return await self._together.remove(ended)
 
-    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
         """Drop, append, settle, each for all entries at once. Repeated after a failure in the middle it comes to the same end."""
         dropped = await self._drop(entries)
         appends = {n: entry.append for n, entry in enumerate(entries) if entry.append is not None and dropped.get(n) != "active"}

@@ -5,7 +5,7 @@ The projector projects; worker, sweep and people's decisions record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -27,6 +27,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     settlement: Settlement | None
     #: What a Drop takes away, to be put back where drop and append are not one transaction and the events are refused.
     dropped: Job | None = None
+    #: The request after the events.
+    view: View | None = None
 
 
 class Recording(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +38,28 @@ class Recording(msgspec.Struct, frozen=True, gc=False):
     settled: Settled | None
 
 
+class Projection:
+    """What appends make of views and jobs, folded beforehand, to be projected in the commit that appends them.
+
+    That is done where these checkpoints (name → how far jobs were put) stand right before the events. `reached` then is the position of the
+    last one; None: somebody's events lie between, or not all of the appends were taken, and the projector has to come for them.
+    """
+
+    __slots__ = ("checkpoints", "jobs", "reached", "views")
+
+    def __init__(self, views: Sequence[View], jobs: Sequence[Job], checkpoints: Mapping[str, int]) -> None:
+        self.views, self.jobs, self.checkpoints = views, jobs, checkpoints
+        self.reached: int | None = None
+
+    def moves(self, before: int, after: int) -> list[Move]:
+        return [Move(name, before, after, dispatched) for name, dispatched in self.checkpoints.items()]
+
+
 class Commits(Protocol):
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        """As EventStore.append, and the projection with it where it fits; all in one commit."""
+        ...
+
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         """Views, jobs and checkpoints in one commit; False when another projector moved one of the checkpoints: nothing was written."""
         ...
@@ -48,6 +71,6 @@ class Commits(Protocol):
         """
         ...
 
-    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
-        """Each entry whole or not at all; all of them in one commit."""
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+        """Each entry whole or not at all, and the projection of their events where it fits; all of them in one commit."""
         ...

@@ -5,7 +5,7 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -23,7 +23,7 @@ from gesta.domain.ids import event_id, id_bytes, id_text
 from gesta.domain.notification import decide
 from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
-from gesta.event_store import Append, Appended, Claim, Claimed, EventStore, Known, NewEvent, Stale, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.group_commit import GroupCommit
 from gesta.identity import Identity
@@ -50,6 +50,9 @@ NO_TESTS = (
 TURN = 100
 
 
+AppendAll = Callable[[Sequence[Append]], Awaitable[list[Verdict]]]
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """On disk: newly, or already before; or, deferred, part of the caller's own transaction."""
 
@@ -68,7 +71,7 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 
 class Intake:
     def __init__(
-        self, flows: Mapping[str, Flow], events: EventStore, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
+        self, flows: Mapping[str, Flow], append: AppendAll, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
         config: ConfigCache, writer: ConfigWriter, templates: Callable[[TenantConfig], Templates], runtime: Runtime, ids: Ids,
         commit_size: int,
     ) -> None:  # fmt: skip
@@ -80,9 +83,9 @@ class Intake:
             for flow in flows.values()
         }
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
-        self._events, self._admission, self._pace = events, admission, pace
+        self._append_all, self._admission, self._pace = append, admission, pace
         self._config, self._writer, self._templates = config, writer, templates
-        self._commit: GroupCommit[Append, Verdict] = GroupCommit(events.append, "gesta-intake", commit_size)
+        self._commit: GroupCommit[Append, Verdict] = GroupCommit(append, "gesta-intake", commit_size)
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
             self._seal_and_append, "gesta-sealing", SEALED_MAX
         )
@@ -252,7 +255,7 @@ class Intake:
 
     async def _seal_and_append(self, drafts: list[Draft]) -> list[tuple[Append, Verdict]]:
         appends = await self._appends(drafts)
-        return list(zip(appends, await self._events.append(appends), strict=True))
+        return list(zip(appends, await self._append_all(appends), strict=True))
 
     async def _appends(self, drafts: list[Draft]) -> list[Append]:
         """The first events of drafts, what is personal in them sealed. A crash before they are appended leaves keys that seal nothing."""

@@ -5,13 +5,13 @@ Receives commands from worker, sweep and engine; hands entries to the store thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 import msgspec
 
 from gesta.addresses import request_stream
-from gesta.commits import Commits, Entry, Recording
+from gesta.commits import Entry, Recording
 from gesta.current import Loader
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
@@ -32,6 +32,7 @@ from gesta.views import View
 TRIES = 5
 STORE_PAUSE_SECONDS = 1.0
 
+Record = Callable[[Sequence[Entry]], Awaitable[list[Recording]]]
 #: (state before, state after) → what becomes of the job.
 Settle = Callable[[State, State], Settlement | None]
 
@@ -45,9 +46,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    def __init__(self, commits: Commits, loader: Loader, runtime: Runtime, commit_size: int) -> None:
+    def __init__(self, record: Record, loader: Loader, runtime: Runtime, commit_size: int) -> None:
         self._loader, self._runtime = loader, runtime
-        self._commit: GroupCommit[Entry, Recording] = GroupCommit(commits.record, "gesta-recorder", commit_size)
+        self._commit: GroupCommit[Entry, Recording] = GroupCommit(record, "gesta-recorder", commit_size)
 
     async def apply(
         self,
@@ -79,7 +80,8 @@ class Recorder:
                     settlement = None
                 elif view.state.wants is not None:
                     dropped = job_for(view.state)
-            entry = Entry(append, settlement, dropped)
+            changed = View(after, view.payload)
+            entry = Entry(append, settlement, dropped, changed)
             try:
                 recording = await self._commit.add(entry)
             except StoreError:
@@ -88,9 +90,7 @@ class Recorder:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
                 recording = await self._insist(entry)
             if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
-                return Applied(
-                    View(after if recording.settled != "active" else view.state, view.payload), events, recording.settled
-                )
+                return Applied(changed if recording.settled != "active" else view, events, recording.settled)
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
                 break

@@ -29,6 +29,7 @@ from gesta.outbound_http import Http
 from gesta.outbound_mail import Mail
 from gesta.pace import Pace
 from gesta.pausing import Pausing
+from gesta.projector.at_once import AtOnce
 from gesta.projector.follow import Projector
 from gesta.projector.partitions import Partitions
 from gesta.projector.rebuild import Rebuild
@@ -81,7 +82,6 @@ class Road:
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
-        self.recorder = Recorder(stores.commits, self.loader, runtime, stores.commit_size)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
         identity = Identity(identity_secret)
         self.cursors = Cursors(identity_secret)
@@ -94,10 +94,12 @@ class Road:
         self.rebuild = Rebuild(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
         self.pausing = Pausing(self.config, self.config_writer, stores.queue)
         self.projector = Projector(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
+        writing = AtOnce(stores, self.projector)
+        self.recorder = Recorder(writing.record, self.loader, runtime, stores.commit_size)
         templates = partial(Templates, renderer=outside.renderer)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
-            flows, stores.events, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, self.config,
+            flows, writing.append, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, self.config,
             self.config_writer, templates, runtime, ids, stores.commit_size,
         )  # fmt: skip
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)

@@ -11,9 +11,10 @@ from gesta.adapters import Stores
 from gesta.adapters.memory.database import MemoryDatabase
 from gesta.adapters.sqlite import open_stores
 from gesta.apart import with_queue_apart
-from gesta.commits import Commits, Entry, Recording
+from gesta.commits import Commits, Entry, Projection, Recording
 from gesta.contracts.harness import Capability, Harness
 from gesta.domain.operation import State
+from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job
 from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
@@ -37,8 +38,11 @@ class _Relaying:
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         return await self._commits.remove(ended)
 
-    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
-        recordings = await self._commits.record(entries)
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        return await self._commits.append(appends, projection)
+
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+        recordings = await self._commits.record(entries, projection)
         while await self._relay.step():
             pass
         return recordings

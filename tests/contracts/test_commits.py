@@ -1,3 +1,4 @@
+from gesta.contracts.at_once import AtOnceContract
 from gesta.contracts.commits import CommitsAfterRestartContract, ProjectContract, RecordContract
 from gesta.contracts.removal import OldViewsContract, RemovalContract
 
@@ -15,3 +16,6 @@ class TestRemoval(RemovalContract): ...
 
 
 class TestOldViews(OldViewsContract): ...
+
+
+class TestAtOnce(AtOnceContract): ...

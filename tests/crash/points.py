@@ -48,6 +48,8 @@ class Point:
     throttled: bool = False
     #: SIGSTOP until others have done the work, then SIGCONT; else SIGKILL.
     frozen: bool = False
+    #: Whether what is appended is projected in the same commit, where ports share a file; None: in turn, by the seed.
+    at_once: bool | None = None
     #: The process takes no jobs, as one that only projects: then nobody can have taken the victims at the same instant.
     takes_none: bool = False
 
@@ -94,9 +96,20 @@ def _request(settlement: Settlement) -> str:
 
 
 POINTS = [
-    Point("appended, not answered", "K-1", "events.append", "after", of_appends, UNHARMED),
-    Point("appended, not projected", "K-1", "commits.project", "before", of_projected, UNHARMED),
-    Point("projected, not answered", "K-1", "commits.project", "after", of_projected, UNHARMED, takes_none=True),
+    Point("appended, not answered", "K-1", "events.append", "after", of_appends, UNHARMED, at_once=False),
+    Point("appended, not projected", "K-1", "commits.project", "before", of_projected, UNHARMED, at_once=False),
+    Point("projected, not answered", "K-1", "commits.project", "after", of_projected, UNHARMED, at_once=False, takes_none=True),
+    Point(
+        "appended and projected",
+        "K-1",
+        "commits.append",
+        "after",
+        of_appends,
+        UNHARMED,
+        "together",
+        at_once=True,
+        takes_none=True,
+    ),
     Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
     Point("put, still pending", "K-3", "queue.put", "after", of_jobs, UNHARMED, "apart", takes_none=True),
     Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED),

@@ -68,6 +68,8 @@ class Plan:
     point: str | None = None
     nth: int = 1
     journal: bool = False
+    #: Projects what it appends in the same commit, where it can.
+    at_once: bool = True
     #: Its clock is ahead by so much.
     ahead_ms: int = 0
     #: Projects, relays and sweeps whoever else does.
@@ -237,7 +239,7 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
         stores = with_queue_apart(stores, queue, runtime)
-    stores = watched(stores, watch, "commits")
+    stores = replace(watched(stores, watch, "commits"), projects_at_once=stores.projects_at_once and plan.at_once)
     master, _ = await master_key(settings, stores, runtime)
     return Outside(runtime, stores, AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private)), master)
 

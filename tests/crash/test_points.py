@@ -50,7 +50,8 @@ async def end_of(on, point, dice):
 async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed, point):
     dice = random.Random(f"{crash_seed} {point.name}")
     layout = point.layout or ("together", "apart")[(crash_seed + POINTS.index(point)) % 2]
-    async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal) as on:
+    at_once = crash_seed // 2 % 2 == 0 if point.at_once is None else point.at_once
+    async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal, at_once=at_once) as on:
         if point.throttled:
             on.throttle()
         victims, states = await end_of(on, point, dice)

@@ -61,6 +61,8 @@ class Options:
     partitions: int
     #: Long after everything has come to rest somebody looks at what failed or stands in unknown.
     people_after_seconds: float
+    #: What a process appends it projects in the same commit, where it can.
+    at_once: bool
     #: What is submitted: names of payload types.
     payloads: tuple[str, ...] = ("Deduping", "Forgetting", "Asked", "Journalled", "Left", "Careless", "Sealed")
 
@@ -98,6 +100,7 @@ def options(seed: int) -> Options:
         batch=random.choice([1, 2, 2_000]),
         people_after_seconds=random.choice([0.0, 20.0, 400.0]),
         partitions=random.choice([1, 3]),
+        at_once=Random(f"at once {seed}").random() < 0.5,
     )
 
 

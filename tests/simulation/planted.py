@@ -13,11 +13,12 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from gesta import request
+from gesta.adapters.memory.commits import MemoryCommits
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.vault import MemoryVault
 from gesta.adapters.memory.views import MemoryViews
 from gesta.apart import CommitsApart
-from gesta.commits import Entry
+from gesta.commits import Entry, Projection
 from gesta.contracts.job_settlements import SettleContract
 from gesta.current import Loader
 from gesta.domain import events as e
@@ -165,7 +166,7 @@ async def checkpoint_before_effect(self: Projector, *, again: bool = False) -> i
     batch, reached = await self._next_events(stretch)
     if reached == stretch.place:
         return 0
-    if not await self._views.save_with_jobs([], [], [], places.moves(stretch.numbers, reached)):
+    if not await self._views.save_with_jobs([], [], [], places.moves(stretch, reached)):
         self._places = None
         return 0
     views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
@@ -184,6 +185,20 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
         await shadow.save(views)
         await self._projector._commits.project([], jobs, [], [Move("nobody's", 0, 0)])
     return await build(self, role, progress)
+
+
+@plants(
+    MemoryCommits, "_project", "it goes on, and comes to an end", "views are what their events say", at_once=True, apart=False,
+)  # fmt: skip
+def projection_over_what_lies_between(self: MemoryCommits, appends: Any, projection: Projection, before: int) -> None:
+    """Wherever the checkpoints stand, they are moved to the end."""
+    after = self._events.length
+    for name in projection.checkpoints:
+        self._views._checkpoints[name] = after
+    self._views.save_all(projection.views, [], [])
+    for job in projection.jobs:
+        self._queue.put_one(job)
+    projection.reached = after
 
 
 @plants(
@@ -228,6 +243,7 @@ async def told_before_it_is_told(self: Subscriber) -> None:
     notification,
     "_redrive",
     "one effect for each request, unless a person forced another",
+    "what happened is sent, or in doubt",
     rates=Rates(provider=0.8),
     decisions=8,
     payloads=("Asked", "Left"),
@@ -332,7 +348,7 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
 
 
 @plants(
-    Pool, "_put_aside", "two never call at once", "a careless flow doubles only what was in doubt",
+    Pool, "_put_aside", "two never call at once", "a careless flow doubles only what was in doubt", "whoever calls holds the lease",
     rates=Rates(answer_lost=0.15, provider=0.5), payloads=("Deduping", "Careless"), submits=7,
 )  # fmt: skip
 def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> None:

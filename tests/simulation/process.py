@@ -99,7 +99,7 @@ class Process(Owner):
         ports: dict[str, Any] = {
             name: Port(self, name, getattr(stores, name)) for name in ("events", "views", "queue", "vault", "commits")
         }
-        return replace(stores, **ports)
+        return replace(stores, projects_at_once=self.world.options.at_once, **ports)
 
     async def start(self) -> None:
         try:

@@ -22,7 +22,7 @@ CHUNKS, RUNS = 4, 250
 SOMETIMES = frozenset(
     """crash crash_before_commit crash_after_commit crash_in_call crash_before_effect crash_after_effect freeze freeze_past_lease
     freeze_in_call clean_stop store_error answer_lost store_slow queue_lost rebuild_begun rebuild_done deduped conflict
-    erased told_again handler_raises partitions_shared projector_overtaken
+    erased told_again handler_raises partitions_shared projector_overtaken projected_at_once
     provider_done provider_throttled provider_rejected provider_lost provider_not_reached provider_error_500 provider_slow provider_hangs
     provider_deaf provider_raises provider_postponed provider_refused credential_mended asked_executed asked_no_trace
     submit_created submit_duplicate user_cancel user_retry user_redrive user_Refused user_StoreError

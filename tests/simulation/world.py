@@ -312,6 +312,11 @@ class World:
             self.checks.take(process)
         elif verb == "views.share" and 0 < len(answer) < self.options.partitions:
             self.hit("partitions_shared")
+        elif verb in ("commits.append", "commits.record"):
+            projection = args[1] if len(args) > 1 else None
+            if projection is not None and projection.reached is not None:
+                self.hit("projected_at_once")
+                self.checks.projected(projection.jobs)
         elif verb in ("commits.project", "views.save_with_jobs") and args[3]:
             if answer:
                 self.checks.projected(cast("list[Job]", args[1]))

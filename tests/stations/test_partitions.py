@@ -203,7 +203,20 @@ def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():
     assert places.next_stretch(again=False) == Stretch((0, 2, 3), 7, 9, 7)
     places.moved((0, 2, 3), 9)
     assert places.next_stretch(again=False) == Stretch((0, 1, 2, 3), 9, None, 9)
-    assert places.moves((1, 3), 12) == [Move("projector/1", 9, 12, 0), Move("projector/3", 9, 12, 0)]
+    stretch = Stretch((1, 3), 9, None, 9)
+    assert places.moves(stretch, 12) == [Move("projector/1", 9, 12, 0), Move("projector/3", 9, 12, 0)]
+
+
+def test_what_was_projected_at_once_meanwhile_is_not_projected_again():
+    """A stretch that was begun before it moves from where it began: its commit is refused, and nothing is dispatched twice."""
+    places = Places(2, {0: Stand(5, 0), 1: Stand(5, 0)})
+    stretch = places.next_stretch(again=False)
+    assert stretch is not None
+    places.reached(6)
+    assert places.moves(stretch, 6) == [Move("projector/0", 5, 6, 0), Move("projector/1", 5, 6, 0)]
+    assert places.lowest == 6
+    places.reached(4)
+    assert places.lowest == 6
 
 
 def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark():

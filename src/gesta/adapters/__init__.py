@@ -71,6 +71,8 @@ class Stores:
     #: How many callers' writes go into one commit at most. Where the store works in a process of its own, fewer: it writes one part while those
     #: of the last go on.
     commit_size: int = 2_000
+    #: Whether its commits project what they append.
+    projects_at_once: bool = False
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""

@@ -82,7 +82,10 @@ def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]
 async def _save(stores: Stores, views: Sequence[View]) -> None:
     """With every checkpoint past their events, so the projector has nothing left to do."""
     places = Places(stores.partitions, dict(enumerate(await stands_of(stores.views, stores.partitions))))
-    moves = places.moves(range(stores.partitions), await stores.events.end())
+    stretch = places.next_stretch(again=False)
+    assert stretch is not None
+    assert len(stretch.numbers) == stores.partitions, "somebody else is at work on the store"
+    moves = places.moves(stretch, await stores.events.end())
     is_saved = await stores.commits.project(views, [], [], moves)
     assert is_saved, "somebody else is at work on the store"
 

@@ -100,14 +100,14 @@ class RecordContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"commits"})
 
     async def test_events_are_appended_and_their_job_is_acked(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         append = fresh_append()
         assert await harness.commits.record([Entry(append, Ack(job.id, token))]) == [Recording(Appended(1), "done")]
         assert await _count(harness, append.stream) == 1
         assert await harness.queue.find([job.id]) == set()
 
     async def test_events_are_appended_and_their_job_is_released(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         append, due_ms = fresh_append(), harness.runtime.now_ms() + 60_000
         assert await harness.commits.record([Entry(append, Release(job.id, token, due_ms))]) == [Recording(Appended(1), "done")]
         assert await take(harness, job.flow) == []
@@ -115,7 +115,7 @@ class RecordContract(Contract):
         assert [(one.job.id, one.takes) for one in await take(harness, job.flow)] == [(job.id, 1)]
 
     async def test_refused_events_leave_the_job_with_its_holder(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         refused = fresh_append(expected=7)
         (acked,) = await harness.commits.record([Entry(refused, Ack(job.id, token))])
         (released,) = await harness.commits.record([Entry(refused, Release(job.id, token, 0))])
@@ -124,7 +124,7 @@ class RecordContract(Contract):
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
     async def test_a_claim_that_is_taken_leaves_the_job_with_its_holder(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         claim = fresh_claim()
         await harness.events.append([fresh_append(claim=claim)])
         (recording,) = await harness.commits.record([Entry(fresh_append(claim=fresh_claim(claim.name)), Ack(job.id, token))])
@@ -132,7 +132,7 @@ class RecordContract(Contract):
         assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
 
     async def test_a_lost_lease_does_not_stop_evidence_from_being_recorded(self, harness: CommitsHarness) -> None:
-        job, late = await _held(harness)
+        job, late = await held_job(harness)
         harness.runtime.advance(LEASE_SECONDS)
         holder = fresh_name("token")
         await take(harness, job.flow, holder)
@@ -143,7 +143,7 @@ class RecordContract(Contract):
 
     async def test_of_workers_that_race_for_a_version_one_records(self, harness: CommitsHarness) -> None:
         stream = fresh_name()
-        held = [await _held(harness) for _ in range(4)]
+        held = [await held_job(harness) for _ in range(4)]
         entries = [Entry(fresh_append(stream), Ack(job.id, token)) for job, token in held]
         recordings = [recording for (recording,) in await race(*(harness.commits.record([entry]) for entry in entries))]
         assert sorted(repr(one) for one in recordings) == sorted(
@@ -153,7 +153,7 @@ class RecordContract(Contract):
         assert len(left) == 3
 
     async def test_a_recording_repeated_after_a_lost_answer_still_settles_the_job(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         append = fresh_append()
         await harness.events.append([append])
         assert await harness.commits.record([Entry(append, Ack(job.id, token))]) == [Recording(Appended(1), "done")]  # S1-16
@@ -161,7 +161,7 @@ class RecordContract(Contract):
         assert await harness.queue.find([job.id]) == set()
 
     async def test_events_without_a_job_and_a_job_without_events_are_recorded_too(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         append = fresh_append()
         recordings = await harness.commits.record([Entry(append, None), Entry(None, Ack(job.id, token)), Entry(None, None)])
         assert recordings == [Recording(Appended(1), None), Recording(None, "done"), Recording(None, None)]
@@ -182,7 +182,7 @@ class RecordContract(Contract):
         assert await _count(harness, append.stream) == 1
 
     async def test_a_job_that_somebody_holds_stops_the_events_of_a_drop(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         append = fresh_append()
         assert await harness.commits.record([Entry(append, Drop(job.id))]) == [Recording(None, "active")]
         assert await _count(harness, append.stream) == 0
@@ -197,7 +197,7 @@ class RecordContract(Contract):
         assert [one.job.id for one in await take(harness, job.flow)] == [job.id]
 
     async def test_each_entry_meets_what_the_ones_before_it_wrote(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         first = fresh_append()
         entries = [
             Entry(first, None),
@@ -215,7 +215,7 @@ class RecordContract(Contract):
         assert await _count(harness, first.stream) == 2
 
     async def test_a_refused_entry_does_not_touch_the_others(self, harness: CommitsHarness) -> None:
-        held = [await _held(harness) for _ in range(3)]
+        held = [await held_job(harness) for _ in range(3)]
         appends = [fresh_append(), fresh_append(expected=7), fresh_append()]
         entries = [Entry(append, Ack(job.id, token)) for append, (job, token) in zip(appends, held, strict=True)]
         recordings = await harness.commits.record(entries)
@@ -223,7 +223,7 @@ class RecordContract(Contract):
         assert await harness.queue.find([job.id for job, _ in held]) == {held[1][0].id}
 
     async def test_a_lost_lease_does_not_touch_the_other_entries(self, harness: CommitsHarness) -> None:
-        (first, token), (lost, _) = await _held(harness), await _held(harness)
+        (first, token), (lost, _) = await held_job(harness), await held_job(harness)
         appends = [fresh_append(), fresh_append()]
         entries = [Entry(appends[0], Ack(first.id, token)), Entry(appends[1], Ack(lost.id, fresh_name("token")))]
         assert await harness.commits.record(entries) == [Recording(Appended(1), "done"), Recording(Appended(1), "lost")]
@@ -245,7 +245,7 @@ class RecordContract(Contract):
         assert await end_within(harness.runtime, 300, waiting)
 
     async def test_a_recorded_release_wakes_who_waits(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
         waiting = await wait_for_all(harness.queue.ready(600))
         await harness.commits.record([Entry(fresh_append(), Release(job.id, token, 0))])
@@ -256,7 +256,7 @@ class CommitsAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "durable"})
 
     async def test_what_was_recorded_is_there_again(self, harness: CommitsHarness) -> None:
-        job, token = await _held(harness)
+        job, token = await held_job(harness)
         append = fresh_append()
         await harness.commits.record([Entry(append, Ack(job.id, token))])
         await reopen(harness)
@@ -272,7 +272,7 @@ class CommitsAfterRestartContract(Contract):
         assert await harness.queue.find([job.id]) == {job.id}
 
 
-async def _held(harness: CommitsHarness) -> tuple[Job, str]:
+async def held_job(harness: CommitsHarness) -> tuple[Job, str]:
     """A new job of a flow of its own, and the token that holds it."""
     job, token = fresh_job(fresh_name()), fresh_name("token")
     await harness.queue.put([job])

@@ -17,8 +17,8 @@ from gesta.runtime import ManualRuntime
 from gesta.vault import Vault
 from gesta.views import Views
 
-#: The ports, by the attribute of the harness that holds each; `durable`: what was acknowledged is there again after close and open.
-Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "durable"]
+#: The ports, by the attribute of the harness that holds each. `at_once`: commits project what they append. `durable`: what was acknowledged is there again after close and open.
+Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "durable"]
 
 
 class Harness(Protocol):

@@ -17,6 +17,11 @@ def opened_job(state: State) -> Job | None:
     return job_for(state)
 
 
+def is_wanted(job: Job, state: State) -> bool:
+    """Whether the operation that a job was made for is still open."""
+    return state.dispatch_version == job.dispatch_version and not state.is_terminal
+
+
 def job_for(state: State, *, suspect: bool = False) -> Job:
     """The pointer to a request's open operation."""
     kind = state.wants

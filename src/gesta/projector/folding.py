@@ -12,7 +12,7 @@ from gesta.domain.events import Meta
 from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.job_queue import Job
-from gesta.projector.dispatch import opened_job
+from gesta.projector.dispatch import is_wanted, opened_job
 from gesta.runtime import Runtime
 from gesta.telemetry import Telemetry
 from gesta.views import Parked, View
@@ -98,9 +98,4 @@ class Folding:
 
 def _still_wanted(jobs: dict[str, Job], changed: dict[str, View]) -> list[Job]:
     """An operation opened and closed within one batch needs no job any more."""
-    wanted = []
-    for request_id, job in jobs.items():
-        state = changed[request_id].state
-        if state.dispatch_version == job.dispatch_version and not state.is_terminal:
-            wanted.append(job)
-    return wanted
+    return [job for request_id, job in jobs.items() if is_wanted(job, changed[request_id].state)]

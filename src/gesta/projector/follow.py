@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from gesta.commits import Commits
+from gesta.commits import Commits, Projection
 from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded, Share
 from gesta.projector.folding import Folding
@@ -26,6 +26,8 @@ BEHIND = 250
 #: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
+#: How soon another process's event is looked for while we append ourselves.
+OWN_SECONDS = 0.1
 #: How old the place that we remember may be when there is nothing to do: a rebuild that died after its swap has turned it back.
 PLACE_SECONDS = 5.0
 #: How often another process's projector is looked at by whoever waits for it, and after how long without a move it is taken to stand still.
@@ -49,6 +51,11 @@ class Projector:
         self._places_read_at = float("-inf")
         self._is_behind = False
         self._caught_up = Signal(runtime)
+        #: Appends of ours on their way, and how many of them came to be projected at once (at_once.py).
+        self._sent = self._at_once = 0
+        #: The checkpoints, while nothing is known to be left: then appends of ours are projected at once, and nobody looks for them.
+        self._at_end: dict[str, int] | None = None
+        self._looked_at = 0.0
 
     async def place(self) -> int:
         """The position up to which the views show the log: our own where we project all of it, else what the store says."""
@@ -86,6 +93,26 @@ class Projector:
         """Call with every batch of views once it is saved."""
         self._listeners.append(listener)
 
+    def checkpoints_at_end(self) -> dict[str, int] | None:
+        """Name → how far jobs have been put, where what is appended next can be projected at once; else None."""
+        return self._at_end if self.is_here else None
+
+    def sent(self) -> None:
+        """An append of ours is on its way."""
+        self._sent += 1
+
+    def landed(self, projection: Projection | None) -> None:
+        """It is there, or nobody knows; with its projection, or without: then we come for it."""
+        self._sent -= 1
+        if projection is None or projection.reached is None:
+            self._at_end = None
+            return
+        self._at_once += 1
+        if self._places is not None:
+            self._places.reached(projection.reached)
+        for listener in self._listeners:
+            listener(projection.views)
+
     async def run(self) -> None:
         """Project for ever, the partitions that are ours."""
         while True:
@@ -99,12 +126,22 @@ class Projector:
                     await sleep(self._runtime, RENEWAL_SECONDS)
                 elif await self.step() == 0:
                     if self._runtime.monotonic() - self._places_read_at >= PLACE_SECONDS:
-                        self._places = None
-                    await self._events.changed(POLL_SECONDS)
+                        self._places = self._at_end = None
+                    await self._rest()
             except StoreError as error:
                 self._telemetry.store_failed("projector", error)
-                self._places = None
+                self._places = self._at_end = None
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
+
+    async def _rest(self) -> None:
+        """Until there may be something to project. What we append is none as long as it is projected at once, so we look less often."""
+        end = self._runtime.monotonic() + POLL_SECONDS
+        while (now := self._runtime.monotonic()) < end:
+            before = self._at_once
+            await self._events.changed(end - now)
+            if self._at_end is None or self._at_once == before:
+                return
+            end = min(end, self._looked_at + OWN_SECONDS)
 
     async def finish(self, until: float) -> None:
         """After `run` was cancelled: project what is left, so that whoever looks at the store meanwhile sees how it ended.
@@ -115,7 +152,7 @@ class Projector:
             self._followed = await self.partitions.hold()
             if self._followed:
                 # A step that was cut off may have been committed, or may be about to be: then the checkpoint moves under us.
-                self._places = None
+                self._places = self._at_end = None
                 while (await self.step() or self._places is None) and self._runtime.monotonic() < until:
                     pass
         await self.partitions.give_up()
@@ -126,22 +163,35 @@ class Projector:
         stretch = places.next_stretch(again=again)
         if stretch is None:
             return 0
-        batch, reached = await self._next_events(stretch)
+        if (looked := await self._look(stretch)) is None:
+            return 0
+        batch, reached = looked
         self._is_behind = reached - stretch.place >= BEHIND
         if not self._is_behind:
             self._caught_up.set()
         if reached == stretch.place:
+            # An append that is on its way now is not projected at once, and the next one would meet a gap.
+            self._at_end = places.level if not self._sent and not again else None
             return 0
+        self._at_end = None
         views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
-        if not await self._commits.project(views, jobs, parked, places.moves(stretch.numbers, reached)):
+        if not await self._commits.project(views, jobs, parked, places.moves(stretch, reached)):
             # Another projector moved a checkpoint: start again from where they stand now.
-            self._places = None
+            self._places = self._at_end = None
             self.partitions.doubt()
             return 0
         places.moved(stretch.numbers, reached)
         for listener in self._listeners:
             listener(views)
         return reached - stretch.place
+
+    async def _look(self, stretch: Stretch) -> tuple[list[Recorded], int] | None:
+        """As `_next_events`; None while appends of ours are projected at once: what we would see of them is done, and only not told yet."""
+        self._looked_at, before = self._runtime.monotonic(), self._at_once
+        if self._at_end is not None and self._sent:
+            return None
+        looked = await self._next_events(stretch)
+        return None if self._at_end is not None and (self._sent or self._at_once != before) else looked
 
     async def _next_events(self, stretch: Stretch) -> tuple[list[Recorded], int]:
         """The next events of these partitions, and the position up to which there are no more of them."""
@@ -158,6 +208,7 @@ class Projector:
         return batch, reached
 
     async def _read_places(self) -> Places:
+        self._at_end = None
         stands = await stands_of(self._views, self._count)
         self._places = Places(self._count, {number: stands[number] for number in sorted(self._followed)})
         self._places_read_at = self._runtime.monotonic()
@@ -165,7 +216,8 @@ class Projector:
 
     async def catch_up(self) -> int:
         """After the views were swapped: fold again what was folded before and nothing else. How far that went."""
-        self._places, folded = None, 0
+        self._places = self._at_end = None
+        folded = 0
         while count := await self.step(again=True):
             folded += count
         return folded

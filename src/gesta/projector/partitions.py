@@ -89,12 +89,22 @@ class Places:
             ahead.append(first[1])
         return Stretch(numbers, first[0], min(ahead, default=None), first[1])
 
-    def moves(self, numbers: Iterable[int], after: int) -> list[Move]:
-        return [Move(self._names[number], *self._move(number, after)) for number in numbers]
+    def moves(self, stretch: Stretch, after: int) -> list[Move]:
+        """From where the stretch began: an append of ours that was projected at once may have moved them since, and is part of it."""
+        return [Move(self._names[number], stretch.place, after, self._stands[number].dispatched) for number in stretch.numbers]
 
-    def _move(self, number: int, after: int) -> tuple[int, int, int]:
-        stand = self._stands[number]
-        return stand.place, after, stand.dispatched
+    @property
+    def level(self) -> dict[str, int] | None:
+        """Checkpoint → how far its jobs have been put, where all of them stand at one place with nothing to fold again; else None."""
+        places = {stand.place for stand in self._stands.values()}
+        if len(places) != 1 or any(stand.dispatched > stand.place for stand in self._stands.values()):
+            return None
+        return {self._names[number]: stand.dispatched for number, stand in self._stands.items()}
+
+    def reached(self, position: int) -> None:
+        """All of them were moved to a position, and perhaps further since."""
+        for number, stand in self._stands.items():
+            self._stands[number] = Stand(max(stand.place, position), stand.dispatched)
 
     def moved(self, numbers: Iterable[int], after: int) -> None:
         """Call once the commit stands."""

@@ -98,7 +98,7 @@ class CancelsUnderARunningAttempt(MemoryCommits):
 
 @breaks(Record.test_a_refused_entry_does_not_touch_the_others)
 class RefusesAllForOne(MemoryCommits):
-    async def record(self, entries):
+    async def record(self, entries, projection=None):
         recordings = []
         for entry in entries:
             recordings.append(self._record_one(entry))
@@ -109,5 +109,5 @@ class RefusesAllForOne(MemoryCommits):
 
 @breaks(Record.test_many_entries_are_recorded_at_once)
 class CutsLargeBatches(MemoryCommits):
-    async def record(self, entries):
+    async def record(self, entries, projection=None):
         return await super().record(entries[:128])

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.views import MemoryViews
-from gesta.commits import Entry, Recording
+from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
-from gesta.event_store import Appended
+from gesta.event_store import Append, Appended, Verdict
 from gesta.job_queue import Drop, Job
 from gesta.views import Move, Parked, View
 
@@ -22,6 +22,23 @@ class MemoryCommits:
         self._queue = queue
         self._views = views
         self._fences = events.fences
+
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        self._fences.check_appends(appends)
+        if projection.jobs:
+            self._fences.check_jobs()
+        before, verdicts = self._events.length, [self._events.append_one(append) for append in appends]
+        self._project(appends, projection, before)
+        return verdicts
+
+    def _project(self, appends: Sequence[Append], projection: Projection, before: int) -> None:
+        """Where every event of these appends was written just now."""
+        after = self._events.length
+        is_whole = after - before == sum(len(append.events) for append in appends)
+        if is_whole and self._views.save_all(projection.views, [], projection.moves(before, after)):
+            for job in projection.jobs:
+                self._queue.put_one(job)
+            projection.reached = after
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         if jobs:
@@ -40,9 +57,13 @@ class MemoryCommits:
             self._views.remove(state, stream)
         return len(gone)
 
-    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
-        self._fences.check_appends(entry.append for entry in entries if entry.append is not None)
-        return [self._record_one(entry) for entry in entries]
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+        appends = [entry.append for entry in entries if entry.append is not None]
+        self._fences.check_appends(appends)
+        before, recordings = self._events.length, [self._record_one(entry) for entry in entries]
+        if projection is not None:
+            self._project(appends, projection, before)
+        return recordings
 
     def _record_one(self, entry: Entry) -> Recording:
         append, settlement = entry.append, entry.settlement

@@ -22,6 +22,10 @@ class MemoryEventStore:
         self._claims: dict[bytes, Claim] = {}
         self._appended = Signal(runtime)
 
+    @property
+    def length(self) -> int:
+        return len(self._log)
+
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
         self.fences.check_appends(appends)
         return [self.append_one(append) for append in appends]

@@ -9,8 +9,9 @@ from gesta.adapters.postgresql.event_store import PostgresqlEventStore
 from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue, job_values
 from gesta.adapters.postgresql.recording import record
 from gesta.adapters.postgresql.views import PostgresqlViews
-from gesta.commits import Entry, Recording
+from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
+from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job
 from gesta.views import Move, Parked, View
 
@@ -20,6 +21,9 @@ class PostgresqlCommits:
         self, database: Database, events: PostgresqlEventStore, views: PostgresqlViews, queue: PostgresqlJobQueue
     ) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue
+
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        return await self._events.append(appends)
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         now = self._queue.now_ms()
@@ -42,7 +46,7 @@ class PostgresqlCommits:
         self._events.forget_own()
         return int(count)
 
-    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
         if not entries:
             return []
         now = self._queue.now_ms()

@@ -13,9 +13,9 @@ from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_step, settle_step
 from gesta.adapters.sqlite.statements import run_many, sql
 from gesta.adapters.sqlite.views import SqliteViews, save_step
-from gesta.commits import Entry, Recording
+from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
-from gesta.event_store import Append, Appended
+from gesta.event_store import Append, Appended, Verdict
 from gesta.job_queue import Ack, Drop, Job, Release
 from gesta.views import Move, Parked, View
 
@@ -23,6 +23,27 @@ from gesta.views import Move, Parked, View
 class SqliteCommits:
     def __init__(self, database: Database, events: SqliteEventStore, views: SqliteViews, queue: SqliteJobQueue) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue
+
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        now = self._queue.now_ms()
+
+        def append(db: apsw.Connection) -> tuple[Written, Saved | None]:
+            written = append_step(db, appends)
+            return written, _project_at_once(db, appends, written, projection, now)
+
+        writing = self._database.write(append, durable=True)
+        if projection.jobs:
+            # Already now, as below: the take comes behind them.
+            self._queue.wake()
+        written, saved = await writing
+        self._committed(appends, written, projection, saved)
+        return written.verdicts
+
+    def _committed(self, appends: Sequence[Append], written: Written, projection: Projection | None, saved: Saved | None) -> None:
+        self._events.committed(appends, written)
+        if projection is not None and saved is not None and written.first is not None:
+            projection.reached = written.first + sum(len(append.events) for append in appends) - 1
+            self._views.recent.committed(projection.views, saved)
 
     async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
         now = self._queue.now_ms()
@@ -47,16 +68,36 @@ class SqliteCommits:
         self._events.forget_own()
         return count
 
-    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
         now = self._queue.now_ms()
         appends = [entry.append for entry in entries if entry.append is not None]
         durable = bool(appends)
-        recordings, written = await self._database.write(lambda db: _record_step(db, entries, appends, now), durable=durable)
+
+        def record(db: apsw.Connection) -> tuple[list[Recording], Written, Saved | None]:
+            recordings, written = _record_step(db, entries, appends, now)
+            return recordings, written, _project_at_once(db, appends, written, projection, now)
+
+        recordings, written, saved = await self._database.write(record, durable=durable)
         if durable:
-            self._events.committed(appends, written)
+            self._committed(appends, written, projection, saved)
         if Release in {type(entry.settlement) for entry in entries}:
             self._queue.wake()
         return recordings
+
+
+def _project_at_once(
+    db: apsw.Connection, appends: Sequence[Append], written: Written, projection: Projection | None, now_ms: int
+) -> Saved | None:
+    """Where every event was written just now, and the checkpoints stand right before the first one; else None, and nothing is written."""
+    if projection is None or written.first is None:
+        return None
+    count = sum(len(append.events) for append in appends)
+    saved = save_step(db, projection.views, (), projection.moves(written.first - 1, written.first + count - 1))
+    if not saved.moved:
+        return None
+    if projection.jobs:
+        put_step(db, projection.jobs, now_ms)
+    return saved
 
 
 def _record_step(

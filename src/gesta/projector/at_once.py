@@ -1,0 +1,79 @@
+"""Station 4 of 7, the short way: what this process appends is folded first, and projected in the commit that appends it.
+
+Receives appends from intake and entries from the recorder, in place of the store. Only while this process projects all of the log and stands
+at its end; otherwise, and wherever a store has no such commit, the projector comes after (follow.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+from gesta.adapters import Stores
+from gesta.commits import Entry, Projection, Recording
+from gesta.domain.events import Created
+from gesta.domain.fold import created
+from gesta.event_store import Append, Verdict
+from gesta.job_queue import Job
+from gesta.projector.dispatch import is_wanted, opened_job
+from gesta.projector.follow import Projector
+from gesta.views import View
+
+T = TypeVar("T")
+
+
+class AtOnce:
+    def __init__(self, stores: Stores, projector: Projector) -> None:
+        self._events, self._commits, self._projector = stores.events, stores.commits, projector
+        self._is_possible = stores.projects_at_once
+
+    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        """As EventStore.append, of new requests."""
+        projection = self._projection((append, None) for append in appends)
+        if projection is None:
+            return await self._on_its_way(self._events.append(appends), None)
+        return await self._on_its_way(self._commits.append(appends, projection), projection)
+
+    async def record(self, entries: Sequence[Entry]) -> list[Recording]:
+        """As Commits.record."""
+        projection = self._projection((entry.append, entry.view) for entry in entries if entry.append is not None)
+        return await self._on_its_way(self._commits.record(entries, projection), projection)
+
+    async def _on_its_way(self, writing: Awaitable[T], projection: Projection | None) -> T:
+        self._projector.sent()
+        try:
+            return await writing
+        finally:
+            # Also where the answer is lost: then nobody knows where the log ends.
+            self._projector.landed(projection)
+
+    def _projection(self, appends: Iterable[tuple[Append, View | None]]) -> Projection | None:
+        checkpoints = self._projector.checkpoints_at_end() if self._is_possible else None
+        if checkpoints is None:
+            return None
+        views: list[View] = []
+        jobs: list[Job] = []
+        for append, after in appends:
+            view, job = _folded(append, after)
+            if view is None:
+                return None
+            views.append(view)
+            if job is not None:
+                jobs.append(job)
+        return Projection(views, jobs, checkpoints) if views else None
+
+
+def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None]:
+    """The request after these events, and the job that they open; no view where nobody here knows what they say."""
+    if after is None:
+        known = append.events[0].known
+        if known is None or not isinstance(known.event, Created):
+            return None, None
+        state = created(known.event, known.meta)
+        return View(state, bytes(known.event.payload)), opened_job(state)
+    job = None
+    for event in append.events:
+        if event.known is None or event.known.after is None:
+            return None, None
+        job = opened_job(event.known.after) or job
+    return after, job if job is not None and is_wanted(job, after.state) else None

@@ -1,0 +1,79 @@
+"""Commits that project what they append, with one thing wrong."""
+
+from gesta.adapters.memory.commits import MemoryCommits
+from gesta.commits import Projection
+from gesta.contracts.at_once import AtOnceContract as AtOnce
+from gesta.views import Move
+from tests.contracts.faults.planting import breaks
+
+
+@breaks(AtOnce.test_events_view_job_and_checkpoints_are_written_together)
+class PutsNoJobsAtOnce(MemoryCommits):
+    async def append(self, appends, projection):
+        projection.jobs = []
+        return await super().append(appends, projection)
+
+
+@breaks(
+    AtOnce.test_whoever_stands_before_another_s_event_is_left_there,
+    AtOnce.test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all,
+)
+class ProjectsPastOthers(MemoryCommits):
+    def _project(self, appends, projection, before):
+        for name in projection.checkpoints:
+            self._views._checkpoints[name] = before
+        super()._project(appends, projection, before)
+
+
+class _Unmarked(Projection):
+    def moves(self, before, after):
+        return [Move(name, before, after) for name in self.checkpoints]
+
+
+@breaks(AtOnce.test_a_swap_of_the_views_stops_it)
+class DoesNotSeeASwap(MemoryCommits):
+    def _project(self, appends, projection, before):
+        unmarked = _Unmarked(projection.views, projection.jobs, projection.checkpoints)
+        super()._project(appends, unmarked, before)
+        projection.reached = unmarked.reached
+
+
+@breaks(
+    AtOnce.test_a_refused_append_among_them_leaves_them_to_the_projector,
+    AtOnce.test_an_append_that_stood_there_already_is_not_projected_again,
+)
+class ProjectsWhateverWasAppended(MemoryCommits):
+    def _project(self, appends, projection, before):
+        written = self._events.length - before
+        super()._project(appends[:written], projection, before)
+
+
+@breaks(AtOnce.test_one_follows_the_other)
+class StopsShortOfTheEnd(MemoryCommits):
+    def _project(self, appends, projection, before):
+        super()._project(appends, projection, before)
+        if projection.reached is not None:
+            for name in projection.checkpoints:
+                self._views._checkpoints[name] -= 1
+
+
+@breaks(AtOnce.test_an_outcome_is_recorded_acked_and_shown_together)
+class RecordsWithoutShowing(MemoryCommits):
+    async def record(self, entries, projection=None):
+        return await super().record(entries)
+
+
+@breaks(AtOnce.test_what_is_recorded_otherwise_comes_to_the_same)
+class ShowsWithoutMoving(MemoryCommits):
+    async def record(self, entries, projection=None):
+        recordings = await super().record(entries)
+        if projection is not None:
+            self._views.save_all(projection.views, [], [])
+        return recordings
+
+
+@breaks(AtOnce.test_many_are_appended_at_once)
+class ProjectsOnlyTheFirst(MemoryCommits):
+    async def append(self, appends, projection):
+        projection.jobs = projection.jobs[:128]
+        return await super().append(appends, projection)

@@ -1,0 +1,129 @@
+"""What a process appends is projected in the same commit while it stands at the end of the log; whatever lies between, nothing is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gesta import Conflict, Done, Engine, Options, Request, Retry
+from gesta.errors import StoreError
+from gesta.settings import Settings
+from gesta.wiring import Outside, Wiring
+from tests.stations.world import FLOW, URL, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time
+
+
+@pytest.fixture
+def at_once(ports: Ports) -> Iterator[list[str]]:
+    """Commits that project, of every engine opened from here on; the calls that could."""
+    before, seen = Wiring.wire, []
+
+    async def wire(settings: Settings) -> Outside:
+        outside = await before(settings)
+
+        async def append(original, appends, projection):
+            verdicts = await original(appends, projection)
+            seen.append("at once" if projection.reached is not None else "left")
+            return verdicts
+
+        async def project(original, views, jobs, parked, moves):
+            seen.append("projector")
+            return await original(views, jobs, parked, moves)
+
+        ports.commits.replace("append", append)
+        ports.commits.replace("project", project)
+        return replace(outside, stores=replace(outside.stores, projects_at_once=True))
+
+    Wiring.wire = staticmethod(wire)
+    yield seen
+    Wiring.wire = staticmethod(before)
+
+
+async def test_a_request_is_in_the_views_when_it_is_accepted(gesta, at_once):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        request = await engine.submit(Note())
+        assert [view.state.id for view in await engine.find(status="queued")] == [request.id]
+        await let_run(gesta)
+        assert [view.state.id for view in await engine.find(status="sent")] == [request.id]
+        assert at_once == ["at once"]
+
+
+async def test_a_retry_and_its_end_reach_the_views(gesta, at_once):
+    """Neither is the usual end of an attempt."""
+    async with engine_of(Provider(Retry("busy"), Done(id="p-1"))) as engine:
+        await let_run(gesta)
+        seen: list[tuple[int, str]] = []
+        engine.road.projector.listen(lambda views: seen.extend([(view.state.version, view.state.status) for view in views]))
+        await engine.submit(Note())
+        await gesta.settle()
+        assert seen == [(1, "queued"), (2, "queued"), (3, "sent")]
+
+
+async def test_what_another_process_appends_is_found_and_then_goes_at_once_again(gesta, at_once):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
+            theirs, ours = await asyncio.gather(other.submit(Note("theirs")), engine.submit(Note("ours")))
+        assert "left" in at_once
+        await pass_time(gesta, 1)
+        assert {view.state.id for view in await engine.find(status="sent")} == {theirs.id, ours.id}
+        at_once.clear()
+        await engine.submit(Note())
+        assert at_once == ["at once"]
+        await let_run(gesta)
+    assert sorted(payload.text for payload in provider.payloads) == ["hello", "ours", "theirs"]
+
+
+async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, at_once):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        first = await engine.submit(Note("first"), key="k")
+        await let_run(gesta)
+        answers = await engine.submit_many([(Note("other"), Options(key="k")), (Note("new"), Options(key="n"))])
+        assert isinstance(answers[0], Conflict)
+        assert isinstance(answers[1], Request)
+        await let_run(gesta)
+        assert {view.state.id for view in await engine.find(status="sent")} == {first.id, answers[1].id}
+
+
+async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_told(gesta, at_once, ports):
+    """It was not: whoever waited for it waited for ever."""
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        projector, told = engine.road.projector, []
+        projector.listen(lambda views: told.extend([view.state.status for view in views]))
+
+        async def forget(original, appends, projection):
+            verdicts = await original(appends, projection)
+            # As after some seconds without anything to do, or an error of the store.
+            projector._places = None
+            return verdicts
+
+        ports.commits.replace("append", forget)
+        await engine.submit(Note())
+        await let_run(gesta)
+        assert told == ["queued", "sent"]
+
+
+async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, at_once, ports):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+
+        async def lose(original, appends, projection):
+            await original(appends, projection)
+            projection.reached = None
+            raise StoreError("the answer was lost")
+
+        ports.commits.replace("append", lose)
+        with pytest.raises(StoreError, match="the answer was lost"):
+            await engine.submit(Note(), key="k")
+        ports.commits.heal()
+        await pass_time(gesta, 2)
+        (view,) = await engine.find()
+        assert (view.state.status, view.state.key) == ("sent", "k")
+        assert (await engine.submit(Note(), key="k")).verdict == "duplicate"
+        assert await engine.operating.counts() == {(FLOW, "sent"): 1}
