@@ -36,7 +36,12 @@ class AtOnce:
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         """As Commits.record."""
-        projection = self._projection((entry.append, entry.view) for entry in entries if entry.append is not None)
+        appends = [(entry.append, entry.view) for entry in entries if entry.append is not None]
+        if not appends:
+            return await self._commits.record(entries)
+        projection = self._projection(appends)
+        if projection is None:
+            return await self._on_its_way(self._commits.record(entries), None)
         return await self._on_its_way(self._commits.record(entries, projection), projection)
 
     async def _on_its_way(self, writing: Awaitable[T], projection: Projection | None) -> T:
@@ -60,7 +65,7 @@ class AtOnce:
             views.append(view)
             if job is not None:
                 jobs.append(job)
-        return Projection(views, jobs, checkpoints) if views else None
+        return Projection(views, jobs, checkpoints)
 
 
 def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None]:
