@@ -25,12 +25,14 @@ class OwnEvents:
         self._kept: dict[int, Recorded] = {}
         self._bytes = self._newest = 0
         self._is_followed = False
+        #: The furthest position from which somebody has asked for more.
+        self._asked = -1
         #: When the first of those that are here may have been appended, and the last.
         self._since = self._last = 0.0
 
     def after(self, position: int, limit: int) -> list[Recorded]:
         """The next events up to our newest, if all of them are here; empty: ask the store."""
-        self._is_followed = True
+        self._is_followed, self._asked = True, max(self._asked, position)
         kept = self._kept
         found: list[Recorded] = []
         while len(found) < limit and (event := kept.get(position + 1)) is not None:
@@ -43,6 +45,13 @@ class OwnEvents:
         """The same events as the store gave them, our own ones with what their bytes say."""
         kept = self._kept
         return [kept.get(event.position, event) for event in events] if kept else events
+
+    def add_projected(self, appends: Sequence[Append], first: int) -> None:
+        """As `add`, of events that the projector needs no more: kept where somebody else is as far as these, as a subscription is."""
+        if self._asked >= first - 1:
+            self.add(appends, first)
+        else:
+            self._newest = max(self._newest, first + sum([len(append.events) for append in appends]) - 1)
 
     def add(self, appends: Sequence[Append], first: int) -> None:
         """Call once the commit stands: all events of these appends, from a position on."""

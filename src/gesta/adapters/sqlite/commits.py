@@ -40,7 +40,7 @@ class SqliteCommits:
         return written.verdicts
 
     def _committed(self, appends: Sequence[Append], written: Written, projection: Projection | None, saved: Saved | None) -> None:
-        self._events.committed(appends, written)
+        self._events.committed(appends, written, is_projected=saved is not None)
         if projection is not None and saved is not None and written.first is not None:
             projection.reached = written.first + sum(len(append.events) for append in appends) - 1
             self._views.recent.committed(projection.views, saved)

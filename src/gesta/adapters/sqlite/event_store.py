@@ -84,11 +84,13 @@ class SqliteEventStore:
         """Some of what we remember may be gone."""
         self._own.forget()
 
-    def committed(self, appends: Sequence[Append], written: Written) -> None:
-        """Called in the event loop once the commit stands: remember the events for the projector and wake it."""
+    def committed(self, appends: Sequence[Append], written: Written, *, is_projected: bool = False) -> None:
+        """Called in the event loop once the commit stands: remember the events for whoever follows, and wake them."""
         if written.first is None:
             # The slow path mixed things; the file has it all.
             self._own.forget()
+        elif is_projected:
+            self._own.add_projected(appends, written.first)
         else:
             self._own.add(appends, written.first)
         self._appended.set()
