@@ -1,4 +1,4 @@
-from gesta.contracts.at_once import AtOnceContract
+from gesta.contracts.at_once import AtOnceContract, AtOnceFenceContract
 from gesta.contracts.commits import CommitsAfterRestartContract, ProjectContract, RecordContract
 from gesta.contracts.removal import OldViewsContract, RemovalContract
 
@@ -19,3 +19,6 @@ class TestOldViews(OldViewsContract): ...
 
 
 class TestAtOnce(AtOnceContract): ...
+
+
+class TestAtOnceFence(AtOnceFenceContract): ...

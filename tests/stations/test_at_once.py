@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 
 from gesta import Conflict, Done, Engine, Options, Request, Retry
+from gesta.adapters import Stores
 from gesta.errors import StoreError
+from gesta.projector.at_once import AtOnce
+from gesta.projector.follow import Projector
+from gesta.runtime import spawn
 from gesta.settings import Settings
 from gesta.wiring import Outside, Wiring
 from tests.stations.world import FLOW, URL, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time
+
+#: The code as it is.
+BEGIN = AtOnce.__init__
 
 
 @pytest.fixture
@@ -127,3 +135,49 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, at_once, por
         assert (view.state.status, view.state.key) == ("sent", "k")
         assert (await engine.submit(Note(), key="k")).verdict == "duplicate"
         assert await engine.operating.counts() == {(FLOW, "sent"): 1}
+
+
+async def test_steady_traffic_stays_at_once(gesta, at_once):
+    """It did not: after some seconds the place was read anew, and while appends came one after the other nobody saw the end of the log again."""
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        for _ in range(40):
+            await engine.submit(Note())
+            await pass_time(gesta, 0.25)
+        assert set(at_once) == {"at once"}
+        assert len(at_once) == 40
+
+
+@pytest.mark.parametrize("projects_at_once", [True, False])
+async def test_what_another_process_appends_is_found_although_an_append_of_ours_goes_wrong(
+    gesta, at_once, ports, monkeypatch, projects_at_once
+):
+    """It lay for a second: what was passed over because of our own append was not looked for when that had failed."""
+    monkeypatch.setattr(AtOnce, "__init__", partialmethod(_possible, projects_at_once))
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        ours, failing = ports, asyncio.Event()
+
+        async def fail(_original, *_):
+            await failing.wait()
+            raise StoreError("out of reach")
+
+        ours.commits.replace("append", fail)
+        ours.events.replace("append", fail)
+        waiting = spawn(engine.submit(Note("ours")), "ours")
+        await let_run(gesta)
+        async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
+            theirs = await other.submit(Note("theirs"))
+        await pass_time(gesta, 0.25)
+        if not projects_at_once:
+            # Nothing has to be passed over where nothing is projected at once.
+            assert [view.state.id for view in await engine.find()] == [theirs.id]
+        failing.set()
+        with pytest.raises(StoreError, match="out of reach"):
+            await waiting
+        await pass_time(gesta, 0.25)
+        assert [view.state.id for view in await engine.find(status="sent")] == [theirs.id]
+
+
+def _possible(self: AtOnce, projects_at_once: bool, stores: Stores, projector: Projector) -> None:
+    BEGIN(self, replace(stores, projects_at_once=projects_at_once), projector)

@@ -6,11 +6,13 @@ from typing import ClassVar
 
 from gesta.commits import Entry, Projection, Recording
 from gesta.contracts.commits import held_job
-from gesta.contracts.harness import Capability, CommitsHarness
+from gesta.contracts.harness import Capability, CommitsHarness, FencesHarness
 from gesta.contracts.job_queue import take
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
 from gesta.contracts.suite import Contract
+from gesta.errors import Fenced
 from gesta.event_store import Append, Appended, Claimed, Stale
+from gesta.fences import Fence
 from gesta.job_queue import Ack, Release
 from gesta.views import Move
 
@@ -123,6 +125,31 @@ class AtOnceContract(Contract):
         assert projection.reached == await harness.events.end()
         assert set(await harness.views.get([key_of(view) for view in views])) == {view.state.id for view in views}
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
+
+
+class AtOnceFenceContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "at_once", "fences"})
+
+    async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(self, harness: FencesHarness) -> None:
+        name, flow, append = fresh_name(), fresh_name(), fresh_append()
+        job, token = await held_job(harness)
+        projection = Projection([fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name))
+        fence = Fence("filling", "elsewhere")
+        await harness.fences.put_up(fence)
+        entry = Entry(append, Ack(job.id, token), None, fresh_view())
+        writings = (
+            lambda: harness.commits.append([fresh_append()], projection),
+            lambda: harness.commits.record([entry], projection),
+        )
+        for write in writings:
+            try:
+                await write()
+            except Fenced:
+                continue
+            raise AssertionError("a job was put through the fence")
+        assert await harness.events.read([(append.stream, 0)]) == []
+        await harness.fences.take_down(fence)
+        assert await take(harness, flow) == []
 
 
 async def _standing_at_end(harness: CommitsHarness, *names: str) -> dict[str, int]:

@@ -29,6 +29,8 @@ class AtOnce:
 
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
         """As EventStore.append, of new requests."""
+        if not self._is_possible:
+            return await self._events.append(appends)
         projection = self._projection((append, None) for append in appends)
         if projection is None:
             return await self._on_its_way(self._events.append(appends), None)
@@ -37,7 +39,7 @@ class AtOnce:
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         """As Commits.record."""
         appends = [(entry.append, entry.view) for entry in entries if entry.append is not None]
-        if not appends:
+        if not appends or not self._is_possible:
             return await self._commits.record(entries)
         projection = self._projection(appends)
         if projection is None:
@@ -53,7 +55,7 @@ class AtOnce:
             self._projector.landed(projection)
 
     def _projection(self, appends: Iterable[tuple[Append, View | None]]) -> Projection | None:
-        checkpoints = self._projector.checkpoints_at_end() if self._is_possible else None
+        checkpoints = self._projector.checkpoints_at_end()
         if checkpoints is None:
             return None
         views: list[View] = []

@@ -95,7 +95,7 @@ class Projector:
 
     def checkpoints_at_end(self) -> dict[str, int] | None:
         """Name → how far jobs have been put, where what is appended next can be projected at once; else None."""
-        return self._at_end if self.is_here else None
+        return self._at_end if self.is_here and self._at_end is not None and len(self._at_end) == self._count else None
 
     def sent(self) -> None:
         """An append of ours is on its way."""
@@ -109,6 +109,8 @@ class Projector:
             return
         self._at_once += 1
         if self._places is not None:
+            # As good as read: the store has just compared it.
+            self._places_read_at = self._runtime.monotonic()
             self._places.reached(projection.reached)
         for listener in self._listeners:
             listener(projection.views)
@@ -135,7 +137,8 @@ class Projector:
 
     async def _rest(self) -> None:
         """Until there may be something to project. What we append is none as long as it is projected at once, so we look less often."""
-        end = self._runtime.monotonic() + POLL_SECONDS
+        # What was passed over because an append of ours was on its way is looked for soon, should that one fail.
+        end = self._runtime.monotonic() + (OWN_SECONDS if self._sent else POLL_SECONDS)
         while (now := self._runtime.monotonic()) < end:
             before = self._at_once
             await self._events.changed(end - now)

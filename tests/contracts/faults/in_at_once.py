@@ -3,6 +3,7 @@
 from gesta.adapters.memory.commits import MemoryCommits
 from gesta.commits import Projection
 from gesta.contracts.at_once import AtOnceContract as AtOnce
+from gesta.contracts.at_once import AtOnceFenceContract as AtOnceFence
 from gesta.views import Move
 from tests.contracts.faults.planting import breaks
 
@@ -77,3 +78,11 @@ class ProjectsOnlyTheFirst(MemoryCommits):
     async def append(self, appends, projection):
         projection.jobs = projection.jobs[:128]
         return await super().append(appends, projection)
+
+
+@breaks(AtOnceFence.test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out)
+class PutsJobsThroughAFence(MemoryCommits):
+    async def append(self, appends, projection):
+        before, verdicts = self._events.length, [self._events.append_one(append) for append in appends]
+        self._project(appends, projection, before)
+        return verdicts

@@ -60,6 +60,8 @@ class MemoryCommits:
     async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
         appends = [entry.append for entry in entries if entry.append is not None]
         self._fences.check_appends(appends)
+        if projection is not None and projection.jobs:
+            self._fences.check_jobs()
         before, recordings = self._events.length, [self._record_one(entry) for entry in entries]
         if projection is not None:
             self._project(appends, projection, before)

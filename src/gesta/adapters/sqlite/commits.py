@@ -80,7 +80,7 @@ class SqliteCommits:
         recordings, written, saved = await self._database.write(record, durable=durable)
         if durable:
             self._committed(appends, written, projection, saved)
-        if Release in {type(entry.settlement) for entry in entries}:
+        if Release in {type(entry.settlement) for entry in entries} or (projection is not None and projection.jobs):
             self._queue.wake()
         return recordings
 
@@ -112,7 +112,14 @@ def _record_step(
             return [Recording(verdict, "done") for verdict in written.verdicts], written
         db.execute("rollback to recording")
         db.execute("release recording")
-    return [_record_one(db, entry, now_ms) for entry in entries], Written([], None)
+    before, count = _end(db), sum(len(append.events) for append in appends)
+    recordings = [_record_one(db, entry, now_ms) for entry in entries]
+    # One after the other they stand in the order of the entries, too, if all of them were written just now.
+    return recordings, Written([], before + 1 if count and _end(db) - before == count else None)
+
+
+def _end(db: apsw.Connection) -> int:
+    return int(db.execute(sql("end_of_log")).get or 0)
 
 
 def _remove_step(db: apsw.Connection, ended: Sequence[tuple[str, State]]) -> int:
