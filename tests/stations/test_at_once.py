@@ -14,7 +14,7 @@ from gesta.adapters import Stores
 from gesta.errors import StoreError
 from gesta.projector.at_once import AtOnce
 from gesta.projector.follow import Projector
-from gesta.runtime import spawn
+from gesta.runtime import sleep, spawn
 from gesta.settings import Settings
 from gesta.wiring import Outside, Wiring
 from tests.stations.world import FLOW, URL, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time
@@ -181,3 +181,39 @@ async def test_what_another_process_appends_is_found_although_an_append_of_ours_
 
 def _possible(self: AtOnce, projects_at_once: bool, stores: Stores, projector: Projector) -> None:
     BEGIN(self, replace(stores, projects_at_once=projects_at_once), projector)
+
+
+async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
+    """They did not: one is always on its way when the end of the log is seen."""
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+
+        async def slow(original, *given):
+            await sleep(gesta.runtime, 0.01)
+            answer = await original(*given)
+            await sleep(gesta.runtime, 0.01)
+            if len(given) > 1:
+                at_once.append("left" if given[1].reached is None else "at once")
+            return answer
+
+        for port, verb in ((ports.commits, "append"), (ports.events, "append"), (ports.commits, "record")):
+            port.replace(verb, slow)
+
+        async def submit_for_ever() -> None:
+            while True:
+                await engine.submit(Note())
+
+        tasks = [spawn(submit_for_ever(), "one") for _ in range(2)]
+        await pass_time(gesta, 0.2, 0.004)
+        engine.road.projector.landed(None)
+        engine.road.projector.sent()
+        await pass_time(gesta, 3, 0.004)
+        at_once.clear()
+        await pass_time(gesta, 0.5, 0.004)
+        seen = set(at_once)
+        for task in tasks:
+            task.cancel()
+        ports.commits.heal()
+        ports.events.heal()
+        await pass_time(gesta, 1, 0.01)
+        assert seen == {"at once"}

@@ -31,6 +31,7 @@ class AtOnce:
         """As EventStore.append, of new requests."""
         if not self._is_possible:
             return await self._events.append(appends)
+        await self._projector.before_append()
         projection = self._projection((append, None) for append in appends)
         if projection is None:
             return await self._on_its_way(self._events.append(appends), None)
@@ -41,6 +42,7 @@ class AtOnce:
         appends = [(entry.append, entry.view) for entry in entries if entry.append is not None]
         if not appends or not self._is_possible:
             return await self._commits.record(entries)
+        await self._projector.before_append()
         projection = self._projection(appends)
         if projection is None:
             return await self._on_its_way(self._commits.record(entries), None)

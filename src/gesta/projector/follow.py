@@ -28,6 +28,9 @@ POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
 #: How soon another process's event is looked for while we append ourselves.
 OWN_SECONDS = 0.1
+#: For how long appends wait at most so that those on their way land and are projected, and how often that may be.
+HOLD_SECONDS = 0.05
+HOLD_EVERY_SECONDS = 1.0
 #: How old the place that we remember may be when there is nothing to do: a rebuild that died after its swap has turned it back.
 PLACE_SECONDS = 5.0
 #: How often another process's projector is looked at by whoever waits for it, and after how long without a move it is taken to stand still.
@@ -56,6 +59,9 @@ class Projector:
         #: The checkpoints, while nothing is known to be left: then appends of ours are projected at once, and nobody looks for them.
         self._at_end: dict[str, int] | None = None
         self._looked_at = 0.0
+        #: Appends of ours wait until then, or until they are let go.
+        self._held_until, self._held_at = 0.0, float("-inf")
+        self._let_go = Signal(runtime)
 
     async def place(self) -> int:
         """The position up to which the views show the log: our own where we project all of it, else what the store says."""
@@ -97,6 +103,11 @@ class Projector:
         """Name → how far jobs have been put, where what is appended next can be projected at once; else None."""
         return self._at_end if self.is_here and self._at_end is not None and len(self._at_end) == self._count else None
 
+    async def before_append(self) -> None:
+        """Wait, for a moment at most, where appends that follow each other without a pause keep us from ever standing at the end of the log."""
+        while (left := self._held_until - self._runtime.monotonic()) > 0:
+            await self._let_go.wait(left)
+
     def sent(self) -> None:
         """An append of ours is on its way."""
         self._sent += 1
@@ -137,6 +148,10 @@ class Projector:
 
     async def _rest(self) -> None:
         """Until there may be something to project. What we append is none as long as it is projected at once, so we look less often."""
+        if self._held_until > self._runtime.monotonic():
+            # Those who wait for us wait for the answers of those on their way, of which nobody tells us.
+            await sleep(self._runtime, HOLD_SECONDS / 10)
+            return
         # What was passed over because an append of ours was on its way is looked for soon, should that one fail.
         end = self._runtime.monotonic() + (OWN_SECONDS if self._sent else POLL_SECONDS)
         while (now := self._runtime.monotonic()) < end:
@@ -173,8 +188,8 @@ class Projector:
         if not self._is_behind:
             self._caught_up.set()
         if reached == stretch.place:
-            # An append that is on its way now is not projected at once, and the next one would meet a gap.
-            self._at_end = places.level if not self._sent and not again else None
+            if not again:
+                self._stand_at_end(places.level)
             return 0
         self._at_end = None
         views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
@@ -187,6 +202,16 @@ class Projector:
         for listener in self._listeners:
             listener(views)
         return reached - stretch.place
+
+    def _stand_at_end(self, checkpoints: dict[str, int] | None) -> None:
+        """From here on appends are projected at once; not yet while one is on its way that is not: the next one would meet a gap."""
+        now = self._runtime.monotonic()
+        self._at_end = None if self._sent else checkpoints
+        if self._sent and self.is_here and now - self._held_at >= HOLD_EVERY_SECONDS:
+            self._held_at, self._held_until = now, now + HOLD_SECONDS
+        elif not self._sent and self._held_until:
+            self._held_until = 0.0
+            self._let_go.set()
 
     async def _look(self, stretch: Stretch) -> tuple[list[Recorded], int] | None:
         """As `_next_events`; None while appends of ours are projected at once: what we would see of them is done, and only not told yet."""
