@@ -254,7 +254,7 @@ class Engine:
         before_id: str | None = None,
         limit: int = 50,
     ) -> list[View]:
-        """A tenant's requests, newest first."""
+        """A tenant's requests, newest first. Of what another process has asked or done it may lag by some milliseconds, and while nobody works it does not move."""
         return await self.road.outside.stores.views.find(Filter(tenant, flow, status, before_id, limit))
 
     async def history(

@@ -12,7 +12,7 @@ from gesta.job_queue import Job
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
-    """A request as everybody but the event store sees it."""
+    """A request as everybody but the event store sees it: `state.id`, `state.status`, `state.reason` and more; the payload as JSON, what is personal in it sealed."""
 
     state: State
     payload: bytes
