@@ -218,6 +218,7 @@ def projector_that_does_not_see_a_swap(name: str, before: int, after: int, _disp
     MemoryViews,
     "_fits",
     "a rebuild dispatches nothing",
+    "everything comes to rest",
     rates=Rates(freeze=0.03, store_slow=0.05),
     rebuilds=0,
     partitions=3,
@@ -349,7 +350,7 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
 
 @plants(
     Pool, "_put_aside", "two never call at once", "a careless flow doubles only what was in doubt", "whoever calls holds the lease",
-    rates=Rates(answer_lost=0.15, provider=0.5), payloads=("Deduping", "Careless"), submits=7,
+    rates=Rates(answer_lost=0.15, provider=0.5), payloads=("Deduping", "Careless"), submits=7, at_once=False,
 )  # fmt: skip
 def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> None:
     self._holding[taken.job.id] = taken
