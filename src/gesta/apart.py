@@ -59,6 +59,9 @@ class QueueApart:
     ) -> tuple[list[Taken], int | None]:
         return await self._queue.take(token, flows, lease_seconds, durable=durable)
 
+    async def taken_by(self, token: str) -> list[Taken]:
+        return await self._queue.taken_by(token)
+
     async def extend(self, token: str, lease_seconds: float) -> bool:
         return await self._queue.extend(token, lease_seconds)
 

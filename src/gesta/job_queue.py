@@ -145,6 +145,10 @@ class JobQueue(Protocol):
         """
         ...
 
+    async def taken_by(self, token: str) -> list[Taken]:
+        """What is held under this token, as `take` gave it: for whoever has lost the answer to one."""
+        ...
+
     async def extend(self, token: str, lease_seconds: float) -> bool:
         """Renew every lease of this token; False when it ran out: its jobs may be another's by now."""
         ...

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 import msgspec
 
@@ -165,7 +165,7 @@ class Tokens:
 
     def _at_hand(self, name: Name, limit: Limit, now: int) -> float | None:
         """When our token falls; None when the store has to be asked for one. Raises Postponed when it need not be."""
-        tap = self._tap(name)
+        tap = self._taps.get(name) or self._tap(name)
         times = tap.times
         while times and times[0] + AHEAD_MS < now:
             times.popleft()
@@ -249,9 +249,9 @@ class Limits:
     def __init__(self, tokens: Tokens, tenant: str) -> None:
         self._tokens, self._tenant = tokens, tenant
 
-    async def take(self, *limits: Limit) -> None:
-        """One token of each, or Postponed: then none was taken. Call it right before the provider is called."""
-        await self._tokens.take(self._tenant, limits)
+    def take(self, *limits: Limit) -> Coroutine[None, None, None]:
+        """One token of each, or Postponed: then none was taken. Await it right before the provider is called."""
+        return self._tokens.take(self._tenant, limits)
 
     async def close(self, name: str, seconds: float) -> None:
         """Nobody takes a token of this name before that: the provider said when it wants to be asked again.

@@ -6,6 +6,7 @@ Receives commands from worker, sweep and engine; hands entries to the store thro
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import count
 
 import msgspec
@@ -25,12 +26,12 @@ from gesta.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.group_commit import GroupCommit
 from gesta.job_queue import Drop, Settled, Settlement
 from gesta.projector.dispatch import job_for
+from gesta.repeats import Repeats
 from gesta.runtime import Runtime, sleep
 from gesta.views import View
 
 #: A stream moved under us this often in a row is no longer bad luck.
 TRIES = 5
-STORE_PAUSE_SECONDS = 1.0
 
 Record = Callable[[Sequence[Entry]], Awaitable[list[Recording]]]
 #: (state before, state after) → what becomes of the job.
@@ -46,8 +47,8 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    def __init__(self, record: Record, loader: Loader, runtime: Runtime, commit_size: int) -> None:
-        self._loader, self._runtime = loader, runtime
+    def __init__(self, record: Record, loader: Loader, repeats: Repeats, runtime: Runtime, commit_size: int) -> None:
+        self._loader, self._repeats, self._runtime = loader, repeats, runtime
         self._commit: GroupCommit[Entry, Recording] = GroupCommit(record, "gesta-recorder", commit_size)
 
     async def apply(
@@ -87,8 +88,7 @@ class Recorder:
             except StoreError:
                 if not insist:
                     raise
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
-                recording = await self._insist(entry)
+                recording = await self._again(entry)
             if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
                 return Applied(changed if recording.settled != "active" else view, events, recording.settled)
             assert isinstance(recording.verdict, Stale)
@@ -103,27 +103,23 @@ class Recorder:
         if settlement is None:
             return None
         entry = Entry(None, settlement)
-        return (await (self._insist(entry) if insist else self._commit.add(entry))).settled
+        try:
+            return (await self._commit.add(entry)).settled
+        except StoreError:
+            if not insist:
+                raise
+            return (await self._again(entry)).settled
 
     async def fresh(self, view: View, *, insist: bool = False) -> View:
         """The request as it is now."""
-        while True:
-            try:
-                fresh = await self._loader.one((view.state.flow, view.state.tenant, view.state.id))
-            except StoreError:
-                if not insist:
-                    raise
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
-            else:
-                return view if fresh is None else fresh
+        read = partial(self._loader.one, (view.state.flow, view.state.tenant, view.state.id))
+        fresh = await (self._repeats.insist(read) if insist else read())
+        return view if fresh is None else fresh
 
-    async def _insist(self, entry: Entry) -> Recording:
-        while True:
-            try:
-                return await self._commit.add(entry)
-            except StoreError:
-                # The same events with the same ids: if the lost answer was a yes, the store recognises them.
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+    async def _again(self, entry: Entry) -> Recording:
+        # The same events with the same ids: if the lost answer was a yes, the store recognises them.
+        settlements = () if entry.settlement is None else (entry.settlement,)
+        return await self._repeats.again(lambda: self._commit.add(entry), settlements)
 
     def _append(
         self,

@@ -16,6 +16,7 @@ from gesta.config_writer import ConfigWriter
 from gesta.credentials import declared_digests
 from gesta.current import Loader
 from gesta.cursors import Cursors
+from gesta.domain.ids import REQUEST_ID
 from gesta.draining import Draining
 from gesta.errors import NotFound
 from gesta.flows import webhook
@@ -37,6 +38,7 @@ from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
 from gesta.records import Records
 from gesta.rendering import Templates
+from gesta.repeats import Repeats
 from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
@@ -83,7 +85,7 @@ class Road:
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
         self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
-        identity = Identity(identity_secret)
+        self.identity = identity = Identity(identity_secret)
         self.cursors = Cursors(identity_secret)
         declared = declared_digests(flows.values(), outside.reference, identity)
         self.config = ConfigCache(flows, self.config_writer, declared)
@@ -94,8 +96,8 @@ class Road:
         self.rebuild = Rebuild(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
         self.pausing = Pausing(self.config, self.config_writer, stores.queue)
         self.projector = Projector(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
-        writing = AtOnce(stores, self.projector)
-        self.recorder = Recorder(writing.record, self.loader, runtime, stores.commit_size)
+        writing, repeats = AtOnce(stores, self.projector), Repeats(runtime)
+        self.recorder = Recorder(writing.record, self.loader, repeats, runtime, stores.commit_size)
         templates = partial(Templates, renderer=outside.renderer)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
@@ -113,7 +115,7 @@ class Road:
         )  # fmt: skip
         self.pool = Pool(
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
-            deadlines, runtime, ids, telemetry,
+            deadlines, repeats, runtime, ids, telemetry,
         )  # fmt: skip
         #: The door for those who execute flows that are declared external.
         self.external, lapses = station(
@@ -177,6 +179,8 @@ class Road:
         return road
 
     def not_found(self, request_id: str) -> NotFound:
+        if not REQUEST_ID.fullmatch(request_id):
+            return NotFound("request", request_id, "; it is no request's id. What a key led to tells: gesta list --key KEY")
         return NotFound("request", request_id, removed_text(request_id, self.retention_days, self.runtime.now_ms()))
 
     @property

@@ -46,6 +46,8 @@ class Checks:
         self._world = world
         self._takes: Counter[tuple[str, int]] = Counter()
         self._dispatched: set[str] = set()
+        #: Requests that were cancelled or expired at some time, whatever came after it.
+        self._ended_early: set[str] = set()
 
     # While it runs.
 
@@ -171,6 +173,8 @@ class Checks:
             self._holds("nothing is cancelled while it is called", is_fair, f"{name}: {recorded.type}")
             self._world.hit(f"event_{recorded.type.split('.')[-2]}{_kind(event)}")
             before, state = state, evolve(state, event, decode_meta(recorded.meta))
+            if state.status in ("cancelled", "expired"):
+                self._ended_early.add(state.id)
             if self._world.options.ears and state.is_terminal and (before is None or before.status != state.status):
                 told = self._world.ears.heard.get(recorded.position)
                 self._holds("every end is told", told == state.status, f"{name}: {told}, not {state.status}")
@@ -198,8 +202,9 @@ class Checks:
             heard = [call for call in calls if call.is_answered and not call.process.is_dead]
             self._holds("evidence of success is never lost", not heard or state.status == "sent", f"{name} is {state.status}")
             self._holds("sent means that it happened", state.status != "sent" or residual >= 0, name)
-            if world.queue_was_lost and state.status in ("expired", "cancelled"):
-                # A job that is absent counts as one that nobody held: lost with the queue, that may be wrong.
+            if world.queue_was_lost and request_id in self._ended_early:
+                # A job that is absent counts as one that nobody held: lost with the queue, that may be wrong. Redriven later,
+                # such a request is a new intent, and may fail without a word about the old one.
                 world.hits["ended_without_its_job"] += 1
                 continue
             doubted = state.status == "sent" or state.in_doubt or sum(effects.values()) == 0 or forced > 0

@@ -71,9 +71,13 @@ class Users:
                 self._begin(partial(self._decide, state.flow, state.tenant, state.id, decide))
 
     def mend(self) -> None:
-        """Somebody has put right what the provider refused."""
-        if not self.is_done:
+        """Somebody has put right what the provider refused, and tells so as soon as there is a process to tell."""
+        if self.is_done:
+            return
+        if any(process.is_up for process in self._world.processes):
             self._begin(self._mend)
+        else:
+            self._world.later(1.0, self.mend)
 
     async def _mend(self, process: Process) -> None:
         for tenant in TENANTS:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Rejected, Retry, Unknown
-from gesta.cli.records import attempt_records
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.flow import ConfigBody
+from gesta.shapes import attempt_shapes
 from tests.stations.world import URL, Deaf, Note, Provider, events_of, fields, let_run, note_flow, pass_time
 
 ROOM = "chat.room"
@@ -51,7 +52,7 @@ async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
         await let_run(gesta)
         name, stored = await last_event(engine, request.id)
         assert (name, stored["used"]) == (event, {"chat.room/ops": 3})
-        (attempt,) = attempt_records(await engine.history(request.id))
+        (attempt,) = msgspec.to_builtins(attempt_shapes(await engine.history(request.id)))
         assert attempt["used"] == {"chat.room/ops": 3}
 
 

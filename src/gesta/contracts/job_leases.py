@@ -9,6 +9,7 @@ from gesta.contracts.harness import Capability, QueueHarness
 from gesta.contracts.job_queue import LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
+from gesta.domain.ids import lane_of
 from gesta.job_queue import Ack, Drop, Job, Release
 
 
@@ -62,6 +63,22 @@ class JobLeasesContract(Contract):
         assert await take(harness, flow) == []
         harness.runtime.advance(0.001)
         assert len(await take(harness, flow)) == 3
+
+    async def test_what_a_token_holds_is_told_as_it_was_taken(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        await harness.queue.put([fresh_job(flow) for _ in range(3)])
+        first, second, third = await take(harness, flow, token)
+        await _held(harness, flow, fresh_name("token"))
+        later = harness.runtime.now_ms() + 60_000
+        await harness.queue.settle([Ack(first.job.id, token), Release(second.job.id, token, later)])
+        assert await harness.queue.taken_by(token) == [third]
+        assert await harness.queue.taken_by(fresh_name("token")) == []
+
+    async def test_what_was_handed_out_is_not_told_as_taken(self, harness: QueueHarness) -> None:
+        token, lane = fresh_name("token"), lane_of(fresh_name(), "default")
+        await harness.queue.put([fresh_job(lane)])
+        assert len(await harness.queue.hand_out(token, lane, 1, LEASE_SECONDS)) == 1
+        assert await harness.queue.taken_by(token) == []
 
     async def test_a_take_renews_the_earlier_leases_of_its_token(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")

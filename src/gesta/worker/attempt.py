@@ -136,15 +136,19 @@ class Attempts:
                 try:
                     outcome = await self._call(executor, payload, attempt, flow, running)
                 except Postponed as postponed:
-                    await self._giving_back.postponed(taken, view, flow, postponed)
+                    if not running.is_abandoned:
+                        await self._giving_back.postponed(taken, view, flow, postponed)
                     return
                 except CredentialRefused as refused:
-                    await self._giving_back.refused(taken, view, flow, refused, payload, config)
+                    if not running.is_abandoned:
+                        await self._giving_back.refused(taken, view, flow, refused, payload, config)
                     return
         outcome = discreet(outcome, payload, config.opened)
         latency_ms = (self._runtime.monotonic() - started) * 1000
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
-        applied = await self._record(taken, view, flow, outcome, config.used, asking=asking)
+        # Of one that was abandoned the job was settled then, and may be in other hands.
+        settle = no_job if running.is_abandoned else settle_of(taken)
+        applied = await self._record(taken, view, flow, outcome, config.used, settle, asking=asking)
         is_told = self._telemetry.attempt_ended(flow, outcome, latency_ms)
         if applied.events and not is_told:
             return
@@ -197,16 +201,17 @@ class Attempts:
         outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
         payload, _ = self._payload(flow, running.view.payload)
         self._telemetry.executor_does_not_end(Line(flow, running.taken, payload, running.view.state.correlation_id))
-        await self._record(running.taken, running.view, flow, outcome, running.used, asking=running.asking)
+        settle = settle_of(running.taken)
+        await self._record(running.taken, running.view, flow, outcome, running.used, settle, asking=running.asking)
 
     def _record(
-        self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], *, asking: bool
+        self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], settle: Settle, *, asking: bool
     ) -> Coroutine[None, None, Applied]:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
         command: Command = (
             Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent, used)
         )
-        return self._apply(taken, view, command, flow, settle_of(taken))
+        return self._apply(taken, view, command, flow, settle)
 
     async def _call(self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running) -> Outcome:
         """The outcome, whatever the executor does. Only what it says can be Done; everything unexpected may have had its effect."""

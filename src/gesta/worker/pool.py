@@ -6,8 +6,9 @@ Receives pointers from the queue; hands a job, its view and its tenant's config 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,8 +19,9 @@ from gesta.current import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.job_queue import Ack, Hold, JobQueue, Release, Taken
+from gesta.job_queue import Ack, Drop, Hold, JobQueue, Release, Settlement, Taken
 from gesta.pausing import Pausing
+from gesta.repeats import Repeats
 from gesta.runtime import Ids, Runtime, Signal, sleep, spawn
 from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
@@ -28,6 +30,7 @@ from gesta.views import Parked, View, Views
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
+from gesta.worker.ours import Ours
 from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
 
 STORE_PAUSE_SECONDS = 1.0
@@ -42,14 +45,16 @@ MISSING_PAUSE_MS = 500
 class Pool:
     def __init__(
         self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, pausing: Pausing,
-        attempts: Attempts, deadlines: Deadlines, runtime: Runtime, ids: Ids, telemetry: Telemetry,
+        attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._flows, self._queue, self._views, self._loader, self._config = flows, queue, views, loader, config
         self._subjects, self._pausing, self._attempts = subjects, pausing, attempts
         self._runtime, self._telemetry = runtime, telemetry
-        self._deadlines = deadlines
+        self._deadlines, self._repeats = deadlines, repeats
+        repeats.gave_back = self._gave_back
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
+        self._ours = Ours(queue, repeats, self.lease, runtime)
         # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
@@ -66,7 +71,9 @@ class Pool:
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
         #: Whether the queue has ever answered a take; where others execute everything, there is none to ask for.
         self.has_begun = not flows
-        self._is_stopping = False
+        self._is_stopping = self._has_left = False
+        #: Jobs that are being held by a pause: they may come again as soon as somebody resumes it.
+        self._pausing_jobs: set[str] = set()
         #: When the queue said the next job falls due, for tests that own the clock.
         self.next_due_ms: int | None = None
 
@@ -80,12 +87,15 @@ class Pool:
             await self._try_what_others_declared()
         while True:
             free = {flow: min(slots, self._most[flow]) for flow, slots in self._free.items() if slots > 0}
-            if not free:
-                await self._news.wait(POLL_SECONDS)
-                continue
             try:
-                await self._take(free)
+                if self._ours.is_in_doubt:
+                    self._begin_all(await self._ours.look(self._holding.keys() | self._again.keys()))
+                elif free:
+                    await self._take(free)
+                else:
+                    await self._news.wait(POLL_SECONDS)
             except StoreError as error:
+                self._ours.answer_lost()
                 self._telemetry.store_failed("worker", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
@@ -109,13 +119,14 @@ class Pool:
 
     async def _take(self, free: dict[str, int]) -> None:
         asked_at, asked_ms, token = self._runtime.monotonic(), self._runtime.now_ms(), self.lease.token
+        since = self._repeats.count
         # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the next start.
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking, self.has_begun = None, True
         if taken:
             self.lease.renewed(token, asked_at)
-            self._begin_all(taken)
+            self._begin_all(self._ours.sure(taken, since))
         if not may_have_more(free, taken, self.next_due_ms, asked_ms):
             await self._news.wait(pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms()))
 
@@ -123,15 +134,18 @@ class Pool:
         fresh, is_lost = [], False
         for one in taken:
             held = self._holding.get(one.job.id)
-            if held is not None and held.token == one.token and one.is_suspect:
+            is_ours = held is not None and held.token == one.token
+            if is_ours and one.is_suspect and one.job.id not in self._pausing_jobs:
                 # Our own lease ended unnoticed, say because the machine slept. The attempt that still runs settles this job.
                 is_lost = True
                 continue
             self.lease.held += 1
             self._free[one.job.flow] -= 1
-            if held is not None and held.token == one.token:
+            if is_ours:
                 self._put_aside(one)
             else:
+                # Under another token, what was put aside before is nobody's any more.
+                self._forget_again(one.job.id)
                 self._holding[one.job.id] = one
                 fresh.append(one)
         if is_lost:
@@ -140,15 +154,20 @@ class Pool:
             self._start(self._begin(fresh))
 
     def _put_aside(self, taken: Taken) -> None:
-        """Given back by us and ready at once; but whoever did so has not heard of it yet, and may do it again, which would end this take.
-
-        So nothing is begun before that one has ended, and then the job goes back once more.
-        """
-        before = self._again.pop(taken.job.id, None)
+        """Given back by us and ready at once; but whoever did so has not heard of it yet, and may do it again. Begun after that."""
+        self._forget_again(taken.job.id)
         self._again[taken.job.id] = taken
-        if before is not None:
-            # Given back by that very repetition.
-            self._free_slot(before)
+
+    def _gave_back(self, settlement: Settlement) -> None:
+        """It may have been ours again, and be so no more; or it was taken after that. The queue knows."""
+        again = self._again.get(settlement.job_id)
+        if again is not None and not isinstance(settlement, Drop) and settlement.token == again.token:
+            self._forget_again(settlement.job_id)
+            self._ours.doubt(settlement.job_id)
+
+    def _forget_again(self, job_id: str) -> None:
+        if (again := self._again.pop(job_id, None)) is not None:
+            self._free_slot(again)
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = spawn(coroutine, "gesta-attempt")
@@ -267,20 +286,23 @@ class Pool:
         job_id, flow = taken.job.id, taken.job.flow
         if self._holding.get(job_id) is taken:
             del self._holding[job_id]
-            if self._again and (again := self._again.pop(job_id, None)) is not None:
+            if self._again and (again := self._again.pop(job_id, None)) is not None and not self._has_left:
                 self._holding[job_id] = again
-                self._start(self._give_back([again]))
+                self._start(self._begin([again]))
         self._free[flow] = free = self._free[flow] + 1
         if free == 1:
             # It was full: its next job may have been ready for long.
             self._news.set()
 
     async def _hold(self, held: list[tuple[Taken, Hold]]) -> None:
+        jobs = {one.job.id for one, _ in held}
+        self._pausing_jobs |= jobs
         try:
-            await self._insist(lambda: self._queue.settle([hold for _, hold in held]))
+            await self._settle([hold for _, hold in held])
             # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
             await self._insist(lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held]))
         finally:
+            self._pausing_jobs -= jobs
             for one, _ in held:
                 self._free_slot(one)
 
@@ -299,8 +321,7 @@ class Pool:
             await self._poison(taken, LookupError("no event of this request"), "request_not_found")
             return
         try:
-            release = Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)
-            await self._insist(lambda: self._queue.settle([release]))
+            await self._settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)])
         finally:
             self._free_slot(taken)
 
@@ -314,23 +335,19 @@ class Pool:
         """Set a job aside that cannot be dealt with, on record, so that the rest goes on."""
         job = taken.job
         await self._set_aside(Parked("job", job.tenant, job.id, job.dispatch_version, reason, 0), error)
-        await self._insist(lambda: self._queue.settle([Ack(job.id, taken.token)]))
+        await self._settle([Ack(job.id, taken.token)])
 
     async def _set_aside(self, parked: Parked, error: Exception) -> None:
         self._telemetry.parked(parked.what, parked.stream, parked.version, error)
         told = msgspec.structs.replace(parked, error=parked.error or type(error).__name__, at_ms=self._runtime.now_ms())
         await self._insist(lambda: self._views.save([], [told], None))
 
-    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
-        """Do it however long the store is out of reach: while the lease is renewed, nobody else would take a held job."""
-        while True:
-            try:
-                await act()
-            except StoreError as error:
-                self._telemetry.store_failed("worker", error)
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
-            else:
-                return
+    async def _insist(self, act: Callable[[], Awaitable[object]], settlements: Sequence[Settlement] = ()) -> None:
+        """While the lease is renewed, nobody else would take a held job."""
+        await self._repeats.insist(act, settlements, partial(self._telemetry.store_failed, "worker"))
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> None:
+        await self._insist(lambda: self._queue.settle(settlements), settlements)
 
     async def stop(self, drain_seconds: float) -> None:
         """After `run` was cancelled: give back what was taken last, let attempts end, cut those that take too long (Unknown)."""
@@ -358,7 +375,7 @@ class Pool:
         # A suspect one is left to the end of the lease: released, it would look innocent.
         releases = [Release(one.job.id, one.token, 0) for one in taken if not one.is_suspect]
         if releases:
-            await self._insist(lambda: self._queue.settle(releases))
+            await self._settle(releases)
 
     def _cut_short(self) -> None:
         """What has not begun does not begin; what runs is cut and recorded as Unknown."""
@@ -367,6 +384,7 @@ class Pool:
 
     def _leave(self) -> None:
         """The store does not take what was learned: the next start finds these jobs under a dead lease, and in doubt."""
+        self._has_left = True
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         for task in self._tasks:
             task.cancel()

@@ -3,7 +3,7 @@
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_leases import JobLeasesContract as Leases
 from gesta.contracts.job_settlements import SettleContract as Settle
-from gesta.job_queue import Drop
+from gesta.job_queue import Drop, Taken
 from tests.contracts.faults.planting import breaks
 
 
@@ -51,6 +51,19 @@ class ExtendsTheLeasesOfAll(MemoryJobQueue):
         for lease in self._leases.values():
             lease.end_ms = self._lease_end(lease_seconds)
         return token in self._leases
+
+
+@breaks(Leases.test_what_a_token_holds_is_told_as_it_was_taken)
+class TellsWhatOthersHold(MemoryJobQueue):
+    async def taken_by(self, token):
+        rows = [row for row in self._rows.values() if row.token is not None and row.until_ms is None]
+        return [Taken(row.job, token, row.takes, row.available_ms) for row in rows]
+
+
+@breaks(Leases.test_what_was_handed_out_is_not_told_as_taken)
+class TellsWhatWasHandedOut(MemoryJobQueue):
+    async def taken_by(self, token):
+        return [Taken(row.job, token, row.takes, row.available_ms) for row in self._rows.values() if row.token == token]
 
 
 @breaks(Leases.test_a_take_renews_the_earlier_leases_of_its_token)

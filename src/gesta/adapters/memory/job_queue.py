@@ -80,6 +80,10 @@ class MemoryJobQueue:
             self._leases.setdefault(token, _Lease(0)).end_ms = self._lease_end(lease_seconds)
         return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
 
+    async def taken_by(self, token: str) -> list[Taken]:
+        rows = (row for row in self._rows.values() if row.token == token and row.until_ms is None)
+        return [Taken(row.job, token, row.takes, row.available_ms) for row in rows]
+
     async def extend(self, token: str, lease_seconds: float) -> bool:
         self._fences.check()
         lease = self._leases.get(token)

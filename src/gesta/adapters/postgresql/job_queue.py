@@ -55,6 +55,9 @@ class PostgresqlJobQueue:
             await self._database.transact(self._wake_due, durable=False)
             is_woken = True
 
+    async def taken_by(self, token: str) -> list[Taken]:
+        return [_handed_out(row, token) for row in await self._database.ask("taken_by", token)]
+
     async def extend(self, token: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()
         values = (token, now + round(lease_seconds * 1000), now)

@@ -47,6 +47,10 @@ class SqliteJobQueue:
         texts, next_due = await self._database.write(take, durable=durable)
         return [_taken(row, token) for text in texts for row in _decode_rows(text)], next_due
 
+    async def taken_by(self, token: str) -> list[Taken]:
+        rows = await self._database.read(lambda db: db.execute(sql("taken_by"), (token,)).fetchall())
+        return [_taken(row, token) for row in rows]  # type: ignore[arg-type]
+
     async def extend(self, token: str, lease_seconds: float) -> bool:
         def extend(db: apsw.Connection) -> bool:
             now = self._runtime.now_ms()
