@@ -43,5 +43,5 @@ def test_the_bounds_are_those_of_the_code():
     assert said["source, all parts together"] == f"{press.SOURCE_LENGTH_MAX:,} characters"
     assert said["result, all parts together"] == f"{press.RESULT_LENGTH_MAX:,} characters"
     assert said["steps"] == f"{press.FUEL:,} a part"
-    assert said["CPU time"] == f"{child.CPU_SECONDS} s a batch"
+    assert said["CPU time"] == f"{child.CPU_SECONDS} s a message"
     assert said["memory"] == f"{child.MEMORY_BYTES // 1024**2} MB"

@@ -79,8 +79,18 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, sizes: list[int]) -> None:
-    assert all(await asyncio.gather(*(greeted(renderer, str(number)) for number in range(100))))
-    assert sizes == [64, 36]
+    assert all(await asyncio.gather(*(greeted(renderer, str(number)) for number in range(600))))
+    assert sizes == [512, 88]
+
+
+@pytest.mark.slow
+async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_death(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    slow = Template(text="{% for i in range(8000) %}{% if 'xz' in a %}{% endif %}{% endfor %}")
+    data = msgspec.json.encode({"a": "x" * 90_000})
+    answers = await asyncio.gather(*(renderer.render(slow, data) for _ in range(40)))
+    assert answers == [Sheet({"text": ""})] * 40
+    assert pid in children()
 
 
 async def test_what_nobody_waits_for_any_more_is_not_rendered(renderer: ChildRenderer, sizes: list[int]) -> None:

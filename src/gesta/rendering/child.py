@@ -18,10 +18,12 @@ from gesta.rendering.press import Press
 SOCKET = 0
 #: It needs 21 MB for itself.
 MEMORY_BYTES = 256 * 1024 * 1024
-#: CPU time for one batch; an ordinary one takes a few milliseconds. A timer, because RLIMIT_CPU counts whole seconds of the process's life.
+#: CPU time for one order; an ordinary one takes some microseconds. A timer, because RLIMIT_CPU counts whole seconds of the process's life.
 CPU_SECONDS = 0.5
-#: Answers are sent on when so much has gathered, so that those of a large batch are never in memory together.
+#: Answers are sent on when so much has gathered, so that those of a large batch are never in memory together,
 GATHERED_MAX = 256 * 1024
+#: or has taken so much CPU time, so that nobody waits for the slow ones behind theirs.
+GATHERED_SECONDS = 0.05
 
 
 def main() -> None:
@@ -33,7 +35,7 @@ def main() -> None:
     # The first frame says that it is there. Whatever ends this process later is the doing of a template.
     _write(frame([]))
     while (body := _read_frame()) is not None:
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        _restart_timer()
         _work(press, read_batch(body))
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -48,19 +50,26 @@ def _work(press: Press, batch: Batch) -> None:
     for number, sources in batch.learn.items():
         press.learn(number, {part: source.decode() for part, source in sources.items()})
     answers: list[Answer] = []
-    gathered = 0
+    gathered, seconds = 0, 0.0
     for order in batch.orders:
         answer = _answer(press, order)
         answers.append(answer)
         gathered += sum(map(len, getattr(answer, "parts", {}).values()))
-        if gathered > GATHERED_MAX:
+        seconds += _restart_timer()
+        if gathered > GATHERED_MAX or seconds > GATHERED_SECONDS:
             _write(frame(answers))
-            answers, gathered = [], 0
+            answers, gathered, seconds = [], 0, 0.0
     if answers:
         _write(frame(answers))
     # Last, because one that has to make room may have an order in this very batch.
     for number in batch.forget:
         press.forget(number)
+
+
+def _restart_timer() -> float:
+    """How much of the last one was used up."""
+    left, _ = signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    return CPU_SECONDS - left
 
 
 def _answer(press: Press, order: Order) -> Answer:

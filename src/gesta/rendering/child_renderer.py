@@ -23,7 +23,7 @@ from gesta.runtime import Runtime, spawn, turn
 
 T = TypeVar("T")
 
-BATCH_MAX = 64
+BATCH_MAX = 512
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 #: An order that has waited so long is given back, well before the attempt that made it would be cut off.
 WAIT_SECONDS = 10.0
