@@ -16,6 +16,7 @@ from gesta import settings as process_settings
 from gesta.addresses import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
+from gesta.domain.operation import State
 from gesta.errors import (
     BadFlow,
     BadSubscription,
@@ -181,7 +182,7 @@ class Engine:
         from gesta.web.app import Web
         from gesta.web.mounted import Mounted
 
-        return Mounted(Web(self).app)
+        return Mounted(Web(self))
 
     async def submit(
         self,
@@ -251,10 +252,17 @@ class Engine:
         tenant: str = "default",
         flow: str | None = None,
         status: str | None = None,
+        key: str | None = None,
         before_id: str | None = None,
         limit: int = 50,
     ) -> list[View]:
-        """A tenant's requests, newest first. Of what another process has asked or done it may lag by some milliseconds, and while nobody works it does not move."""
+        """A tenant's requests, newest first. Of what another process has asked or done it may lag by some milliseconds, and while nobody works it does not move.
+
+        With `key` those that this key led to, one of each flow at most, as they are now.
+        """
+        if key is not None:
+            found = await self.operating.by_key(key, tenant, flow)
+            return [view for view in found if _fits(view.state, status, before_id)][:limit]
         return await self.road.outside.stores.views.find(Filter(tenant, flow, status, before_id, limit))
 
     async def history(
@@ -279,3 +287,7 @@ class Engine:
         if view is None:
             raise self.road.not_found(request_id)
         return view
+
+
+def _fits(state: State, status: str | None, before_id: str | None) -> bool:
+    return (status is None or state.status == status) and (before_id is None or state.id < before_id)

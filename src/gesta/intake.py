@@ -184,9 +184,6 @@ class Intake:
                 answers.append(conflict)
         return answers
 
-    def flow_of(self, payload: Payload) -> Flow:
-        return self._kind_of(payload).flow
-
     def _kind_of(self, payload: Payload) -> Kind:
         kind = self._kinds.get(type(payload))
         if kind is None:
@@ -299,9 +296,8 @@ class Intake:
         ]
         claim = None
         if key is not None:
-            # A key of a test is another than the same of a live request: a trial must neither swallow the real thing nor be swallowed by it.
-            scope = f"{flow.name}~test" if options.test else flow.name
-            claim = Claim(self._identity.name(tenant, scope, key), request_id, self._identity.content(draft.body))
+            name = self._identity.name_of(tenant, flow.name, key, test=options.test)
+            claim = Claim(name, request_id, self._identity.content(draft.body))
         if key is not None and draft.is_own:
             # Jobs are told by the ids of their requests, so a caller's own id is claimed for all tenants and flows at once. Each submit
             # claims as somebody else: only an append that is sent again is no second one.

@@ -42,6 +42,8 @@ YEARS = (1970, 9_000)
 def is_plain(options: Options) -> bool:
     """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the others in passing."""
     key = options.key
+    if options.actor is not None:
+        return False
     if key is None:
         # 5.0 equals 5 and is none.
         return options == NO_OPTIONS and type(options.priority) is int
@@ -52,6 +54,8 @@ def is_plain(options: Options) -> bool:
 
 def option_errors(options: Options) -> dict[str, str]:
     """Option → what is wrong with it."""
+    if _is_usual(options):
+        return {}
     faults: dict[str, str] = {}
     deliver_at: Any = options.deliver_at
     ttl: Any = options.ttl
@@ -72,6 +76,24 @@ def option_errors(options: Options) -> dict[str, str]:
     if not isinstance(test, bool):
         faults["test"] = "true or false"
     return faults | actor_errors(options.actor)
+
+
+def _is_usual(options: Options) -> bool:
+    """Whether nothing can be wrong with any of them: what comes with each call of an API, told from the rest in passing."""
+    tenant, key, priority = options.tenant, options.key, options.priority
+    return (
+        options.deliver_at is None
+        and options.ttl is None
+        and options.correlation_id is None
+        and options.causation_id is None
+        and type(tenant) is str
+        and TENANT.fullmatch(tenant) is not None
+        and (key is None or is_text(key))
+        and type(priority) is int
+        and 1 <= priority <= 10
+        and type(options.test) is bool
+        and not actor_errors(options.actor)
+    )
 
 
 def ttl_errors(ttl: object) -> dict[str, str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gesta.dead_letters import DeadLetter, dead_letter
+from gesta.domain.ids import REQUEST_ID
 from gesta.domain.operation import State
 from gesta.errors import NotFound
 from gesta.intake import Accepted
@@ -11,6 +14,7 @@ from gesta.pages import Page, page_of
 from gesta.projector.partitions import place_of, projects
 from gesta.request import Request
 from gesta.road import Road
+from gesta.shapes import payload_shape
 from gesta.views import Filter, Parked, View
 
 #: Changes of config that are told at a time.
@@ -31,6 +35,25 @@ class Overview:
         if view is None:
             raise self._road.not_found(request_id)
         return view
+
+    async def shown_payload(self, view: View) -> dict[str, Any] | None:
+        """What was asked, as it may be shown: what is personal in it masked, and told to be gone where the person was erased."""
+        return payload_shape(view.payload, self._road.flows.get(view.state.flow), await self._road.subjects.erased(view))
+
+    async def by_key(self, key: str, tenant: str = "default", flow: str | None = None) -> list[View]:
+        """What a caller's key led to, newest first: of each flow one request at most, and one test. What was removed is not told."""
+        flows = [flow] if flow is not None else sorted({*self._road.flows, *(used for used, _ in await self.counts(tenant))})
+        # Of a caller's own id, which some flows take, the key is the id itself.
+        wanted = [(one, tenant, key) for one in flows if REQUEST_ID.fullmatch(key)]
+        for one in flows:
+            for test in (False, True):
+                name = self._road.identity.name_of(tenant, one, key, test=test)
+                # Names are of one length, so the one behind the number before it is it, if anybody has claimed it.
+                before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
+                claims = await self._road.outside.stores.events.claims(before, 1)
+                wanted += [(one, tenant, claim.request_id) for claim in claims if claim.name == name]
+        found, _ = await self._road.loader.load(wanted)
+        return sorted(found.values(), key=lambda view: view.state.id, reverse=True)
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         """How many requests per (flow, status)."""

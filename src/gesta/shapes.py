@@ -5,7 +5,7 @@ The names are stable: programs and scripts build on them. No secret is in them, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -27,7 +27,7 @@ from gesta.views import Parked
 Told = tuple[str, e.Event | None, e.Meta]
 
 #: In place of what is sealed, and of what is personal but was stored before its field was marked so.
-SEALED, PERSONAL = b'"[sealed]"', b'"(personal)"'
+SEALED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
 
 
 class Shown(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,14 +158,17 @@ def key_shape(key: ApiKey) -> KeyShape:
     )  # fmt: skip
 
 
-def payload_shape(payload: bytes, flow: Flow | None) -> dict[str, Any] | None:
-    """The payload with its personal parts masked; None where the flow is not declared, so that nobody knows which those are."""
+def payload_shape(payload: bytes, flow: Flow | None, erased: Collection[str] = ()) -> dict[str, Any] | None:
+    """The payload with its personal parts masked; None where the flow is not declared, so that nobody knows which those are.
+
+    `erased`: the paths of those that nobody can open any more.
+    """
     if flow is None:
         return None
     plan = plan_of(flow.payload)
     if plan is not None:
         payload = plan.replace(payload, "", lambda raw, _: raw if is_sealed(raw) else PERSONAL)
-    fields: dict[str, Any] = msgspec.json.decode(replace_sealed(payload, lambda _, __: SEALED))
+    fields: dict[str, Any] = msgspec.json.decode(replace_sealed(payload, lambda _, path: ERASED if path in erased else SEALED))
     return fields
 
 

@@ -115,6 +115,20 @@ class Subjects:
         keys = await self._keys_to_open({ref for one in stored for ref in _refs(one)})
         return [self._opened(one, keys) for one in stored]
 
+    async def erased(self, view: View) -> frozenset[str]:
+        """The paths of what nobody can open any more, because the person it is about was erased."""
+        stored = Stored(view.state.tenant, view.state.flow, view.state.id, view.payload)
+        keys, found = await self._keys_to_open(set(_refs(stored))), set()
+
+        def note(raw: bytes, path: str) -> bytes:
+            if keys[_ref(stored, sealed_field(raw))] is ERASED:
+                found.add(path)
+            return raw
+
+        with suppress(ValueError):
+            replace_sealed(stored.body, note)
+        return frozenset(found)
+
     def _opened(self, stored: Stored, keys: Mapping[Ref, AESGCM | Rejected | Retry]) -> Readable:
         missing: list[Rejected | Retry] = []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gesta.cli.records import payload_record
+from gesta.shapes import payload_shape
 from tests.cli.running import events_in
 from tests.cli.shop import APP, note
 
@@ -47,8 +47,10 @@ def test_show_tells_that_something_is_sealed_in_words_and_in_json(cli, shop):
     shown = cli("show", request_id, "--app", APP, "--json")
     assert shown.json["payload"] == {"comes_to": "retry", "count": 1, "email": "[sealed]"}
     assert "$sealed" not in shown.out
+    assert cli("erase", "ada@example.com").out == "1\n"
+    assert cli("show", request_id, "--app", APP, "--json").json["payload"]["email"] == "[erased]"
 
 
 def test_what_was_stored_before_its_field_was_marked_is_masked_and_not_called_sealed():
-    shown = payload_record(b'{"comes_to":"done","email":"ada@example.com"}', note)
+    shown = payload_shape(b'{"comes_to":"done","email":"ada@example.com"}', note)
     assert shown == {"comes_to": "done", "email": "(personal)"}

@@ -48,6 +48,8 @@ def is_unready(server: Running) -> bool:
 def outage() -> Iterator[None]:
     """Another process holds the file: nobody can write."""
     db = apsw.Connection("gesta.db")
+    # The process may be in the middle of a commit of its own.
+    db.set_busy_timeout(10_000)
     db.execute("begin immediate")
     yield
     db.execute("rollback")

@@ -72,6 +72,18 @@ def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_a
 
 
 @pytest.mark.slow
+def test_a_server_tells_of_jobs_that_it_leaves_alone(start: Start, cli):
+    cli("send", "shop.note", "{}", "--app", APP)
+    projector = start("projector", "--app", APP)
+    eventually(lambda: len(cli("list", "--json").lines) == 1)
+    assert projector.end(signal.SIGTERM).code == 0
+    server = start("serve")
+    server.wait_for("ready")
+    assert "left alone: 1 of shop.note, a flow that is not declared here; name its program with --app" in server.heard
+    assert server.end(signal.SIGTERM).code == 0
+
+
+@pytest.mark.slow
 def test_a_server_tells_the_handlers_of_its_program(start: Start, cli, folder):
     server = start("serve", "--app", "tests.cli.listening_shop:engine")
     server.wait_for("ready")

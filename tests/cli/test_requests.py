@@ -118,6 +118,23 @@ def test_list_filters_and_says_why(cli, shop):
     assert "--limit" in cli("list", "--limit", "1").err
 
 
+def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
+    sent = cli("send", "shop.note", "{}", "--app", APP, "--key", "order-7")
+    answer = cli("list", "--key", "order-7", "--json", "--app", APP)
+    assert ([one["id"] for one in answer.lines], answer.err) == ([sent.out.strip()], "")
+    assert cli("list", "--key", "order-8").err == "no such requests\n"
+    refused = cli("show", "order-8")
+    assert refused.code == 3
+    assert "gesta list --key KEY" in refused.err
+
+
+def test_a_key_names_a_request_as_its_id_does(cli):
+    sent = cli("send", "shop.note", "{}", "--app", APP, "--key", "order-7").out.strip()
+    assert cli("show", "order-7", "--app", APP, "--json").json["id"] == sent
+    assert cli("cancel", "order-7", "--app", APP, "--json").json == {"id": sent, "status": "cancelled"}
+    assert cli("doctor", "order-7", "--app", APP, "--url", "sqlite:///gesta.db", "--json").json["id"] == sent
+
+
 def test_a_list_that_lags_behind_the_events_says_so(cli):
     cli("send", "shop.note", "{}", "--app", APP)
     answer = cli("list")

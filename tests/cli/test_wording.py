@@ -1,10 +1,11 @@
 """What tables say: durations, moments, attempts gathered from events."""
 
+import msgspec
 import pytest
 
-from gesta.cli.records import attempt_records
 from gesta.cli.wording import describe, span
 from gesta.domain import events as e
+from gesta.shapes import attempt_shapes
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_every_attempt_has_one_record_whatever_its_events():
         e.Failed("bad_address", 3),
         e.SentLate(3, "note-3"),
     ]
-    attempts = attempt_records([("type", event, meta) for event in history])
+    attempts = msgspec.to_builtins(attempt_shapes([("type", event, meta) for event in history]))
     assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [
         (1, "unknown", "timeout"),
         (2, "retry", "busy"),

@@ -64,6 +64,7 @@ NOT_FOUND: dict[str, Act] = {
 #: Listings: empty.
 EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Engine.find": lambda engine: engine.find(tenant=INTRUDER),
+    "Operating.by_key": lambda engine: engine.operating.by_key(f"{WORD} done", INTRUDER),
     "Operating.counts": lambda engine: engine.operating.counts(INTRUDER),
     "Operating.parked": lambda engine: engine.operating.parked(INTRUDER),
     "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
@@ -124,6 +125,7 @@ WITHOUT_TENANT = {
     "Operating.pause": "its own tenant, or a flow of the installation; see the test of pausing",
     "Operating.resume": "its own tenant, or a flow of the installation; see the test of pausing",
     "Operating.pauses_of": "takes views, and those of another tenant cannot be had",
+    "Operating.shown_payload": "takes a view, and those of another tenant cannot be had",
     "Operating.held": "of the installation: for those who run it",
     "Operating.rebuild": "of the installation: a number",
     "Operating.handlers": "of the installation: for those who run it",

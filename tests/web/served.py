@@ -110,7 +110,7 @@ async def served(url: str, flows: Sequence[Flow] = (), *, work: bool = True, **s
     listener = bind("127.0.0.1", 0)
     try:
         web = Web(engine)
-        async with engine, serving(web.app, listener), aiohttp.ClientSession() as session:
+        async with engine, serving(web, listener), aiohttp.ClientSession() as session:
             yield Served(web, address_of(listener), session, sandbox)
     finally:
         # Where the engine never started, nobody else does.

@@ -149,6 +149,8 @@ async def test_a_list_comes_page_by_page(client, monkeypatch):
     assert [one.id async for one in client.find()] == ids[::-1]
     assert [one.id async for one in client.find(limit=3, status="sent")] == ids[:1:-1]
     assert [one.id async for one in client.find(flow="shop.nothing")] == []
+    keyed = await client.submit("shop.note", {"text": "keyed"}, key="order-7")
+    assert [one.id async for one in client.find(key="order-7")] == [keyed.id]
 
 
 async def test_a_payload_with_an_id_of_its_own_needs_no_key_of_ours(store_url):

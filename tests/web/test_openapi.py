@@ -9,7 +9,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from gesta import Attempt, Done, Outcome, Payload, flow
+from gesta import Attempt, Done, Engine, Outcome, Payload, flow
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.external import external
 from gesta.web.app import ROUTES
@@ -127,6 +127,12 @@ async def odd(payload: Odd, attempt: Attempt) -> Outcome:
     return Done()
 
 
+@pytest.mark.parametrize("name", [name for name, one in FLOWS.items() if one.example])
+async def test_the_example_of_a_channel_is_accepted_as_it_is_printed(name, tmp_path):
+    async with Engine(f"sqlite:///{tmp_path}/examples.db", flows=list(FLOWS.values()), work=False) as engine:
+        assert (await engine.submit(engine.payload(name, FLOWS[name].example))).verdict == "created"
+
+
 class Tags(HTMLParser):
     def __init__(self):
         super().__init__()
@@ -153,6 +159,13 @@ async def test_the_page_is_one_text_without_script_or_anything_from_elsewhere(ap
     assert {one[1:] for one in tags.addresses if one.startswith("#")} <= set(tags.ids)
     for route in ROUTES:
         assert route.name in tags.ids
+
+
+async def test_the_examples_call_the_server_that_the_reader_has_reached(api_here):
+    here = await api_here.call("GET", "/docs", headers={"Host": "gesta.example:8443"})
+    assert "SERVER=http://gesta.example:8443\n" in here.text
+    odd = await api_here.call("GET", "/docs", headers={"Host": "<b>gesta"})
+    assert "SERVER=http://127.0.0.1:8420\n" in odd.text
 
 
 def test_a_payload_that_has_no_schema_is_any_object():

@@ -138,9 +138,28 @@ async def test_a_list_goes_on_where_it_ended(api):
     assert seen == ids[::-1]
 
 
+async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone(api):
+    mine, theirs = await api.key("submit", "read"), await api.key("read", tenant="acme")
+    await api.submit(mine, key="order-8")
+    first = (await api.submit(mine, key="order-7")).body["id"]
+
+    async def found(query: str, key: str = mine) -> list[str]:
+        page = (await api.call("GET", f"/v1/requests?{query}", key=key)).body
+        assert page["next"] is None
+        return [one["id"] for one in page["items"]]
+
+    assert await found("key=order-7") == await found("key=order-7&limit=1&flow=shop.note") == [first]
+    assert await found("key=order-7&flow=shop.letter") == await found("key=order-9") == []
+    assert await found("key=order-7", theirs) == []
+    await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=mine)
+    assert await found("key=order-7&status=sent") == [first]
+    assert await found("key=order-7&status=failed") == []
+
+
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
+        ("key=", 422, "invalid"),
         ("cursor=zzz", 400, "bad_cursor"),
         ("limit=0", 422, "invalid"),
         ("limit=many", 422, "invalid"),

@@ -250,7 +250,7 @@ async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_n
     grant = await house_here.engine.road.keys.check(key)
     call = Call(
         house_here.web, house_here.engine.road, grant, {"flow": "warehouse.pick"}, None, Take(wait_seconds=20), lambda _: None, "", b"",
-        while_there, "",
+        while_there, "", "http",
     )  # fmt: skip
     with pytest.raises(CallerGone):
         await take_work(call)

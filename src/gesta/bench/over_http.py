@@ -1,13 +1,14 @@
 """`gesta bench --http`: what the door costs. Single submits beside a bare route that only validates, batches beside the same batches in process.
 
-The server, bare or ours, runs in this process as in `gesta serve`, with all stations behind it; the callers run in another one.
+The server, bare or ours, runs in this process; the callers run in another one. Single submits are measured twice: where the process is the
+API alone, as in `gesta api`, and where all stations do their work in it, too, as in `gesta serve`.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -32,17 +33,10 @@ from gesta.runtime import sleep
 from gesta.web.requests import Submit
 from gesta.web.server import bind, serving
 
-STAGES = (
-    "bare route",
-    "in process",
-    "single",
-    "single, keyed",
-    "batches",
-    "batches, keyed",
-    "count",
-    "in process again",
-    "bare again",
-)
+SINGLE = ("single", "single, keyed")
+BESIDE = ("single beside the stations", "single beside the stations, keyed")
+BATCHES = ("batches", "batches, keyed")
+STAGES = ("bare route", *SINGLE, "bare again", "until all are done", "in process", *BESIDE, *BATCHES, "in process again", "count")
 CONNECTIONS = 64
 #: As many as keep the same number of requests waiting as the load in process does.
 BATCH_CONNECTIONS = 2
@@ -68,6 +62,9 @@ class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
     bare_runs: list[float]
     single: Rate
     single_keyed: Rate
+    #: The same, where all stations are at work in the server's process.
+    single_beside: Rate
+    single_beside_keyed: Rate
     in_process_runs: list[float]
     batch: Rate
     batch_keyed: Rate
@@ -77,39 +74,56 @@ class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
 async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigures:
     """On a fresh store."""
     settings = replace(store.settings, api_rate=UNLIMITED)
-    tell("bare route", 0, 1)
-    bare, in_process = [await _bare(requests)], []
-    async with Engine(settings=settings, flows=[PLAIN.flow]) as engine:
-        mark = await check.mark(engine, PLAIN)
-        load = Load(engine, PLAIN.payload, keyed=False, stall_seconds=STALL_SECONDS)
-        tell("in process", 0, 1)
-        in_process.append(requests / await load.full(requests, batch=True))
-        runs: dict[str, tuple[Called, float]] = {}
-        ids = list(load.ids)
+    runs: dict[str, tuple[Called, float]] = {}
+    ids: list[str] = []
+
+    async def run(engine: Engine, stages: Sequence[str], *, until_done: bool) -> None:
         async with _served(engine) as task:
-            for stage in ("single", "single, keyed", "batches", "batches, keyed"):
+            for stage in stages:
                 tell(stage, 0, 1)
-                runs[stage] = await _run(engine, _task(task, stage, requests), len(ids))
-                ids += runs[stage][0].ids
-        tell("in process again", 0, 1)
-        again = Load(engine, PLAIN.payload, keyed=False, stall_seconds=STALL_SECONDS)
-        in_process.append(requests / await again.full(requests, batch=True))
-        ids += again.ids
+                called = await _call(_task(task, stage, requests))
+                ids.extend(called.ids)
+                waited = await _all_done(engine, len(ids)) if until_done else 0.0
+                # The client's own start is not the server's.
+                runs[stage] = called, called.seconds + waited
+
+    async def in_process(engine: Engine) -> float:
+        load = Load(engine, PLAIN.payload, keyed=False, stall_seconds=STALL_SECONDS)
+        seconds = await load.full(requests, batch=True)
+        ids.extend(load.ids)
+        return requests / seconds
+
+    tell("bare route", 0, 1)
+    bare = [await _bare(requests)]
+    async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
+        mark = await check.mark(engine, PLAIN)
+        await run(engine, SINGLE, until_done=False)
     tell("bare again", 0, 1)
     bare.append(await _bare(requests))
+    async with Engine(settings=settings, flows=[PLAIN.flow]) as engine:
+        tell("until all are done", 0, 1)
+        await _all_done(engine, len(ids))
+        tell("in process", 0, 1)
+        inside = [await in_process(engine)]
+        await run(engine, (*BESIDE, *BATCHES), until_done=True)
+        tell("in process again", 0, 1)
+        inside.append(await in_process(engine))
     tell("count", 0, 1)
     async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
-        faults = await check.faults(engine, PLAIN, mark, ids, 6 * requests)
-    bound, batch_bound = statistics.mean(bare), statistics.mean(in_process)
+        faults = await check.faults(engine, PLAIN, mark, ids, len((*SINGLE, *BESIDE, *BATCHES, *inside)) * requests)
+    door = [_rate(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare)) for stage in (*SINGLE, *BESIDE)]
+    batches = [_rate(requests, runs[stage][1], runs[stage][0], statistics.mean(inside)) for stage in BATCHES]
     return HttpFigures(
         requests=requests,
         connections=CONNECTIONS,
         bare_runs=[round(one) for one in bare],
-        single=_rate(requests, runs["single"][0].seconds, runs["single"][0], bound),
-        single_keyed=_rate(requests, runs["single, keyed"][0].seconds, runs["single, keyed"][0], bound),
-        in_process_runs=[round(one) for one in in_process],
-        batch=_rate(requests, runs["batches"][1], runs["batches"][0], batch_bound),
-        batch_keyed=_rate(requests, runs["batches, keyed"][1], runs["batches, keyed"][0], batch_bound),
+        single=door[0],
+        single_keyed=door[1],
+        single_beside=door[2],
+        single_beside_keyed=door[3],
+        in_process_runs=[round(one) for one in inside],
+        batch=batches[0],
+        batch_keyed=batches[1],
         faults=faults,
     )
 
@@ -129,24 +143,26 @@ def _task(task: Task, stage: str, requests: int) -> Task:
     )
 
 
-async def _run(engine: Engine, task: Task, done_before: int) -> tuple[Called, float]:
-    """How the callers fared, and the seconds until everything they asked for was done."""
-    called = await _call(task)
-    wrong = {status: count for status, count in called.statuses.items() if status not in (200, 202)}
-    if wrong:
-        raise GestaError(f"the API refused what it should take: {wrong}")
-    counts, wanted, since = 0, done_before + len(called.ids), time.perf_counter()
-    while counts < wanted and time.perf_counter() - since < STALL_SECONDS:
-        counts = (await engine.operating.counts()).get((task.flow, "sent"), 0)
+async def _all_done(engine: Engine, wanted: int) -> float:
+    """The seconds until so many have been sent, or nothing more happens."""
+    done, began = -1, time.perf_counter()
+    moved = began
+    while done < wanted and time.perf_counter() - moved < STALL_SECONDS:
+        before, done = done, (await engine.operating.counts()).get((PLAIN.flow.name, "sent"), 0)
+        if done != before:
+            moved = time.perf_counter()
         await sleep(engine.road.runtime, 0.02)
-    # The client's own start is not the server's.
-    return called, called.seconds + max(0.0, time.perf_counter() - since)
+    return time.perf_counter() - began
 
 
 async def _call(task: Task) -> Called:
     lines: list[str] = []
     last = await run_module("gesta.bench.callers", (), msgspec.json.encode(task).decode(), lines.append)
-    return msgspec.structs.replace(msgspec.json.decode(last, type=Called), ids=lines[:-1])
+    called = msgspec.structs.replace(msgspec.json.decode(last, type=Called), ids=lines[:-1])
+    wrong = {status: count for status, count in called.statuses.items() if status not in (200, 202)}
+    if wrong:
+        raise GestaError(f"the API refused what it should take: {wrong}")
+    return called
 
 
 @asynccontextmanager
@@ -202,6 +218,8 @@ def http_rows(figures: HttpFigures) -> dict[str, str]:
         "bare route": f"{bare} per second over {figures.connections} connections: it validates the same body and answers",
         "single": told(figures.single),
         "single with keys": told(figures.single_keyed),
+        "beside the stations": told(figures.single_beside),
+        "beside, with keys": told(figures.single_beside_keyed),
         "in process": f"{inside} per second by submit_many, until all are done",
         "batches": f"{told(figures.batch)} a call",
         "batches with keys": f"{told(figures.batch_keyed)} a call",

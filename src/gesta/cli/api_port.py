@@ -37,7 +37,7 @@ async def api_port(engine: Engine, settings: Settings, host: str | None, port: i
 
     listener = bind(host or settings.api_host, settings.api_port if port is None else port)
     web = Web(engine)
-    async with serving(web.app, listener):
+    async with serving(web, listener):
         tell(f"api: {address_of(listener)}/v1")
         if is_loopback(listener.getsockname()[0]):
             if (path := await web.offer_first_key()) is not None:

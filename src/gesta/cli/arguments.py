@@ -6,7 +6,7 @@ import re
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -94,16 +94,6 @@ def assignments(texts: list[str]) -> dict[str, str]:
             raise BadInput(f"{name}: stdin is read for one field only")
         given[name] = value
     return given
-
-
-def typed(text: str, kind: Any) -> Any:
-    """The text as a value of that type if it can be one, as itself or as JSON; else the text, for validation to refuse."""
-    for read in (lambda: text, lambda: msgspec.json.decode(text)):
-        try:
-            return msgspec.convert(read(), kind)
-        except (msgspec.MsgspecError, UnicodeEncodeError):
-            continue
-    return text
 
 
 def _file(name: str, what: str) -> bytes:

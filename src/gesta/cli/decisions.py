@@ -8,7 +8,7 @@ import typer
 
 from gesta.cli.arguments import Ttl
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.lookup import Id
+from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ Again = Annotated[
 async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Make the next attempt of a waiting request due now, under the same key."""
     async with call.desk() as desk:
+        request_id = await id_of(desk, request_id)
         status = await desk.retry(request_id, call.actor(by).user_id)
         await _tell(desk, request_id, status, "its next attempt is due now", as_json=as_json)
 
@@ -29,6 +30,7 @@ async def retry(call: Invocation, request_id: Id, by: By = None, as_json: Json =
 async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json = False) -> None:
     """Call a request back. While an attempt runs, its end decides: a success stays."""
     async with call.desk() as desk:
+        request_id = await id_of(desk, request_id)
         status = await desk.cancel(request_id, call.actor(by).user_id)
         done = (
             "it will not be executed"
@@ -43,6 +45,7 @@ async def redrive(
 ) -> None:
     """Execute a request again after a final failure, with a fresh budget of attempts."""
     async with call.desk() as desk:
+        request_id = await id_of(desk, request_id)
         status = await desk.redrive(request_id, ttl, again, call.actor(by).user_id)
         await _tell(desk, request_id, status, "it is executed again", as_json=as_json)
 
@@ -66,6 +69,7 @@ async def resolve(
     result: Result = "executed" if executed else "rejected" if rejected else "not_executed"
     person = call.actor(by).user_id
     async with call.desk() as desk:
+        request_id = await id_of(desk, request_id)
         status = await desk.resolve(request_id, result, evidence, provider_id, person)
         await _tell(desk, request_id, status, f"on record as {result.replace('_', ' ')} by {person}", as_json=as_json)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gesta.diagnosis import Finding
     from gesta.engine import Engine
 
-MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="A request: why has it not been sent yet?")]
+MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="A request, by its id or key: why has it not been sent yet?")]
 Jobs = Annotated[bool, typer.Option("--jobs", help="Search the live jobs for secrets and anything else that is no pointer.")]
 
 

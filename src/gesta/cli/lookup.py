@@ -9,30 +9,45 @@ import typer
 from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
+    from gesta.cli.desk import Desk
     from gesta.engine import Engine
     from gesta.request import Request
     from gesta.views import View
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The request's id.")]
+#: Of what a key led to, so many are named.
+MANY = 10
+Id = Annotated[str, typer.Argument(metavar="ID", help="The request's id, or the key that it was submitted with.")]
 
 
-async def find_view(engine: Engine, request_id: str, tenant: str) -> View:
-    """A request of any flow that the tenant has ever used; raises NotFound."""
+async def id_of(desk: Desk, named: str) -> str:
+    """The id of a request that is named by it or by its key; raises NotFound."""
     try:
-        return await engine.get(request_id, tenant=tenant)
-    except NotFound:
-        used = {flow for flow, _ in await engine.operating.counts(tenant)}
-        for flow in sorted(used - engine.flows.keys()):
-            try:
-                return await engine.get(request_id, flow=flow, tenant=tenant)
-            except NotFound:
-                continue
-        raise
+        return (await desk.whole(named))[0].id
+    except NotFound as error:
+        ids = [shape.id for shape, _ in await desk.find(None, None, named, MANY)]
+        return _only(ids, named, error)
+
+
+async def find_view(engine: Engine, named: str, tenant: str) -> View:
+    """A request of any flow that the tenant has ever used, named by its id or its key; raises NotFound."""
+    try:
+        return await engine.operating.look_up(named, tenant)
+    except NotFound as error:
+        found = {view.state.id: view for view in await engine.find(key=named, tenant=tenant, limit=MANY)}
+        return found[_only(list(found), named, error)]
+
+
+def _only(ids: list[str], named: str, error: NotFound) -> str:
+    if not ids:
+        raise error
+    if len(ids) > 1:
+        raise BadInput(f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one")
+    return ids[0]
 
 
 async def find_request(engine: Engine, request_id: str, tenant: str) -> Request:
     """A request to decide about: that needs its flow's rules."""
-    flow = (await find_view(engine, request_id, tenant)).state.flow
+    flow = (await engine.operating.look_up(request_id, tenant)).state.flow
     if flow not in engine.flows:
         raise BadInput(
             f"request {request_id} is of flow {flow!r}, which is not declared here; name its program with --app MODULE:NAME"

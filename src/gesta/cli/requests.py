@@ -78,6 +78,7 @@ async def list_requests(
     call: Invocation,
     flow: Annotated[str | None, typer.Option(help="Only of this flow.")] = None,
     status: Annotated[Status | None, typer.Option(help="Only in this status.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only what this key led to: your own name for it.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
     parked: Annotated[
         bool, typer.Option("--parked", help="Events and jobs that were set aside because they could not be processed.")
@@ -89,12 +90,13 @@ async def list_requests(
     from gesta.cli.wording import note, span
 
     async with call.desk() as desk:
-        await desk.warn_of_lag()
+        if key is None:
+            await desk.warn_of_lag()
         if parked:
             await _list_parked(desk, limit, as_json=as_json)
             return
         # One more than is shown tells whether there are more.
-        found = await desk.find(flow, status, limit + 1)
+        found = await desk.find(flow, status, key, limit + 1)
         has_more, found = len(found) > limit, found[:limit]
         if as_json:
             for shape, _ in found:
@@ -108,7 +110,7 @@ async def list_requests(
         if rows:
             show(table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note")))
         else:
-            tell("no such requests" if flow or status else "no requests")
+            tell("no such requests" if flow or status or key else "no requests")
         if has_more:
             tell(f"the newest {limit}; see more with --limit")
 

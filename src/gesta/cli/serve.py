@@ -16,6 +16,7 @@ from gesta.cli.output import tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
+    from gesta.engine import Engine
     from gesta.work import Work
 
 OnlyFlows = Annotated[
@@ -108,6 +109,7 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
             tell(f"flows: {', '.join(sorted(flows)) or 'none'}")
             if others := sorted(flow.name for flow in engine.flows.values() if flow.is_external):
                 tell(f"executed by others: {', '.join(others)}")
+            await _tell_of_strangers(engine, work)
             if engine.subscriptions and "projector" in work.parts:
                 tell(f"subscriptions: {', '.join(sorted(engine.subscriptions))}")
             for missing in left_out(settings):
@@ -120,3 +122,18 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
             running = engine.road.pool.in_flight
             tell(f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)" if running else "stopping")
         tell("stopped")
+
+
+async def _tell_of_strangers(engine: Engine, work: Work) -> None:
+    """A worker without a flow would leave that flow's jobs where they are, and look well doing so."""
+    from gesta.job_queue import by_flow
+
+    if "worker" not in work.parts or work.flows:
+        return
+    for name, backlog in sorted(by_flow(await engine.road.outside.stores.queue.backlog()).items()):
+        count = backlog.ready + backlog.waiting
+        if count and name not in engine.flows:
+            tell(
+                f"left alone: {count} of {name}, a flow that is not declared here; name its program with --app MODULE:NAME",
+                "yellow",
+            )

@@ -46,8 +46,10 @@ class ServerDesk:
         assert outcome is not None
         return outcome
 
-    async def find(self, flow: str | None, status: str | None, limit: int) -> list[tuple[RequestShape, PauseShape | None]]:
-        found = [one async for one in self._client.find(flow=flow, status=status, limit=limit)]
+    async def find(
+        self, flow: str | None, status: str | None, key: str | None, limit: int
+    ) -> list[tuple[RequestShape, PauseShape | None]]:
+        found = [one async for one in self._client.find(flow=flow, status=status, key=key, limit=limit)]
         pauses = await self._pauses_of(found)
         return [(one, pauses.get(one.held_by or "")) for one in found]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gesta.cli.invocation import Invocation
-from gesta.cli.lookup import Id
+from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, facts, print_json, table, tell
 from gesta.cli.output import show as print_tables
 
@@ -24,6 +24,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     from gesta.cli.shown import state_of
 
     async with call.desk() as desk:
+        request_id = await id_of(desk, request_id)
         request, pause = await desk.whole(request_id)
         history = await desk.events(request.flow, request_id)
         attempts = await desk.attempts(request.flow, request_id)

@@ -38,7 +38,6 @@ from gesta.shapes import (
     key_shape,
     parked_shape,
     pause_shape,
-    payload_shape,
     request_shape,
 )
 from gesta.web.keys import MadeKey
@@ -82,15 +81,17 @@ class StoreDesk:
         handle = Request((await self._open()).road, Accepted(flow, self.tenant, request_id, "duplicate"))
         return await handle.outcome(timeout=timeout_seconds)
 
-    async def find(self, flow: str | None, status: str | None, limit: int) -> list[tuple[RequestShape, PauseShape | None]]:
-        views = await (await self._open()).find(tenant=self.tenant, flow=flow, status=status, limit=limit)
+    async def find(
+        self, flow: str | None, status: str | None, key: str | None, limit: int
+    ) -> list[tuple[RequestShape, PauseShape | None]]:
+        views = await (await self._open()).find(tenant=self.tenant, flow=flow, status=status, key=key, limit=limit)
         pauses = await (await self._open()).operating.pauses_of(views)
         return [(request_shape(view.state, pause), _shape(pause)) for view, pause in zip(views, pauses, strict=True)]
 
     async def whole(self, request_id: str) -> tuple[Whole, PauseShape | None]:
         view = await (await self._open()).operating.look_up(request_id, self.tenant)
         (pause,) = await (await self._open()).operating.pauses_of([view])
-        payload = payload_shape(view.payload, (await self._open()).flows.get(view.state.flow))
+        payload = await (await self._open()).operating.shown_payload(view)
         return Whole(**msgspec.structs.asdict(request_shape(view.state, pause)), payload=payload), _shape(pause)
 
     async def events(self, flow: str, request_id: str) -> list[EventShape]:

@@ -96,10 +96,10 @@ class RequestCalls(Calls):
                 raise NotYet(request_id, shown, timeout)
 
     async def find(
-        self, *, flow: str | None = None, status: str | None = None, limit: int | None = None
+        self, *, flow: str | None = None, status: str | None = None, key: str | None = None, limit: int | None = None
     ) -> AsyncIterator[RequestShape]:
-        """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it."""
-        query = {"flow": flow, "status": status}
+        """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it. `key`: what this one led to."""
+        query = {"flow": flow, "status": status, "key": key}
         async for one in self.pages("requests", answer=Page, query=query, limit=limit, page=PAGE_MAX):
             yield one
 

@@ -85,12 +85,22 @@ class Web:
         self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
         self.patience = Patience(engine)
+        answering = {path: _Methods([r for r in ROUTES if r.path == path], self) for path in _paths(ROUTES)}
+        #: Who answers at a path without a name in it, found at once: most calls are submits.
+        self._at_once = {
+            (method, path): end for path, one in answering.items() if "{" not in path for method, end in one.endpoints.items()
+        }
         # The router alone: endpoints answer whatever goes wrong, so each call would pay for an application around it for nothing.
-        self.app = Router(
-            [StarletteRoute(path, _Methods([r for r in ROUTES if r.path == path], self)) for path in _paths(ROUTES)],
-            redirect_slashes=False,
-            default=_not_found,
+        self._router = Router(
+            [StarletteRoute(path, methods) for path, methods in answering.items()], redirect_slashes=False, default=_not_found
         )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As an ASGI application, at the root or mounted."""
+        known = None
+        if scope["type"] == "http" and not scope.get("root_path"):
+            known = self._at_once.get((scope["method"], scope["path"]))
+        await (self._router if known is None else known)(scope, receive, send)
 
     async def offer_first_key(self) -> str | None:
         """The path and query of a link that makes the first admin key, once; None when there is an admin key."""
@@ -114,18 +124,18 @@ class _Methods:
     """The routes of one path, by method."""
 
     def __init__(self, routes: Sequence[Route], web: Web) -> None:
-        self._endpoints = {route.method: Endpoint(route, web) for route in routes}
-        self._allowed = ", ".join(sorted(self._endpoints))
+        self.endpoints = {route.method: Endpoint(route, web) for route in routes}
+        self._allowed = ", ".join(sorted(self.endpoints))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["method"])
+        endpoint = self.endpoints.get(scope["method"])
         if endpoint is None:
             told = f"{scope['method']} is not possible here; possible: {self._allowed}"
-            await send_answer(Problem(405, "method", told, headers={"Allow": self._allowed}).answer(), send, {})
+            await send_answer(Problem(405, "method", told, headers={"Allow": self._allowed}).answer(), send)
             return
         await endpoint(scope, receive, send)
 
 
 async def _not_found(scope: Scope, _: Receive, send: Send) -> None:
     told = f"nothing is at {scope['path']}; GET /openapi.json lists what there is"
-    await send_answer(Problem(404, "no_route", told).answer(), send, {})
+    await send_answer(Problem(404, "no_route", told).answer(), send)

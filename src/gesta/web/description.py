@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
 
 import msgspec
 
 from gesta.flows.flow import Flow
 from gesta.web.openapi import describe
-from gesta.web.page import page_of
+from gesta.web.page import SERVER, page_of
 from gesta.web.route import Answer, Call, Route
 
 #: The page has its style in itself and nothing else: no script, no picture, no frame, nothing from elsewhere.
 CSP = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_HOST = re.compile(r"[0-9A-Za-z.\[\]:-]{1,255}")
 
 
 class Description:
@@ -39,7 +42,11 @@ async def openapi(call: Call) -> Answer:
 async def docs(call: Call) -> Answer:
     """The same for people: a page without any script."""
     headers = {"Content-Security-Policy": CSP, "Referrer-Policy": "no-referrer"}
-    return Answer(call.web.description.page, headers=headers, media_type="text/html; charset=utf-8")
+    page, host = call.web.description.page, call.header("host")
+    if host is not None and _HOST.fullmatch(host):
+        # The examples call the server that whoever reads them has reached.
+        page = page.replace(SERVER.encode(), f"{call.scheme}://{host}{escape(call.root)}".encode(), 1)
+    return Answer(page, headers=headers, media_type="text/html; charset=utf-8")
 
 
 ROUTES = [

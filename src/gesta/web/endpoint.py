@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ class Endpoint:
         self.route, self._web = route, web
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limits: dict[str, str] = {}
+        limits: list[tuple[bytes, bytes]] = []
         try:
             answer = await self._answer(scope, receive, limits)
         except CallerGone:
@@ -57,7 +57,7 @@ class Endpoint:
         else:
             await send_answer(answer, send, limits)
 
-    async def _answer(self, scope: Scope, receive: Receive, limits: dict[str, str]) -> Answer | Stream:
+    async def _answer(self, scope: Scope, receive: Receive, limits: list[tuple[bytes, bytes]]) -> Answer | Stream:
         route, web = self.route, self._web
         if not web.engine.is_running:
             raise Problem(503, "not_running", "the engine is not running", headers={"Retry-After": "1"})
@@ -77,7 +77,7 @@ class Endpoint:
         peer = scope.get("client")
         call = Call(
             web, road, grant, scope.get("path_params", {}), query, body, headers, scope.get("root_path", ""), raw,
-            lambda work: while_there(work, receive), peer[0] if peer else "",
+            lambda work: while_there(work, receive), peer[0] if peer else "", scope.get("scheme", "http"),
         )  # fmt: skip
         return await route.handler(call)
 
@@ -94,15 +94,14 @@ class Endpoint:
             raise Problem(403, "scope_missing", f"this needs a key with the scope {scope}")
         return grant
 
-    def _weigh(self, grant: Grant, body: Any, limits: dict[str, str]) -> None:
+    def _weigh(self, grant: Grant, body: Any, limits: list[tuple[bytes, bytes]]) -> None:
         """Count the call against its key's rate; the headers tell what is left."""
         rates, weighs = self._web.rates, self.route.weighs
         now = self._web.engine.road.runtime.monotonic()
         left, wait = rates.take(grant.key_id, 1 if weighs is None else weighs(body), now)
-        limits["ratelimit-limit"] = str(rates.burst)
-        limits["ratelimit-remaining"] = str(left)
+        limits += ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
         if wait:
-            limits["ratelimit-reset"] = str(wait)
+            limits.append((b"ratelimit-reset", b"%d" % wait))
             raise Problem(429, "too_many", f"this key may ask again in {wait} s", headers={"Retry-After": str(wait)})
 
     async def _read(self, receive: Receive, headers: Headers) -> bytes:
@@ -193,14 +192,13 @@ async def _gone(receive: Receive, task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
-async def send_answer(answer: Answer, send: Send, limits: Mapping[str, str]) -> None:
+async def send_answer(answer: Answer, send: Send, limits: Sequence[tuple[bytes, bytes]] = ()) -> None:
     body = answer.body
     raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
-    headers = list(ALWAYS) if answer.status == 204 else [(b"content-length", str(len(raw)).encode()), *ALWAYS]
+    headers = [*ALWAYS, *limits] if answer.status == 204 else [(b"content-length", b"%d" % len(raw)), *ALWAYS, *limits]
     if body is not None:
         headers.append((b"content-type", answer.media_type.encode()))
-    for pairs in (answer.headers, limits):
-        headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in pairs.items()]
+    headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})
 

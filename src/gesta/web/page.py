@@ -34,6 +34,8 @@ dl{margin:.6rem 0;display:grid;grid-template-columns:minmax(7rem,max-content) 1f
 @media(max-width:34rem){dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.6rem}}
 summary{cursor:pointer;padding:.2rem 0}details{margin:.3rem 0}
 """
+#: Where the page says that the server is, until somebody reads it at another place.
+SERVER = "http://127.0.0.1:8420"
 
 
 def page_of(document: Schema) -> bytes:
@@ -43,8 +45,8 @@ def page_of(document: Schema) -> bytes:
         "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>",
         f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{escape(info['title'])} <span class=soft>{escape(info['version'])}</span></h1>{_text(info['description'])}",
-        "<p>The same for programs: <a href=openapi.json>openapi.json</a>. The examples below act on what is there; they take these for granted:</p>",
-        "<pre>SERVER=http://127.0.0.1:8420\nKEY=$(gesta key create --scope admin)</pre>",
+        "<p>The same for programs: <a href=openapi.json>openapi.json</a>. The examples below act on what is there; they take these for granted, and <code>$FLOW</code>, <code>$ID</code> and the like for yours to fill in:</p>",
+        f"<pre>SERVER={SERVER}\nKEY=$(gesta key create --scope admin)  # with --test, what is asked for reaches the sandbox and nobody else</pre>",
         *_contents(document),
         *_operations(document),
         *_types(document),

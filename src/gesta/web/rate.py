@@ -12,6 +12,8 @@ class KeyRates:
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
         self.burst = max(1, round(per_second * 2))
+        #: As a header tells it.
+        self.told = b"%d" % self.burst
         #: Key → tokens that were left, and when.
         self._buckets: dict[str, tuple[float, float]] = {}
 

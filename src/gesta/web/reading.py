@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -101,10 +102,7 @@ def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None =
 def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
     """The parameters of a query as their type; raises with every fault at once."""
     if not query_string:
-        try:
-            return msgspec.convert({}, kind)
-        except msgspec.ValidationError:
-            raise invalid(field_errors(kind, {})) from None
+        return _no_query(kind)
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"),
@@ -137,6 +135,14 @@ def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
     if faults:
         raise invalid(faults)
     return kind(**{fields[name].name: value for name, value in given.items()})
+
+
+@cache
+def _no_query(kind: type[Asked]) -> Asked:
+    try:
+        return msgspec.convert({}, kind)
+    except msgspec.ValidationError:
+        raise invalid(field_errors(kind, {})) from None
 
 
 def _too_large(most: int) -> Problem:

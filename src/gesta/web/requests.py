@@ -14,7 +14,7 @@ from gesta.flows.flow import Payload
 from gesta.intake import Accepted
 from gesta.options import TTL_MAX, Options, option_errors
 from gesta.request import Request
-from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, payload_shape, request_shape
+from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.validation import decode_fields
 from gesta.web.problem import Problem, ProblemShape, invalid, problem_of
 from gesta.web.route import Answer, Asked, Call, Route, Shape
@@ -89,6 +89,7 @@ class Page(Shape, frozen=True):
 class Listing(Asked, frozen=True):
     flow: str | None = None
     status: Literal["requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"] | None = None
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
@@ -182,16 +183,16 @@ async def show(call: Call) -> Answer:
 async def whole(call: Call, view: View) -> Whole:
     (pause,) = await call.engine.operating.pauses_of([view])
     fields = msgspec.structs.asdict(request_shape(view.state, pause))
-    return Whole(**fields, payload=payload_shape(view.payload, call.engine.flows.get(view.state.flow)))
+    return Whole(**fields, payload=await call.engine.operating.shown_payload(view))
 
 
 async def listing(call: Call) -> Answer:
-    """The tenant's requests, newest first. They may lag some milliseconds behind; a request that is asked for by its id never does."""
+    """The tenant's requests, newest first. They may lag some milliseconds behind; a request that is asked for by its id or key never does."""
     asked: Listing = call.query
     if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
         raise BadCursor
     views = await call.engine.find(
-        tenant=call.tenant, flow=asked.flow, status=asked.status, before_id=asked.cursor, limit=asked.limit + 1
+        tenant=call.tenant, flow=asked.flow, status=asked.status, key=asked.key, before_id=asked.cursor, limit=asked.limit + 1
     )
     page = views[: asked.limit]
     pauses = await call.engine.operating.pauses_of(page)

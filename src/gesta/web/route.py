@@ -75,6 +75,8 @@ class Call:
     while_there: Callable[[Awaitable[Any]], Awaitable[Any]]
     #: The address of the other end, as far as it is known.
     peer: str
+    #: http or https, as far as the server knows.
+    scheme: str
 
     @property
     def engine(self) -> Engine:

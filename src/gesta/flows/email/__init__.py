@@ -132,7 +132,7 @@ def flow(
         ttl_seconds=EMAIL_JOB_CONFIG["DEFAULT_TTL"] / 1000,
         concurrency=concurrency,
         config={SENDER: Sender, BODIES: Bodies, TEMPLATE: Template},
-        example={"to": "ada@example.com", "subject": "Your receipt", "htmlRef": "receipts/7.html"},
+        example={"to": "ada@example.com", "subject": "Your receipt", "htmlRef": "file:receipts/7.html"},
         dead_letter_seconds=EMAIL_JOB_CONFIG["DLQ_TTL"] / 1000,
         target=_target,
         credential=_credential,

@@ -1,0 +1,28 @@
+"""`gesta bench --http` measures the API beside its bounds. How fast the machine is, no test asks."""
+
+import msgspec
+import pytest
+
+from gesta.bench.command import run_http_bench
+
+RATES = "single single_keyed single_beside single_beside_keyed batch batch_keyed".split()
+
+
+@pytest.mark.slow
+def test_it_prints_every_rate_beside_its_bound_and_counts_every_request(tmp_path, capsys):
+    assert run_http_bench(requests=128, folder=str(tmp_path), json=True) == 0
+    figures = msgspec.json.decode(capsys.readouterr().out)
+    assert set(figures) == {"requests", "connections", "bare_runs", "in_process_runs", "faults", *RATES}
+    assert (figures["requests"], figures["connections"], figures["faults"]) == (128, 64, [])
+    for name in RATES:
+        bound = sum(figures["in_process_runs" if name.startswith("batch") else "bare_runs"]) / 2
+        assert figures[name]["ratio"] == pytest.approx(figures[name]["requests_per_second"] / bound, rel=0.05)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_people_get_a_table(tmp_path, capsys):
+    assert run_http_bench(requests=64, folder=str(tmp_path)) == 0
+    printed = capsys.readouterr().out
+    assert "beside the stations" in printed
+    assert "every request done once" in printed
