@@ -110,8 +110,10 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
 
 
 async def _is_held(engine: Engine) -> bool:
+    if await engine.operating.unseen():
+        return False
     backlog = (await engine.road.outside.stores.queue.backlog()).values()
-    return not await engine.operating.unseen() and not sum(flow.ready + flow.leased for flow in backlog)
+    return not sum(flow.ready + flow.leased for flow in backlog)
 
 
 def effects_of(server: SandboxServer) -> Counter[tuple[str, int]]:

@@ -96,20 +96,24 @@ class Stage:
 
     async def at_rest(self, engine: Engine, *, at_least: int = 0) -> dict[str, State]:
         """All requests by id, once nothing more happens by itself: no event is unseen, no job is left."""
+        states: dict[str, State] = {}
 
         async def is_over() -> bool:
-            states = await self.states(engine)
+            # First the log: what is projected only after the views were read would be missing among them.
+            if await engine.operating.unseen():
+                return False
+            states.clear()
+            states.update(await self.states(engine))
             jobs = [job_id(state.id, version) for state in states.values() for version in range(1, state.version + 1)]
             return (
                 len(states) >= at_least
                 and all(state.is_terminal or (state.status == "unknown" and state.due_at is None) for state in states.values())
-                and await engine.operating.unseen() == 0
                 and await engine.road.outside.stores.queue.find(jobs) == set()
             )
 
         await eventually(is_over, "not everything came to its end")
         assert await engine.operating.parked() == []
-        return await self.states(engine)
+        return states
 
     async def states(self, engine: Engine) -> dict[str, State]:
         return {view.state.id: view.state for view in await engine.find(limit=1000)}
