@@ -5,6 +5,7 @@ What all of them share: handlers of `@engine.on` (subscriptions.py), tenants' we
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.projector.folding import CONFIG
 from gesta.role import RENEWAL_SECONDS, Role
-from gesta.runtime import Runtime, Signal, sleep
+from gesta.runtime import Runtime, Signal, is_cancelled, sleep
 from gesta.scrub import scrub
 from gesta.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
@@ -194,6 +195,11 @@ class Follower(ABC):
             self.is_telling = True
             try:
                 await tell()
+            except asyncio.CancelledError as error:
+                if is_cancelled():
+                    raise
+                # A handler may await something of its own that was cancelled, and then this is as any other failure.
+                await self._failed(position, request_id, error)
             except Exception as error:  # noqa: BLE001 -- it is tried again until it does not raise
                 await self._failed(position, request_id, error)
             else:
@@ -204,7 +210,7 @@ class Follower(ABC):
                 self._ended.set()
         return False
 
-    async def _failed(self, position: int, request_id: str, error: Exception) -> None:
+    async def _failed(self, position: int, request_id: str, error: BaseException) -> None:
         self.is_telling = False
         pause = min(PAUSE_SECONDS * 2**self._failures, PAUSE_SECONDS_MAX)
         self._failures += 1

@@ -42,7 +42,7 @@ from gesta.repeats import Repeats
 from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
-from gesta.runtime import Ids, OnClock, Signal, sleep, spawn
+from gesta.runtime import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
@@ -267,7 +267,9 @@ class Road:
         while True:
             try:
                 await run()
-            except Exception as error:  # noqa: BLE001 -- see above
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
                 self.telemetry.crashed(name, error)
                 self._crashed[name] = type(error).__name__
             await sleep(self.runtime, RESTART_SECONDS)

@@ -124,6 +124,12 @@ async def turn() -> None:
     await asyncio.sleep(0)
 
 
+def is_cancelled() -> bool:
+    """Whether this task itself is to end. A CancelledError without that comes from something else that it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Start a task. The caller keeps the reference: a task that nobody holds may be collected while it runs."""
     return asyncio.get_running_loop().create_task(coroutine, name=name)

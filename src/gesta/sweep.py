@@ -12,6 +12,7 @@ from gesta.buckets import Buckets
 from gesta.current import Loader
 from gesta.domain.commands import Expire
 from gesta.domain.ids import job_id
+from gesta.domain.operation import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.handing_out.lapses import Lapses
@@ -28,7 +29,7 @@ from gesta.views import View, Views
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
 BATCH = 200
-#: A request that a job was put for is looked at again after this, should the job not have moved it.
+#: A request that was dealt with is looked at again after this, should that not have moved it.
 LOOK_AGAIN_MS = 60_000
 #: How often, and how long untouched, before a request that wants a job is checked for having one.
 LOST_PERIOD_SECONDS = 60.0
@@ -95,6 +96,7 @@ class Sweep:
         fresh = await self._fresh(due)
         now = self._runtime.now_ms()
         jobs = []
+        looks: dict[str, int | None] = {view.state.id: now + LOOK_AGAIN_MS for view in due}
         for view in fresh:
             state, flow = view.state, self._flows.get(view.state.flow)
             if flow is not None and state.expires_at is not None and state.expires_at <= now and state.status != "unknown":
@@ -103,9 +105,10 @@ class Sweep:
                     await self._expire(view, flow)
             elif state.wants is not None and (state.due_at or 0) <= now:
                 jobs.append(job_for(state))
+                looks[state.id] = _next_look(state, now)
         if jobs:
             await self._queue.put(jobs)
-        await self._views.postpone([view.state for view in due], now + LOOK_AGAIN_MS)
+        await self._views.postpone([(view.state, looks[view.state.id]) for view in due])
 
     async def _fresh(self, views: list[View]) -> list[View]:
         """The requests as they are now. One whose stream cannot be read is left out: the projector has parked it and told."""
@@ -141,3 +144,14 @@ class Sweep:
         if lost:
             self._telemetry.log.warning("jobs restored", count=len(lost))
             await self._queue.put([job_for(state, suspect=True) for state in lost])
+
+
+def _next_look(state: State, now_ms: int) -> int | None:
+    """When to look again at a request that a job was put for.
+
+    A job to execute is put once: should it be lost, its request is found as one without a job, and nobody takes it for one that was never called.
+    """
+    if state.wants == "reconcile":
+        return now_ms + LOOK_AGAIN_MS
+    ends_at = None if state.status == "unknown" else state.expires_at
+    return ends_at if ends_at is None else max(ends_at, now_ms + LOOK_AGAIN_MS)

@@ -32,6 +32,15 @@ REASONS = frozenset(
 )  # fmt: skip
 
 
+#: What lines say themselves: a tag of a flow that is called so would be given twice, which is an error in the middle of the work.
+OWN_NAMES = frozenset(
+    {
+        "event", "level", "timestamp", "exc_info", "stack_info", "gateway", "target", "attempts", "latencyMs", "outcome", "reason", "detail",
+        "error", "credential",
+    }
+)  # fmt: skip
+
+
 def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
     """A reason from the closed set or of the flow's own, or `other`; HTTP statuses keep their class."""
     if reason in REASONS or reason in own:
@@ -87,12 +96,12 @@ class Line:
     def tags(self) -> dict[str, str]:
         job = self._taken.job
         return {
+            **self._own(),
             "tenant": job.tenant,
             "requestId": job.request_id,
             "jobId": job.id,
             "namespace": self._flow.name,
             "correlationId": self._correlation_id,
-            **self._own(),
         }
 
     def _own(self) -> Mapping[str, str]:
@@ -100,7 +109,8 @@ class Line:
         if self._flow.tags is None or self._payload is None:
             return {}
         try:
-            return dict(self._flow.tags(self._payload, self._taken.job.request_id))
+            own = self._flow.tags(self._payload, self._taken.job.request_id)
+            return {name: value for name, value in own.items() if name not in OWN_NAMES}
         except Exception as error:  # noqa: BLE001 -- see above
             return {"tags": f"[{type(error).__name__}]"}
 

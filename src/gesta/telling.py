@@ -16,10 +16,10 @@ import msgspec
 from gesta.addresses import config_stream
 from gesta.config import ConfigCache, Entity, TenantConfig
 from gesta.dead_letters import iso
-from gesta.domain.ids import covers
+from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.operation import State
 from gesta.domain.told import OWN_SOURCES, TELLING, Event
-from gesta.errors import Conflict, Fenced, StoreError
+from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
 from gesta.event_store import EventStore
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
@@ -169,7 +169,7 @@ class Telling(Follower):
 
     async def _submit(self, requests: Sequence[tuple[Payload, Options]]) -> None:
         try:
-            self._note(await self._intake.submit_many(list(requests)))
+            self._note(await self._intake.submit_each(list(requests)))
         except Fenced as fenced:
             if fenced.tenant is None:
                 raise
@@ -179,7 +179,7 @@ class Telling(Follower):
 
     async def _submit_of(self, tenant: str, requests: list[tuple[Payload, Options]]) -> None:
         try:
-            self._note(await self._intake.submit_many(requests))
+            self._note(await self._intake.submit_each(requests))
         except Fenced as fenced:
             if fenced.tenant is None:
                 raise
@@ -190,6 +190,10 @@ class Telling(Follower):
         changed = sum(isinstance(answer, Conflict) for answer in answers)
         if changed:
             self._telemetry.log.info("told before a subscription changed", count=changed)
+        for answer in answers:
+            if isinstance(answer, InvalidRequest):
+                # No other try would end otherwise, and all tenants would wait for it.
+                self._telemetry.log.error("an endpoint cannot be told", subscription=self.name, error=str(answer))
 
 
 def _every(_flow: str) -> bool:
@@ -212,9 +216,11 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
         "correlationId": event.correlation_id,
         "test": event.test,
     }
+    # A caller's own id may have grown by what was masked in it.
+    correlation_id = event.correlation_id[:KEY_LENGTH_MAX]
     # What is told of a test reaches no more of the world than the test itself.
     options = Options(
-        f"told/{one.code}/{event.id}", event.tenant, correlation_id=event.correlation_id, causation_id=event.request_id,
+        f"told/{one.code}/{event.id}", event.tenant, correlation_id=correlation_id, causation_id=event.request_id,
         test=event.test, source=TELLING,
     )  # fmt: skip
     return Message(f"request.{event.status}", data, one.endpoint), options

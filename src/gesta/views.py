@@ -100,6 +100,12 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
 Place = tuple[str, str, str]
 
 
+def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> bool:
+    """Whether somebody should have put and taken its job before that. `sweep_at_ms`: when the sweep looks at it next, as it is stored."""
+    is_put = not state.is_far or sweep_at_ms != state.sweep_at
+    return state.wants is not None and is_put and (state.due_at or 0) < before_ms
+
+
 class Views(Protocol):
     async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
         """The views of (flow, tenant, request id), by request id. May lag behind the events; never shows another tenant's."""
@@ -160,12 +166,15 @@ class Views(Protocol):
         """Requests whose `sweep_at` has come, earliest first, and when the next one comes."""
         ...
 
-    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+    async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         """The sweep has dealt with these: look again then, or not at all; unless the request has changed since."""
         ...
 
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
-        """Requests that want a job and have not changed since; in id order from `after_id`, so that a sweep can go through all."""
+        """Requests that should have a job and have not changed since; in id order from `after_id`, so that a sweep can go through all.
+
+        One that is due beyond what a queue may hold has a job from when the sweep has looked at it.
+        """
         ...
 
     async def old(

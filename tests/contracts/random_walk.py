@@ -124,7 +124,7 @@ class Walk:
         await self._same(lambda harness: _all_stale(harness, now_ms - 500, limit))
         looked_at = replace(self._dice.choice(self._requests).state, version=self._dice.randint(1, 9))
         later = self._dice.choice((None, now_ms + 700))
-        await self._same(lambda harness: harness.views.postpone([looked_at], later))
+        await self._same(lambda harness: harness.views.postpone([(looked_at, later)]))
 
     async def look(self) -> None:
         chosen = Filter(

@@ -122,7 +122,7 @@ class Member:
 
     async def postpone(self):
         states = [replace(view.state, version=self._dice.randint(1, 9)) for view in self._dice.sample(self._views, k=10)]
-        await self._stores.views.postpone(states, None)
+        await self._stores.views.postpone([(state, None) for state in states])
 
     def _append(self):
         # Keys that nobody had a moment ago and the others want, too.

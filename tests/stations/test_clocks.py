@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gesta.domain.commands import Rules
-from gesta.domain.operation import State
-from gesta.job_queue import Job, Taken
-from gesta.worker.guard import examine
+from gesta.domain.operation import QUEUE_HORIZON_MS, State
+from gesta.job_queue import Ack, Job, Release, Taken
+from gesta.worker.guard import examine, settled
 
 DUE_MS = 1_800_000_000_000
 FIVE_MINUTES_MS = 300_000
@@ -24,3 +24,13 @@ def test_a_slow_clock_does_not_make_a_lost_attempt_look_innocent():
 def test_a_job_lost_after_a_recorded_end_waits_for_the_time_that_this_end_set():
     state = State("r", "default", "test.note", "queued", 2, 0, 0, dispatch_version=1, attempts=1, due_at=DUE_MS)
     assert examine(state, suspect(available_ms=DUE_MS - 60_000), DUE_MS - 1, Rules()) == "wait"  # K-17
+
+
+def test_a_scheduled_job_that_comes_early_by_our_clock_is_kept_and_one_with_a_far_retry_is_not():
+    # Made long ago for this time: the sweep has put its job when it was due, and does so once.
+    state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
+    assert state.is_far
+    job = Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS)
+    assert settled(Taken(job, "token", 1, DUE_MS), state, state) == Release("r-1", "token", DUE_MS)
+    # Its attempt has just ended, and the sweep is still to put the job of the next one.
+    assert settled(Taken(job, "token", 1, DUE_MS - QUEUE_HORIZON_MS - 1), state, state) == Ack("r-1", "token")

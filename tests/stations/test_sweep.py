@@ -269,3 +269,30 @@ async def test_a_stray_pointer_to_a_finished_request_is_acked_without_a_call(ges
         await let_run(gesta)
         assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
     assert len(provider.calls) == 1
+
+
+async def test_a_scheduled_request_whose_job_was_lost_while_it_was_called_is_not_called_again(gesta):
+    provider = Provider(Gate())
+    async with engine_of(provider, on_unknown="park") as dying:
+        request = await dying.submit(Note(), deliver_at=moment(gesta, hours=1))
+        await pass_time(gesta, 3_601, 1.0)
+        assert len(provider.calls) == 1
+        await lose_the_queue(dying)
+        await die(dying)
+    async with engine_of(provider, on_unknown="park") as engine:
+        await pass_time(gesta, 300, 1.0)
+        assert len(provider.calls) == 1
+        assert (await (await engine.request(request.id)).view()).state.waits_for_a_person
+
+
+async def test_a_scheduled_request_whose_job_was_lost_comes_to_its_end(gesta):
+    provider = Provider(Gate())
+    async with engine_of(provider) as dying:
+        request = await dying.submit(Note(), deliver_at=moment(gesta, hours=1), ttl=timedelta(hours=1))
+        await pass_time(gesta, 3_601, 1.0)
+        await lose_the_queue(dying)
+        await die(dying)
+    async with engine_of(provider) as engine:
+        await pass_time(gesta, 200, 1.0)
+        assert await (await engine.request(request.id)).status() == "sent"
+        assert provider.keys[0] == provider.keys[1]

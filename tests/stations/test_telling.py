@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from gesta import Done, Engine, Rejected
 from gesta.diagnosis import diagnose
-from gesta.domain.told import TELLING
+from gesta.domain.told import TELLING, Event
 from gesta.errors import BadConfig, Fenced, StoreError
 from gesta.examination import examine
 from gesta.fences import Fence
 from gesta.flows import webhook
+from gesta.flows.flow import Payload
 from gesta.following import BATCH
 from gesta.options import Options
-from gesta.telling import Telling
+from gesta.telling import Listening, Telling, request_of
 from gesta.testing import Harness
 from tests.stations.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time
 
@@ -214,14 +216,14 @@ async def test_a_batch_is_submitted_at_once(gesta, monkeypatch):
         await subscribe(engine, statuses=["created"])
         await gesta.settle()
         sizes: list[int] = []
-        submit_many = engine.road.intake.submit_many
+        submit_each = engine.road.intake.submit_each
 
         async def watch(requests: Any) -> Any:
             sizes.append(len(requests))
-            return await submit_many(requests)
+            return await submit_each(requests)
 
-        monkeypatch.setattr(engine.road.intake, "submit_many", watch)
-        await submit_many([(Note(str(n)), Options()) for n in range(BATCH)])
+        monkeypatch.setattr(engine.road.intake, "submit_each", watch)
+        await submit_each([(Note(str(n)), Options()) for n in range(BATCH)])
         await gesta.settle()
         assert sizes == [BATCH]
     assert len(told(gesta)) == BATCH
@@ -278,3 +280,29 @@ async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):
         assert len(views) == 2
     # The world outside, which in this test is the harness's.
     assert gesta.sandbox.webhook.calls == 0
+
+
+async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_keeps_nobody_waiting(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await subscribe(engine, "other", "theirs", statuses=["sent"])
+        grown = await engine.submit(Note(), correlation_id=",".join(["a@b.co"] * 73))
+        others = await engine.submit(Note(), tenant="other")
+        await gesta.settle()
+    assert sorted(told(gesta)) == sorted([("sent", grown.id), ("sent", others.id)])
+
+
+async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(gesta, monkeypatch, caplog):
+    def bad_for_default(event: Event, one: Listening) -> tuple[Payload, Options]:
+        message, options = request_of(event, one)
+        return message, msgspec.structs.replace(options, key="") if event.tenant == "default" else options
+
+    monkeypatch.setattr("gesta.telling.request_of", bad_for_default)
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await subscribe(engine, "other", "theirs", statuses=["sent"])
+        await engine.submit(Note())
+        others = await engine.submit(Note(), tenant="other")
+        await gesta.settle()
+    assert told(gesta) == [("sent", others.id)]
+    assert "an endpoint cannot be told" in caplog.text

@@ -60,25 +60,25 @@ class DueViewsContract(Contract):
 
     async def test_a_postponed_request_is_due_again_at_the_later_moment(self, harness: ViewsHarness) -> None:
         view, other = await _saved(harness, expires_at=1000), await _saved(harness, expires_at=1000)
-        await harness.views.postpone([view.state], 3000)
+        await harness.views.postpone([(view.state, 3000)])
         assert await _due(harness, 2999, [view, other]) == [other]
         assert await _due(harness, 3000, [view, other]) == [other, view]
 
     async def test_a_request_may_be_postponed_for_good(self, harness: ViewsHarness) -> None:
         view = await _saved(harness, expires_at=1000)
-        await harness.views.postpone([view.state], None)
+        await harness.views.postpone([(view.state, None)])
         assert await _due(harness, LATER_MS, [view]) == []
 
     async def test_a_request_that_has_changed_since_is_not_postponed(self, harness: ViewsHarness) -> None:
         view = await _saved(harness, expires_at=1000)
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
         await harness.views.save([changed], [], None)
-        await harness.views.postpone([view.state], None)
+        await harness.views.postpone([(view.state, None)])
         assert await _due(harness, 2000, [view]) == [changed]
 
     async def test_a_postponed_request_that_changes_is_due_by_its_own_moment(self, harness: ViewsHarness) -> None:
         view = await _saved(harness, expires_at=1000)
-        await harness.views.postpone([view.state], None)
+        await harness.views.postpone([(view.state, None)])
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
         await harness.views.save([changed], [], None)
         assert await _due(harness, 2000, [view]) == [changed]
@@ -107,6 +107,13 @@ class StaleViewsContract(Contract):
         ended, parked = await _saved(harness, status="failed"), await _saved(harness, status="unknown", policy="park")
         far = await _saved(harness, due_at=MADE_MS + QUEUE_HORIZON_MS + 1)
         assert await _stale(harness, MADE_MS * 2, [ended, parked, far]) == []
+
+    async def test_a_far_request_is_stale_once_the_sweep_has_looked_at_it(self, harness: ViewsHarness) -> None:
+        due_at = MADE_MS + QUEUE_HORIZON_MS + 1
+        far, other = await _saved(harness, due_at=due_at), await _saved(harness, due_at=due_at, expires_at=due_at + 9000)
+        await harness.views.postpone([(far.state, None), (other.state, due_at + 9000)])
+        assert await _stale(harness, due_at, [far, other]) == []
+        assert await _stale(harness, due_at + 1, [far, other]) == [far, other]
 
     async def test_a_request_that_came_to_its_end_is_no_longer_stale(self, harness: ViewsHarness) -> None:
         view = await _saved(harness)

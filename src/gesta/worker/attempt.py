@@ -199,10 +199,10 @@ class Attempts:
         assert running.view is not None
         flow = self._flows[running.taken.job.flow]
         outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
-        payload, _ = self._payload(flow, running.view.payload)
-        self._telemetry.executor_does_not_end(Line(flow, running.taken, payload, running.view.state.correlation_id))
         settle = settle_of(running.taken)
         await self._record(running.taken, running.view, flow, outcome, running.used, settle, asking=running.asking)
+        payload, _ = self._payload(flow, running.view.payload)
+        self._telemetry.executor_does_not_end(Line(flow, running.taken, payload, running.view.state.correlation_id))
 
     def _record(
         self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], settle: Settle, *, asking: bool

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gesta.domain.commands import Cancel, Command, Expire, Lose, Refused, Rules
 from gesta.domain.notification import decide
-from gesta.domain.operation import State
+from gesta.domain.operation import QUEUE_HORIZON_MS, State
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.recorder import Applied, Recorder, Settle
 from gesta.runtime import Runtime
@@ -115,7 +115,9 @@ def settle_of(taken: Taken) -> Settle:
 
 def settled(taken: Taken, _: State, state: State) -> Settlement:
     still_ours = state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
-    if still_ours and not state.is_far:
+    # One that the sweep has put, now that it is due, stays: it is put once.
+    is_near = not state.is_far or (state.due_at or 0) - taken.available_ms <= QUEUE_HORIZON_MS
+    if still_ours and is_near:
         return Release(taken.job.id, taken.token, state.due_at or 0)
     return Ack(taken.job.id, taken.token)
 

@@ -278,6 +278,8 @@ class Pool:
     async def _run_abandoned(self, running: Running) -> None:
         try:
             await self._attempts.abandon(running)
+        except Exception as error:  # noqa: BLE001 -- as above
+            await self.park(running.taken, error)
         finally:
             self._free_slot(running.taken)
 

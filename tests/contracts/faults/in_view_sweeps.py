@@ -47,15 +47,14 @@ class KeepsTheFirstMoment(MemoryViews):
 
 @breaks(Due.test_a_postponed_request_is_due_again_at_the_later_moment, Due.test_a_request_may_be_postponed_for_good)
 class PostponesNothing(MemoryViews):
-    async def postpone(self, looked_at, sweep_at_ms):
+    async def postpone(self, looked_at):
         pass
 
 
 @breaks(Due.test_a_request_that_has_changed_since_is_not_postponed)
 class PostponesWhatHasChanged(MemoryViews):
-    async def postpone(self, looked_at, sweep_at_ms):
-        now = [self._rows[state.flow, state.tenant, state.id].state for state in looked_at]
-        await super().postpone(now, sweep_at_ms)
+    async def postpone(self, looked_at):
+        await super().postpone([(self._rows[state.flow, state.tenant, state.id].state, later) for state, later in looked_at])
 
 
 @breaks(Due.test_a_postponed_request_that_changes_is_due_by_its_own_moment)
@@ -91,6 +90,12 @@ class IgnoresWhenTheJobWasDue(MemoryViews):
 class ThinksThatEverybodyWantsAJob(MemoryViews):
     async def stale(self, before_ms, after_id, limit):
         return [row for row in self._rows.values() if row.state.updated_at < before_ms][:limit]
+
+
+@breaks(Stale.test_a_far_request_is_stale_once_the_sweep_has_looked_at_it)
+class ForgetsFarRequests(MemoryViews):
+    async def stale(self, before_ms, after_id, limit):
+        return [view for view in await super().stale(before_ms, after_id, limit) if not view.state.is_far]
 
 
 @breaks(Stale.test_small_pages_go_through_all)

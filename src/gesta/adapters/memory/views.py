@@ -14,7 +14,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part, should_have_a_job
 
 #: Flow, tenant, request id.
 Key = tuple[str, str, str]
@@ -107,9 +107,9 @@ class MemoryViews:
         upcoming = next(self._due.ascending(after=(now_ms + 1,)), None)
         return self._rows_of(come, limit), None if upcoming is None else upcoming[0]
 
-    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+    async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         self._fences.check()
-        for state in looked_at:
+        for state, sweep_at_ms in looked_at:
             key = _key(state)
             row = self._rows.get(key)
             if row is not None and row.state.version == state.version:
@@ -118,7 +118,11 @@ class MemoryViews:
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         # NUL sorts after the end of a text and before every other text that begins with it: past all keys with this id.
         entries = self._wanting.ascending(after=(f"{after_id}\0",))
-        return self._rows_of((entry for entry in entries if _is_older(self._rows[entry[1]].state, before_ms)), limit)
+        return self._rows_of((entry for entry in entries if self._is_stale(entry[1], before_ms)), limit)
+
+    def _is_stale(self, key: Key, before_ms: int) -> bool:
+        state = self._rows[key].state
+        return state.updated_at < before_ms and should_have_a_job(state, self._sweep_at.get(key), before_ms)
 
     async def old(
         self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
@@ -151,7 +155,7 @@ class MemoryViews:
         self._by_tenant[state.tenant].remove((state.id, key))
         self._counts[state.tenant][state.flow, row.state.status] -= 1
         self._schedule(key, None)
-        if _wants_a_job(row.state):
+        if row.state.wants is not None:
             self._wanting.remove((state.id, key))
         self._parked = {where: one for where, one in self._parked.items() if one.stream != stream}
         self.removals += 1
@@ -236,11 +240,11 @@ class MemoryViews:
             self._by_tenant[state.tenant].add((state.id, key))
         else:
             self._counts[state.tenant][state.flow, old.state.status] -= 1
-            if _wants_a_job(old.state):
+            if old.state.wants is not None:
                 self._wanting.remove((state.id, key))
         self._rows[key] = view
         self._counts[state.tenant][state.flow, state.status] += 1
-        if _wants_a_job(state):
+        if state.wants is not None:
             self._wanting.add((state.id, key))
         self._schedule(key, state.sweep_at)
 
@@ -278,12 +282,3 @@ def _key(state: State) -> Key:
 
 def _matches(state: State, chosen: Filter) -> bool:
     return chosen.flow in (None, state.flow) and chosen.status in (None, state.status)
-
-
-def _wants_a_job(state: State) -> bool:
-    return state.wants is not None and not state.is_far
-
-
-def _is_older(state: State, before_ms: int) -> bool:
-    """Neither changed nor due lately: whoever should have put and taken its job has had the time."""
-    return state.updated_at < before_ms and (state.due_at or 0) < before_ms

@@ -15,7 +15,7 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, should_have_a_job
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
@@ -117,24 +117,22 @@ class PostgresqlViews:
         *rows, last = await self._database.ask("due_views", now_ms, limit)
         return [view_of(row) for row in rows], last["sweep_at"]
 
-    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
-        tenants, flows = [state.tenant for state in looked_at], [state.flow for state in looked_at]
-        ids, versions = [state.id for state in looked_at], [state.version for state in looked_at]
-        await self._write("postpone_sweep", tenants, flows, ids, versions, sweep_at_ms)
+    async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
+        states = [state for state, _ in looked_at]
+        tenants, flows = [state.tenant for state in states], [state.flow for state in states]
+        ids, versions = [state.id for state in states], [state.version for state in states]
+        await self._write("postpone_sweep", tenants, flows, ids, versions, [sweep_at_ms for _, sweep_at_ms in looked_at])
 
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         """Page by page until there is one worth telling: a page of others must not look like the end."""
         found: list[View] = []
         while not found:
-            page = [view_of(row) for row in await self._database.ask("stale_views", before_ms, after_id, limit)]
-            found = [
-                view
-                for view in page
-                if view.state.wants is not None and not view.state.is_far and (view.state.due_at or 0) < before_ms
-            ]
+            rows = await self._database.ask("stale_views", before_ms, after_id, limit)
+            page = [(view_of(row), row["sweep_at"]) for row in rows]
+            found = [view for view, sweep_at_ms in page if should_have_a_job(view.state, sweep_at_ms, before_ms)]
             if len(page) < limit:
                 break
-            after_id = page[-1].state.id
+            after_id = page[-1][0].state.id
         return found
 
     async def old(

@@ -17,7 +17,7 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part
+from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part, should_have_a_job
 
 
 class SqliteViews:
@@ -101,9 +101,9 @@ class SqliteViews:
 
         return await self._database.read(ask)
 
-    async def postpone(self, looked_at: Sequence[State], sweep_at_ms: int | None) -> None:
+    async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         def postpone(db: apsw.Connection) -> None:
-            for state in looked_at:
+            for state, sweep_at_ms in looked_at:
                 db.execute(sql("postpone_sweep"), (state.tenant, state.flow, state.id, state.version, sweep_at_ms))
 
         await self._database.write(postpone, durable=False)
@@ -192,15 +192,12 @@ def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> li
     """Page by page until there is one worth telling: a page of others must not look like the end."""
     found: list[View] = []
     while not found:
-        page = [view_of(row) for row in db.execute(sql("stale_views"), (before_ms, after_id, limit)).fetchall()]
-        found = [
-            view
-            for view in page
-            if view.state.wants is not None and not view.state.is_far and (view.state.due_at or 0) < before_ms
-        ]
+        rows: list[Any] = db.execute(sql("stale_views"), (before_ms, after_id, limit)).fetchall()
+        page = [(view_of(row), row[2]) for row in rows]
+        found = [view for view, sweep_at_ms in page if should_have_a_job(view.state, sweep_at_ms, before_ms)]
         if len(page) < limit:
             break
-        after_id = page[-1].state.id
+        after_id = page[-1][0].state.id
     return found
 
 
