@@ -337,6 +337,11 @@ async def test_names_of_tenants_that_do_not_exist_are_not_kept(engine):
         ("https://sns.a.b.amazonaws.com/x.pem", False),
         ("https://xsns.eu-central-1.amazonaws.com/x.pem", False),
         ("https://s3.amazonaws.com/x.pem", False),
+        # A bucket of S3 that somebody has called `sns`: Amazon's host, and anybody's file.
+        ("https://sns.s3.amazonaws.com/x.pem", False),
+        ("https://sns.s3-eu-west-1.amazonaws.com/x.pem", False),
+        ("https://sns.us-gov-west-1.amazonaws.com/x.pem", True),
+        ("https://sns.ap-southeast-2.amazonaws.com/x.pem", True),
         ("https://sns.eu-central-1.amazonaws.com\n/x.pem", False),
         ("https://sns.\u0435u-central-1.amazonaws.com/x.pem", False),
         ("https://[::1]/x.pem", False),
