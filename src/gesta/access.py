@@ -146,6 +146,13 @@ class Keys:
             raise AccessDenied
         return grant
 
+    async def still_counts(self, grant: Grant) -> bool:
+        """Whether a key that was checked before still opens something, for calls that go on for long. Raises StoreError as `check` does."""
+        seen = self._seen.get(grant.key_id)
+        if seen is None or not self._is_fresh(seen):
+            seen = await self._asking.add(grant.key_id)
+        return seen.kept is not None and seen.kept.key.counts(self._runtime.now_ms())
+
     async def listed(self, tenant: str) -> list[ApiKey]:
         """A tenant's keys, newest first, those that were revoked or have expired among them."""
         await self._writer.refresh(self._config, tenant)

@@ -114,7 +114,7 @@ async def test_a_stream_that_is_left_is_closed(api_here):
     web_streams = []
     async with api_here.session.get(f"{api_here.address}/v1/stream", headers={"Authorization": f"Bearer {key}"}) as answer:
         await answer.content.readuntil(b"\n\n")
-        web_streams.append(api_here.web.streams)
-    while api_here.web.streams:
+        web_streams.append(api_here.web.streams.total())
+    while api_here.web.streams.total():
         await asyncio.sleep(0.01)
     assert web_streams == [1]
