@@ -23,7 +23,7 @@ from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, Wro
 from gesta.group_commit import GroupCommit
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
 from gesta.key_texts import HASH_BYTES, KeyTexts
-from gesta.options import actor_errors
+from gesta.options import YEARS, actor_errors
 from gesta.runtime import Runtime
 from gesta.scrub import scrub
 from gesta.sealing import API_KEYS, SYSTEM, Safe, api_key_name
@@ -145,6 +145,13 @@ class Keys:
         if grant is None or kept is None or not is_equal or not kept.key.counts(self._runtime.now_ms()):
             raise AccessDenied
         return grant
+
+    async def still_counts(self, grant: Grant) -> bool:
+        """Whether a key that was checked before still opens something, for calls that go on for long. Raises StoreError as `check` does."""
+        seen = self._seen.get(grant.key_id)
+        if seen is None or not self._is_fresh(seen):
+            seen = await self._asking.add(grant.key_id)
+        return seen.kept is not None and seen.kept.key.counts(self._runtime.now_ms())
 
     async def listed(self, tenant: str) -> list[ApiKey]:
         """A tenant's keys, newest first, those that were revoked or have expired among them."""
@@ -280,4 +287,7 @@ def _key_errors(name: object, scopes: Sequence[str], expires_at: object, now_ms:
             faults["expiresAt"] = "a time with its zone, for instance 2030-01-31T09:00:00Z"
         elif expires_at.timestamp() * 1000 <= now_ms:
             faults["expiresAt"] = "is over already"
+        elif expires_at.year > YEARS[1]:
+            # In UTC it may lie in a year that nobody can show: then no list with this key in it could be.
+            faults["expiresAt"] = f"in the year {YEARS[1]} at the latest"
     return faults

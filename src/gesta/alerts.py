@@ -10,7 +10,7 @@ What refuses requests (too much waiting, a disk that is nearly full) refuses ale
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -203,23 +203,29 @@ class Alerting(Follower):
         if is_fresh:
             self._groups, self._read = {}, position
         batch = await self._events.follow(self._read, BATCH)
-        for recorded in batch:
-            self._look(recorded)
-            self._read = recorded.position
+        found = [(recorded.stream, group) for recorded in batch if (group := self._look(recorded)) is not None]
+        tests = await self._tests({stream for stream, group in found if group.flow})
+        for stream, group in found:
+            if stream not in tests:
+                add(self._groups, group)
+        self._read = batch[-1].position if batch else self._read
         await self._alerts.say(self._groups)
         self._told = min((group.first - 1 for group in self._groups.values()), default=self._read)
         await self._move()
         return len(batch)
 
-    def _look(self, recorded: Recorded) -> None:
+    def _look(self, recorded: Recorded) -> Group | None:
         try:
             meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
-            found = self._refused(recorded, meta) if meta.flow == CONFIG else self._given_up(recorded, meta)
+            return self._refused(recorded, meta) if meta.flow == CONFIG else self._given_up(recorded, meta)
         except ValueError:
             # The projector meets it, too, and sets it aside.
-            return
-        if found is not None:
-            add(self._groups, found)
+            return None
+
+    async def _tests(self, streams: Collection[str]) -> set[str]:
+        """Those of tests: nobody out there is called because of what happened in the sandbox."""
+        stored = await self._events.read([(stream, 0) for stream in sorted(streams)]) if streams else []
+        return {one.stream for one in stored if one.version == 1 and _is_test(one)}
 
     def _given_up(self, recorded: Recorded, meta: e.Meta) -> Group | None:
         if meta.source == ALERTING:
@@ -244,3 +250,11 @@ class Alerting(Follower):
             return None
         kind = paused.credential.partition("/")[0]
         return Group("credential_refused", "", kind, meta.tenant, paused.credential, recorded.position)
+
+
+def _is_test(first: Recorded) -> bool:
+    try:
+        created = event_types(decode_meta(first.meta).flow).decode(first.type, first.data)
+    except ValueError:
+        return False
+    return isinstance(created, e.Created) and created.test

@@ -37,7 +37,7 @@ from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
 from gesta.subjects import Subjects
-from gesta.validation import decode_fields, holds_times, naive_times, value_errors
+from gesta.validation import TOO_DEEP, decode_fields, holds_times, is_too_deep, naive_times, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
@@ -245,6 +245,9 @@ class Intake:
             faults = {"payload": f"cannot be read: {error}"}
         except InvalidRequest as error:
             faults = error.fields
+        except RecursionError:
+            # Whoever looked at it later would not come to its end either: nothing of it is kept.
+            return Invalid(self._append(draft, b"{}"), {"payload": TOO_DEEP})
         # What does not fit its type cannot be sealed either, and what looks sealed is not: then nothing of it is kept.
         if kind.plan is None and MARK not in body and len(body) <= PAYLOAD_BYTES_MAX:
             draft = replace(draft, body=body)
@@ -311,8 +314,13 @@ class Intake:
             body = kind.encode(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
             kind.decode(body)
-            if kind.has_times:
+            if is_too_deep(body):
+                faults |= {"payload": TOO_DEEP}
+            elif kind.has_times:
                 faults |= naive_times(payload)
+        except RecursionError:
+            body = b""
+            faults |= {"payload": TOO_DEEP}
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             body = b""
             faults |= value_errors(payload) or {"payload": f"cannot be stored: {error}"}

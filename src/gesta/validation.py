@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -13,6 +14,28 @@ import msgspec
 from gesta.flows.flow import AnyObject
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+#: Objects and lists inside each other in a payload. Whoever reads one, anywhere on the road, may have to go as deep as that.
+NESTING_MAX = 100
+TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} objects and lists may stand inside each other"
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
+
+
+def is_too_deep(body: bytes) -> bool:
+    """Whether JSON has more inside each other than is taken."""
+    if body.count(b"[") + body.count(b"{") <= NESTING_MAX:
+        # Most have fewer in all, which is told at once.
+        return False
+    depth = 0
+    for byte in _STRING.sub(b"", body):
+        if byte in _OPEN:
+            depth += 1
+            if depth > NESTING_MAX:
+                return True
+        elif byte in _CLOSE:
+            depth -= 1
+    return False
 
 
 def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
@@ -43,6 +66,8 @@ def decode_fields(kind: type[T], given: object) -> tuple[T | None, dict[str, str
         return (None, faults) if faults else (value, {})
     except msgspec.ValidationError as error:
         return None, field_errors(kind, given) or {"payload": _told(str(error))}
+    except RecursionError:
+        return None, {"payload": TOO_DEEP}
 
 
 def value_errors(value: msgspec.Struct) -> dict[str, str]:

@@ -55,6 +55,18 @@ async def test_dead_letters_of_one_reason_are_one_message_with_a_count_and_an_ex
     assert f"gesta dlq show {first['example']}" in first["text"]
 
 
+async def test_nobody_is_called_because_of_a_test(gesta):
+    engine = await watched(Provider(*[Rejected("bad_payload")] * 3), sandbox=True)
+    for _ in range(2):
+        await engine.submit(Note(), test=True)
+    live = (await engine.submit(Note())).id
+    await gesta.settle()
+    assert len(await engine.find(status="failed")) == 3
+    await engine.stop()
+    assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
+    assert gesta.sandbox.webhook.effects[0].data["example"] == live
+
+
 async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
     engine = await watched(Provider(*[Rejected("bad_payload")] * 5))
     gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)

@@ -39,6 +39,30 @@ async def faults(engine: Engine, payload: Payload, **options: Any) -> dict[str, 
     return refusal.value.fields
 
 
+class Tree(Payload, frozen=True):
+    data: dict[str, Any]
+
+
+@flow("shop.tree")
+async def tree_flow(payload: Tree, attempt: Attempt) -> Outcome:
+    return Done()
+
+
+@pytest.mark.parametrize("depth", [100, 400, 900, 100_000])
+async def test_a_payload_that_is_nested_too_deeply_or_holds_itself_is_refused(gesta, depth):
+    deep: Any = {}
+    for _ in range(depth):
+        deep = {"x": deep}
+    itself: dict[str, Any] = {}
+    itself["x"] = itself
+    async with Engine(URL, flows=[tree_flow], work=False) as engine:
+        for data in (deep, itself):
+            assert "nested too deeply" in (await faults(engine, Tree(data)))["payload"]
+    while deep:
+        # Level by level: to let go of all of them at once takes as deep a stack.
+        deep = deep["x"]
+
+
 async def test_created_carries_what_was_asked_and_who_asked(gesta):
     async with engine_of(Provider()) as engine:
         request = await engine.submit(

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gesta import Engine
+from gesta.config import TenantConfig
 from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import is_amazons
@@ -169,6 +170,16 @@ async def test_with_an_api_key_reports_are_asked_for_only_if_they_can_be_verifie
     with pytest.raises(Forged):
         await posted(engine, gesta.sandbox.twilio.report())
     assert await posted(engine, gesta.sandbox.twilio.report(token="the account's own")) == Result(new=1)
+
+
+async def test_a_token_that_is_set_to_nothing_verifies_nothing(gesta, monkeypatch):
+    """As where a program names a variable that is there and empty: anybody can sign under that."""
+    declared = sms.flow(account_sid="AC1", token="env:TWILIO_TOKEN", sender="+15550100")
+    async with Engine(flows=[declared], settings=Settings(url=URL, public_url=HERE)) as engine:
+        await text(engine, gesta)
+        monkeypatch.setattr(TenantConfig, "reference", lambda _self, _text: "")
+        with pytest.raises(Forged):
+            await posted(engine, gesta.sandbox.twilio.report(token=""))
 
 
 async def test_nobody_is_asked_to_report_while_nobody_knows_where(gesta):
@@ -337,6 +348,11 @@ async def test_names_of_tenants_that_do_not_exist_are_not_kept(engine):
         ("https://sns.a.b.amazonaws.com/x.pem", False),
         ("https://xsns.eu-central-1.amazonaws.com/x.pem", False),
         ("https://s3.amazonaws.com/x.pem", False),
+        # A bucket of S3 that somebody has called `sns`: Amazon's host, and anybody's file.
+        ("https://sns.s3.amazonaws.com/x.pem", False),
+        ("https://sns.s3-eu-west-1.amazonaws.com/x.pem", False),
+        ("https://sns.us-gov-west-1.amazonaws.com/x.pem", True),
+        ("https://sns.ap-southeast-2.amazonaws.com/x.pem", True),
         ("https://sns.eu-central-1.amazonaws.com\n/x.pem", False),
         ("https://sns.\u0435u-central-1.amazonaws.com/x.pem", False),
         ("https://[::1]/x.pem", False),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from gesta.web.rate import KeyRates
 from tests.web.served import served
 
 BODY = {"flow": "shop.note", "payload": {"text": "hello"}}
@@ -101,9 +104,44 @@ async def test_the_rate_of_a_key_has_an_end_that_the_headers_tell(tmp_path):
         assert (await api.call("GET", "/v1/requests", key=other)).status == 200
 
 
-async def exchange(address: str, raw: bytes) -> bytes:
-    import asyncio
+@pytest.mark.parametrize(
+    ("method", "path", "raw"),
+    [
+        ("POST", "/v1/requests", b"{"),
+        ("POST", "/v1/requests", b'{"flow":7}'),
+        ("POST", "/v1/requests/batch", b'{"requests":7}'),
+        ("GET", "/v1/requests?colour=red", None),
+    ],
+)
+async def test_a_call_that_is_wrong_counts_like_any_other(tmp_path, method, path, raw):
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", api_rate=1) as api:
+        key = await api.key("read", "submit")
+        answers = [await api.call(method, path, raw=raw, key=key) for _ in range(6)]
+        assert {one.status for one in answers[:2]} <= {400, 422}
+        assert answers[0].headers["RateLimit-Remaining"] == "1"
+        assert 429 in {one.status for one in answers}
 
+
+async def test_a_batch_counts_as_many_as_it_carries_and_a_larger_one_than_any_rate_is_taken_in_the_end(tmp_path):
+    one = {"flow": "shop.note", "payload": {"text": "x"}}
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", api_rate=3) as api:
+        key = await api.key("read", "submit")
+        small = await api.call("POST", "/v1/requests/batch", {"requests": [one] * 4}, key=key)
+        assert (small.status, small.headers["RateLimit-Limit"], small.headers["RateLimit-Remaining"]) == (200, "6", "2")
+        large = await api.call("POST", "/v1/requests/batch", {"requests": [one] * 9}, key=key)
+        assert large.status == 429
+        await asyncio.sleep(int(large.headers["Retry-After"]))
+        assert (await api.call("POST", "/v1/requests/batch", {"requests": [one] * 9}, key=key)).status == 200
+
+
+def test_who_comes_back_when_they_were_told_to_is_taken():
+    rates = KeyRates(5)
+    assert rates.take("a", 10, 0.0) == (0, 0)
+    _, wait = rates.take("a", 7, 0.0)
+    assert rates.take("a", 7, float(wait))[1] == 0
+
+
+async def exchange(address: str, raw: bytes) -> bytes:
     host, _, port = address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(raw)

@@ -182,7 +182,7 @@ async def test_a_stream_goes_on_over_a_broken_wire(store_url):
 
         following = asyncio.ensure_future(follow(2))
         # Whatever happens from the moment of the connection on is told, so it must stand first.
-        while not api.web.streams:
+        while not api.web.streams.total():
             await asyncio.sleep(0.01)
         first = await client.submit("shop.parcel", {"name": "a"})
         await asyncio.wait_for(following, 20)

@@ -149,7 +149,7 @@ async def test_the_client_without_a_loop_does_the_same(api):
             return next(event.flow for event in client.stream())
 
     running = asyncio.ensure_future(asyncio.to_thread(program))
-    while not api.web.streams and not running.done():
+    while not api.web.streams.total() and not running.done():
         await asyncio.sleep(0.01)
     await api.submit(key, "to be seen")
     assert await asyncio.wait_for(running, 20) == "shop.note"

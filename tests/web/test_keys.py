@@ -44,6 +44,7 @@ async def test_what_is_left_out_is_read_and_submit_for_ever(api_here):
         ({"name": "x", "scopes": ["admin"], "test": True}, {"scopes"}),
         ({"name": "x", "expiresAt": "2020-01-01T00:00:00Z"}, {"expiresAt"}),
         ({"name": "x", "expiresAt": "2200-01-01T00:00:00"}, {"expiresAt"}),
+        ({"name": "x", "expiresAt": "9999-12-31T23:59:59-14:00"}, {"expiresAt"}),
         ({"name": "x", "tenant": "acme"}, {"tenant"}),
         ({"name": 1, "scopes": "read", "test": "yes", "wrong": 1}, {"name", "scopes", "test", "wrong"}),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gesta import external
+from gesta.flows import sms, webhook
 from tests.web.served import served
 
 
@@ -63,6 +65,9 @@ async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
     assert set(payload.body["errors"]) == {"payload.txt", "payload.text", "key"}
     unknown = await api.call("POST", "/v1/requests", {"flow": "shop.nothing", "payload": {}}, key=key)
     assert (unknown.status, set(unknown.body["errors"])) == (422, {"flow"})
+    mixed = {"flow": "shop.nothing", "payload": {}, "key": "", "correlationId": "x" * 513, "priority": 11}
+    all_of_it = await api.call("POST", "/v1/requests", mixed, key=key)
+    assert set(all_of_it.body["errors"]) == {"flow", "key", "correlationId", "priority"}
     assert (await api.call("GET", "/v1/requests", key=key)).body == {"items": [], "next": None}
 
 
@@ -84,6 +89,35 @@ async def test_a_bad_body_gets_its_status_and_code(api_here, raw, status, code):
     answer = await api_here.call("POST", "/v1/requests", raw=raw, key=key)
     assert (answer.status, answer.body["code"]) == (status, code)
     assert await api_here.engine.find() == []
+
+
+@pytest.mark.parametrize("depth", [101, 300, 500, 900, 950])
+@pytest.mark.parametrize("flow", ["notification.webhook", "notification.sms", "warehouse.pick"])
+async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_found_out(tmp_path, flow, depth):
+    deep = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
+    body = {
+        "notification.webhook": b'{"type":"a","data":%s}',
+        "notification.sms": b'{"to":"+4915155501234","templateCode":"x","data":%s}',
+        "warehouse.pick": b"%s",
+    }[flow] % deep
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", [webhook.flow(), sms.flow(), external("warehouse.pick")]) as api:
+        key = await api.key("submit")
+        one = b'{"flow":"%s","payload":%s}' % (flow.encode(), body)
+        answer = await api.call("POST", "/v1/requests", raw=one, key=key)
+        assert answer.status in (400, 422), answer.body
+        assert "nested too deeply" in answer.body["detail"]
+        many = await api.call("POST", "/v1/requests/batch", raw=b'{"requests":[%s]}' % one, key=key)
+        assert "nested too deeply" in many.text
+        assert many.status == 400 or many.body["results"][0]["verdict"] == "invalid"
+        assert await api.engine.find() == []
+
+
+async def test_a_payload_with_much_beside_each_other_is_not_nested(api_here):
+    data = {"rows": [{"text": "[" * 200, "cells": [[]] * 300}] * 20}
+    answer = await api_here.call(
+        "POST", "/v1/requests", {"flow": "notification.webhook", "payload": {"type": "a", "data": data}}, key=await api_here.key()
+    )
+    assert answer.status == 202
 
 
 async def test_a_body_that_is_not_json_is_refused(api_here):
@@ -111,6 +145,24 @@ async def test_a_batch_gets_a_verdict_each(api):
     assert answer.body["results"][2]["problem"]["errors"] == {"payload.text": "expected 'str', got 'int'"}
     await api.call("GET", f"/v1/requests/shop.note/{answer.body['results'][3]['id']}?wait=20s", key=key)
     assert len(await api.engine.find()) == 2
+
+
+@pytest.mark.parametrize(
+    "one",
+    [b'{"flow":"shop.note","payload":{"text":"\xff\xfe"}}', b'{"flow":"shop.note","payload":{"text":1e999}}', b'"\xff"'],
+    ids=["no-utf8", "no-number", "no-utf8-at-all"],
+)
+async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_other_out(api_here, one):
+    raw = b'{"requests":[%s,{"flow":"shop.note","payload":{"text":"hello"}}]}' % one
+    answer = await api_here.call("POST", "/v1/requests/batch", raw=raw, key=await api_here.key("submit"))
+    assert (answer.status, [result["verdict"] for result in answer.body["results"]]) == (200, ["invalid", "created"])
+    assert answer.body["results"][0]["problem"]["code"] == "malformed_json"
+
+
+async def test_a_batch_tells_every_fault_of_each(api_here):
+    one = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "key": ""}
+    answer = await api_here.call("POST", "/v1/requests/batch", {"requests": [one]}, key=await api_here.key("submit"))
+    assert set(answer.body["results"][0]["problem"]["errors"]) == {"payload.txt", "payload.text", "priority", "key"}
 
 
 async def test_a_batch_has_bounds(api_here):

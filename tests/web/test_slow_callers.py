@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
@@ -23,6 +25,46 @@ async def test_headers_that_do_not_come_end_the_connection(monkeypatch, api_here
     writer.write(begun)
     assert await asyncio.wait_for(reader.read(), 20) == b""
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /li"),
+        (b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n", b"\r\n"),
+        (b"GET /live HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", b"x"),
+        (f"{HEAD}Content-Length: 9\r\n\r\n".encode(), b"x"),
+    ],
+    ids=["half-a-line", "a-blank-line", "half-a-body-nobody-asked-for", "half-a-body-of-a-refused-call"],
+)
+async def test_what_is_begun_after_an_answer_and_never_ends_ends_the_connection(monkeypatch, api_here, first, later):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    reader, writer = await connected(api_here)
+    writer.write(first)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 ")
+    writer.write(later)
+    # What is left of the answer, and then the end.
+    await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+
+
+async def test_an_answer_that_nobody_takes_in_ends_the_connection(monkeypatch, api_here):
+    monkeypatch.setattr(server, "TAKE_SECONDS", 0.2)
+    host, _, port = api_here.address.removeprefix("http://").partition(":")
+    with socket.socket() as idle:
+        # Small before it connects, so that the other end has little room to write to.
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.connect((host, int(port)))
+        idle.setblocking(False)
+        for _ in range(200):
+            idle.send(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(3)
+        taken = b""
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(20):
+                while part := await asyncio.get_running_loop().sock_recv(idle, 1 << 20):
+                    taken += part
+    assert 0 < taken.count(b"HTTP/1.1 200") < 200
 
 
 async def test_headers_without_end_end_the_connection(api_here):
@@ -72,7 +114,7 @@ async def test_a_stream_that_is_left_is_closed(api_here):
     web_streams = []
     async with api_here.session.get(f"{api_here.address}/v1/stream", headers={"Authorization": f"Bearer {key}"}) as answer:
         await answer.content.readuntil(b"\n\n")
-        web_streams.append(api_here.web.streams)
-    while api_here.web.streams:
+        web_streams.append(api_here.web.streams.total())
+    while api_here.web.streams.total():
         await asyncio.sleep(0.01)
     assert web_streams == [1]

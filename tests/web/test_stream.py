@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -76,3 +77,30 @@ async def test_a_stream_can_be_of_one_request(api_here):
         await request.cancel()
         events = await told(content, 1)
     assert events[-1][2]["requestId"] == made.body["id"]
+
+
+async def test_a_key_that_was_revoked_hears_nothing_more_on_a_stream_that_is_open(api_here):
+    admin, made = await api_here.key(), await api_here.call("POST", "/v1/keys", {"name": "x"}, key=await api_here.key())
+    async with following(api_here, made.body["key"]) as content:
+        await api_here.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)
+        await api_here.submit(admin)
+        assert await asyncio.wait_for(content.read(), 20) == b""
+
+
+async def test_a_key_that_has_expired_hears_nothing_more_on_a_stream_that_is_open(api_here):
+    admin, soon = await api_here.key(), datetime.now(UTC) + timedelta(seconds=1)
+    made = await api_here.call("POST", "/v1/keys", {"name": "x", "expiresAt": soon.isoformat()}, key=admin)
+    async with following(api_here, made.body["key"]) as content:
+        await asyncio.sleep(1)
+        await api_here.submit(admin)
+        assert await asyncio.wait_for(content.read(), 20) == b""
+
+
+async def test_one_tenant_does_not_take_all_streams(api_here, monkeypatch):
+    monkeypatch.setattr("gesta.web.stream.STREAMS_OF_TENANT_MAX", 1)
+    mine, theirs = await api_here.key("read"), await api_here.key("read", tenant="acme")
+    async with following(api_here, mine):
+        refused = await api_here.call("GET", "/v1/stream", key=mine)
+        assert (refused.status, refused.body["code"], refused.headers["Retry-After"]) == (503, "too_many_streams", "5")
+        async with following(api_here, theirs):
+            pass

@@ -259,6 +259,21 @@ async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_n
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
+async def test_a_key_that_is_revoked_while_it_waits_gets_no_work_and_the_next_one_all(house_here):
+    """Without an attempt being spent."""
+    admin = await house_here.key()
+    made = await house_here.call("POST", "/v1/keys", {"name": "x", "scopes": ["execute"]}, key=admin)
+    waits = asyncio.create_task(taken(house_here, made.body["key"]))
+    while not house_here.engine.external._waiting.count:
+        await asyncio.sleep(0.01)
+    await house_here.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)
+    request_id = await submit(house_here, admin)
+    refused = await waits
+    assert (refused.status, refused.body["code"]) == (401, "key_refused")
+    (item,) = (await taken(house_here, admin)).body["items"]
+    assert (item["id"], item["attempt"]) == (request_id, 1)
+
+
 async def test_a_crowd_that_waits_is_told_to_come_later(house_here, monkeypatch):
     key = await house_here.key()
     waiting = house_here.engine.external._waiting

@@ -99,7 +99,8 @@ class TwilioSandbox(Receiver):
         if error_code:
             fields["ErrorCode"] = error_code
         signed = url + "".join(name + fields[name] for name in sorted(fields))
-        signature = base64.b64encode(hmac.digest((token or secret).encode(), signed.encode(), hashlib.sha1)).decode()
+        chosen = secret if token is None else token
+        signature = base64.b64encode(hmac.digest(chosen.encode(), signed.encode(), hashlib.sha1)).decode()
         headers = {"X-Twilio-Signature": signature, "Content-Type": "application/x-www-form-urlencoded"}
         return HttpRequest("POST", url, headers, urlencode(fields).encode())
 

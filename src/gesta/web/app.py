@@ -77,8 +77,8 @@ class Web:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.rates = KeyRates(engine.settings.api_rate)
-        #: Streams that are open.
-        self.streams = 0
+        #: Tenant → its streams that are open.
+        self.streams: Counter[str] = Counter()
         #: How the first admin key is made, where this process offers that.
         self.first_key: FirstKey | None = None
         #: Tenant → previews that are being made for it.

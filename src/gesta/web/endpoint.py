@@ -64,6 +64,9 @@ class Endpoint:
         road = web.engine.road
         headers = Headers(scope["headers"])
         grant = OPEN if route.scope is None else await self._grant(headers)
+        if grant is not OPEN:
+            # Before anything is read: what is wrong costs as much as what is right.
+            self._weigh(grant, 1, limits)
         if route.method != "GET" and grant is not OPEN:
             check_actor(headers)
         query = decode_query(scope["query_string"], route.query)
@@ -72,8 +75,8 @@ class Endpoint:
             raw = await self._read(receive, headers)
             if route.takes == JSON and route.body is not None:
                 body = decode_body(raw, headers, route.body, None if route.also is None else partial(route.also, web.engine))
-        if grant is not OPEN:
-            self._weigh(grant, body, limits)
+        if route.weighs is not None:
+            self._weigh(grant, min(route.weighs(body), web.rates.burst) - 1, limits)
         peer = scope.get("client")
         call = Call(
             web, road, grant, scope.get("path_params", {}), query, body, headers, scope.get("root_path", ""), raw,
@@ -94,12 +97,11 @@ class Endpoint:
             raise Problem(403, "scope_missing", f"this needs a key with the scope {scope}")
         return grant
 
-    def _weigh(self, grant: Grant, body: Any, limits: list[tuple[bytes, bytes]]) -> None:
+    def _weigh(self, grant: Grant, weight: int, limits: list[tuple[bytes, bytes]]) -> None:
         """Count the call against its key's rate; the headers tell what is left."""
-        rates, weighs = self._web.rates, self.route.weighs
-        now = self._web.engine.road.runtime.monotonic()
-        left, wait = rates.take(grant.key_id, 1 if weighs is None else weighs(body), now)
-        limits += ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
+        rates = self._web.rates
+        left, wait = rates.take(grant.key_id, weight, self._web.engine.road.runtime.monotonic())
+        limits[:] = ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
         if wait:
             limits.append((b"ratelimit-reset", b"%d" % wait))
             raise Problem(429, "too_many", f"this key may ask again in {wait} s", headers={"Retry-After": str(wait)})

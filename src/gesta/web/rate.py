@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 #: Keys whose rate is remembered. Those that rest are full again, so they can be forgotten.
 KEYS_MAX = 10_000
 
@@ -24,7 +26,7 @@ class KeyRates:
         # A batch that is larger than any bucket must not wait for ever: it takes a full one.
         needed = min(weight, self.burst)
         if needed > left:
-            return 0, max(1, round((needed - left) / self._per_second))
+            return 0, max(1, ceil((needed - left) / self._per_second))
         if len(self._buckets) >= KEYS_MAX and key_id not in self._buckets:
             self._buckets.clear()
         self._buckets[key_id] = left - needed, now

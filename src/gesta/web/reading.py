@@ -19,6 +19,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 Also = Callable[[dict[str, Any]], Mapping[str, str]]
 #: Parameters of one query. More are somebody's experiment.
 PARAMETERS_MAX = 50
+#: What reading JSON raises where it is none.
+UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 #: Names the person that a key acts for.
 ACTOR = "Gesta-Actor"
 
@@ -85,12 +87,12 @@ def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None =
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError:
         pass
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _unreadable(error, raw) from None
+    except UNREADABLE as error:
+        raise unreadable(error, raw) from None
     try:
         given = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _unreadable(error, raw) from None
+    except UNREADABLE as error:
+        raise unreadable(error, raw) from None
     if not isinstance(given, dict):
         raise invalid({"body": "must be a JSON object"})
     value, faults = decode_fields(kind, given)
@@ -149,7 +151,8 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "too_large", f"at most {most} bytes are taken", headers={"Connection": "close"})
 
 
-def _unreadable(error: Exception, raw: bytes) -> Problem:
+def unreadable(error: Exception, raw: bytes | msgspec.Raw) -> Problem:
+    """What is told of a text that is no JSON at all."""
     if not raw:
         return Problem(400, "malformed_json", "the body is empty; send a JSON object")
     if isinstance(error, RecursionError):

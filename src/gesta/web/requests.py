@@ -17,6 +17,7 @@ from gesta.request import Request
 from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.validation import decode_fields
 from gesta.web.problem import Problem, ProblemShape, invalid, problem_of
+from gesta.web.reading import UNREADABLE, unreadable
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 from gesta.web.waiting import Wait, wait_seconds
 
@@ -258,13 +259,21 @@ def _key(call: Call, in_body: str | None) -> str | None:
 def _read_one(call: Call, raw: msgspec.Raw) -> tuple[Payload, Options]:
     try:
         asked = msgspec.json.decode(raw, type=Submit)
-    except msgspec.ValidationError:
-        given = msgspec.json.decode(raw)
-        _, faults = decode_fields(Submit, given)
-        raise invalid(
-            {("request" if name == "payload" and not isinstance(given, dict) else name): told for name, told in faults.items()}
-        ) from None
+    except UNREADABLE:
+        raise _problem_of_one(call.engine, raw) from None
     return read(call.engine, asked, call, asked.key)
+
+
+def _problem_of_one(engine: Engine, raw: msgspec.Raw) -> Problem:
+    """What is wrong with one request of a batch."""
+    try:
+        given = msgspec.json.decode(raw)
+    except UNREADABLE as error:
+        # A batch was read without a look into its strings and numbers.
+        return unreadable(error, raw)
+    if not isinstance(given, dict):
+        return invalid({"request": "must be a JSON object"})
+    return invalid({**decode_fields(Submit, given)[1], **faults_beside(engine, given)})
 
 
 def read(engine: Engine, asked: Submit, call: Call, key: str | None) -> tuple[Payload, Options]:
@@ -288,17 +297,26 @@ def _of_payload(faults: Any) -> dict[str, str]:
     return {name if name in ("payload", "key", "test") else f"payload.{name}": fault for name, fault in faults.items()}
 
 
-def payload_faults(engine: Engine, given: dict[str, Any]) -> dict[str, str]:
-    """What is wrong with the payload of a body that is wrong itself, so that nobody has to mend one after the other."""
-    flow, payload = engine.flows.get(str(given.get("flow"))), given.get("payload")
-    if flow is None or not isinstance(payload, dict):
-        return {}
-    return _of_payload(decode_fields(flow.payload, payload)[1])
+def faults_beside(engine: Engine, given: dict[str, Any]) -> dict[str, str]:
+    """What else is wrong with a body that does not fit its type: flow, payload, key and ids. Nobody has to mend one after the other."""
+    key, correlation_id, causation_id = (
+        text if isinstance(text := given.get(name), str) else None for name in ("key", "correlationId", "causationId")
+    )
+    said = Options(key, correlation_id=correlation_id, causation_id=causation_id)
+    faults = {_OPTIONS.get(name, name): fault for name, fault in option_errors(said).items()}
+    name, payload = given.get("flow"), given.get("payload")
+    if not isinstance(name, str):
+        return faults
+    if name not in engine.flows:
+        return faults | {"flow": str(UnknownFlow(name, list(engine.flows)))}
+    if not isinstance(payload, dict):
+        return faults
+    return faults | _of_payload(decode_fields(engine.flows[name].payload, payload)[1])
 
 
 ROUTES = [
     Route(
-        "POST", "/v1/requests", submit, "submit", "Ask for one side effect", "requests", query=Wait, body=Submit, also=payload_faults, answer=Submitted, status=202,
+        "POST", "/v1/requests", submit, "submit", "Ask for one side effect", "requests", query=Wait, body=Submit, also=faults_beside, answer=Submitted, status=202,
         problems=(200, 409), headers={"Idempotency-Key": "The request's key, unless the body has one"},
     ),
     Route(

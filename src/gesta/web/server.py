@@ -16,6 +16,8 @@ from gesta.runtime import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, t
 #: From the first byte of a request to the end of its headers, and from the connection to the first request.
 HEAD_SECONDS = 10.0
 HEAD_BYTES_MAX = 64 * 1024
+#: How long a caller may take in nothing of what is waiting for them.
+TAKE_SECONDS = 30.0
 #: How long a connection may rest between two requests.
 REST_SECONDS = 30
 #: How long calls may go on when the server stops; streams have no end of their own.
@@ -26,12 +28,14 @@ _DATE_SECONDS = 1.0
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes on those who never come to the end of their headers: too slowly, or with too many."""
+    """Closes on those who never come to the end of their headers, too slowly or with too many, and on those who do not read their answers."""
 
     _clock = SystemRuntime()
     _patience: Timer | None = None
     _head_bytes = 0
     _is_in_head = True
+    #: Since when something waits for the caller, who has taken in nothing since.
+    _unsent_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -48,7 +52,8 @@ class _Protocol(HttpToolsProtocol):
                 self.transport.close()
                 return
         super().data_received(data)
-        if self._is_in_head and self._head_bytes and self._patience is None:
+        if self._patience is None and (self._is_in_head or self._is_at_rest()):
+            # Half a head, a blank line, a body that was answered before its end: uvicorn lets it rest for ever, because something came.
             self._be_patient()
 
     def on_message_begin(self) -> None:
@@ -59,6 +64,23 @@ class _Protocol(HttpToolsProtocol):
         self._is_in_head, self._head_bytes = False, 0
         self._end_patience()
         super().on_headers_complete()
+
+    def resume_writing(self) -> None:
+        self._unsent_since = None
+        super().resume_writing()
+
+    def look(self, now: float) -> None:
+        """Cut off a caller who takes in nothing: an answer that cannot be sent would keep the connection for ever, also one that is being closed."""
+        if not self.transport.get_write_buffer_size():
+            self._unsent_since = None
+        elif self._unsent_since is None:
+            self._unsent_since = now
+        elif now - self._unsent_since > TAKE_SECONDS:
+            self.transport.abort()
+
+    def _is_at_rest(self) -> bool:
+        """Whether nobody is being answered, and uvicorn's own timer for that was stopped."""
+        return (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None
 
     def _be_patient(self) -> None:
         self._patience = self._clock.call_later(HEAD_SECONDS, self.transport.close)
@@ -87,6 +109,9 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         # The first tick, and each one that divides by ten, sets the date of the answers.
         while not await self.on_tick(0):
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, _Protocol):
+                    connection.look(self._clock.monotonic())
             await self._told.wait(_DATE_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -19,8 +19,8 @@ from gesta.web.route import Asked, Call, Route, Stream
 BATCH = 200
 #: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.
 HEARTBEAT_SECONDS = 15.0
-#: Streams of one process at a time; each reads the log by itself.
-STREAMS_MAX = 200
+#: Streams of one process at a time, and of one tenant: each reads the log by itself, and a crowd of one must not keep the others out.
+STREAMS_MAX, STREAMS_OF_TENANT_MAX = 200, 100
 PURPOSE = "stream/"
 
 
@@ -44,19 +44,22 @@ async def follow(call: Call) -> Stream:
         raise invalid({"request": "must be the id of a request"})
     last, events = call.header("last-event-id"), call.road.outside.stores.events
     position = await events.end() if last is None else call.road.cursors.open(last, PURPOSE + call.tenant)
-    if call.web.streams >= STREAMS_MAX:
-        raise Problem(503, "too_many_streams", f"{STREAMS_MAX} streams are open in this process", headers={"Retry-After": "5"})
+    streams = call.web.streams
+    if streams.total() >= STREAMS_MAX or streams[call.tenant] >= STREAMS_OF_TENANT_MAX:
+        told = f"{streams[call.tenant]} streams of this tenant are open in this process; close one, or come back later"
+        raise Problem(503, "too_many_streams", told, headers={"Retry-After": "5"})
     return Stream(_parts(call, asked, position))
 
 
 async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[bytes]:
     road, events = call.road, call.road.outside.stores.events
-    call.web.streams += 1
+    call.web.streams[call.tenant] += 1
     try:
         # The place at once, so that whoever loses the connection before the first event misses nothing either.
         yield b"retry: 2000\n" + _id(call, position) + b"\n"
         told_at = road.runtime.monotonic()
-        while not road.is_stopping:
+        # A key that was revoked or has expired meanwhile hears nothing more.
+        while not road.is_stopping and await road.keys.still_counts(call.grant):
             batch = await events.follow(position, BATCH)
             told = b"".join([_told(call, one) for one in batch if _is_meant(one, asked, call.tenant)])
             position = batch[-1].position if batch else position
@@ -69,7 +72,7 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
                 told_at = road.runtime.monotonic()
                 yield told
     finally:
-        call.web.streams -= 1
+        call.web.streams[call.tenant] -= 1
 
 
 def _is_meant(recorded: Recorded, asked: Following, tenant: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from gesta.dead_letters import iso
 from gesta.domain.events import Actor
-from gesta.errors import InvalidRequest
+from gesta.errors import AccessDenied, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.handing_out.external import ITEMS_MAX, WAIT_SECONDS_MAX
 from gesta.handing_out.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
@@ -125,8 +125,11 @@ async def take_work(call: Call) -> Answer:
     items: list[WorkItem] = await call.while_there(taking)
     try:
         await call.while_there(_a_moment())
-    except CallerGone:
-        # Gone when it was just taken: not a byte of it was sent.
+        if not await call.road.keys.still_counts(call.grant):
+            # Revoked or expired while it waited.
+            raise AccessDenied
+    except (CallerGone, AccessDenied, StoreError):
+        # Gone when it was just taken, or nobody's any more: not a byte of it was sent.
         await external.give_back(items, tenant=call.tenant)
         raise
     return Answer(WorkItems([_work(item) for item in items]))

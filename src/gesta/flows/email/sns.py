@@ -24,7 +24,8 @@ from gesta.errors import Forged, StoreError
 from gesta.outbound_http import TransportFault
 from gesta.reports import Desk
 
-HOST: Final = re.compile(r"sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?")
+#: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and `sns.s3-eu-west-1.amazonaws.com` are a bucket that anybody can own.
+HOST: Final = re.compile(r"sns\.[a-z]{2}(-[a-z]+){1,2}-[0-9]{1,2}\.amazonaws\.com(\.cn)?")
 CERTIFICATES_MAX: Final = 50
 KEPT_MS: Final = 86_400_000
 #: Certificates that may be asked for in a minute, whoever names them.

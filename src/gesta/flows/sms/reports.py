@@ -72,8 +72,8 @@ def reporting(declared: Account | None) -> Reporting:
         account, tokens = await _tokens(code, declared, desk)
         fields = _fields(incoming.body)
         signed = _url(desk.address, incoming.tenant, code, request_id) + "".join(name + value for name, value in fields)
-        # Every one is compared, each in constant time, before anything is concluded.
-        matches = [hmac.compare_digest(_signature(token, signed), signature) for token in tokens]
+        # Every one is compared, each in constant time, before anything is concluded. Under an empty one anybody can sign.
+        matches = [hmac.compare_digest(_signature(token, signed), signature) for token in tokens if token]
         found = dict(fields)
         if not any(matches) or found.get("AccountSid") != account.account_sid:
             raise Forged
