@@ -12,6 +12,7 @@ import msgspec
 
 from gesta.addresses import config_stream
 from gesta.config_events import EntityDeleted, EntityPut, SecretRef
+from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.event_store import Recorded
@@ -112,7 +113,10 @@ class ConfigCache:
         # Attempts that run keep what they began with: an old address never meets a new secret.
         fresh: dict[str, Entities] = {}
         for recorded in changes:
-            tenant = self._tenants[recorded.stream]
+            tenant = self._tenants.get(recorded.stream)
+            if tenant is None:
+                # Forgotten while it was read, because somebody else had just found nothing.
+                tenant = decode_meta(recorded.meta).tenant
             if recorded.version != self.version(tenant) + 1:
                 continue
             self._versions[tenant] = recorded.version

@@ -280,3 +280,17 @@ async def test_a_reference_that_is_not_set_is_a_reason_to_try_again(gesta):
         await let_run(gesta)
         # R1-42: looked up when the attempt runs, not when the flow is declared.
         assert await request.outcome() == Done("whsec_")
+
+
+async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_meanwhile(gesta, ports):
+    async with Post().engine() as engine:
+
+        async def read(original: Any, streams: Any) -> Any:
+            found = await original(streams)
+            # What reports.py does with the name of a tenant of which it has found nothing a moment ago.
+            engine.road.config.forget("new")
+            return found
+
+        ports.events.replace("read", read)
+        await engine.operating.put_config(KIND, "main", {"address": "box", "token": "t-1"}, tenant="new")
+        assert [entity.code for entity in await engine.operating.list_config("new")] == ["main"]

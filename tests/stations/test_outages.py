@@ -265,15 +265,3 @@ async def test_a_station_that_is_gone_or_crashes_is_not_alive(gesta, crashes):
         assert (await health.not_ready()).keys() == {"lease", "sweep"}
     assert crashes != []
     crashes.clear()
-
-
-async def test_a_station_that_awaits_something_cancelled_is_started_again(gesta, ports, crashes):
-    async with Engine(URL, flows=[note_flow(Provider())]) as engine:
-        await let_run(gesta)
-        ports.queue.fail("take", asyncio.CancelledError())
-        request = await engine.submit(Note())
-        await pass_time(gesta, AGAIN_SECONDS)
-        assert await request.status() == "sent"
-        assert engine.road.broken() == {}
-    assert crashes == ["worker: CancelledError()"]
-    crashes.clear()

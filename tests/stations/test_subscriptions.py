@@ -398,21 +398,3 @@ async def test_a_name_is_declared_once_and_before_the_start(gesta):
     async with engine:
         with pytest.raises(BadSubscription, match="before the engine starts"):
             engine.on("*", name="late")(sync_or_not)
-
-
-async def test_a_handler_that_awaits_something_cancelled_gets_the_same_event_again(gesta):
-    told, cancelled = Told(), asyncio.Event()
-
-    async def take(event: Event) -> None:
-        if not cancelled.is_set():
-            cancelled.set()
-            raise asyncio.CancelledError
-        await told.take(event)
-
-    engine = engine_of(Provider())
-    engine.on(FLOW, name="ledger")(take)
-    async with engine:
-        await engine.submit(Note())
-        await pass_time(gesta, 5)
-        assert told.words == ["created", "sent"]
-        assert engine.road.broken() == {}

@@ -18,7 +18,6 @@ from gesta.event_store import Append, NewEvent, Stale
 from gesta.flows.flow import ConfigBody
 from gesta.job_queue import Job
 from gesta.runtime import sleep
-from gesta.telemetry import Telemetry
 from tests.stations.world import (
     FLOW,
     URL,
@@ -126,18 +125,6 @@ async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_requ
         await pass_time(gesta, 1)
         assert await result(request) == Done("after all")
         assert engine.road.pool.lease.held == 0
-
-
-async def test_a_log_target_that_raises_loses_no_outcome(gesta):
-    def target(note: Note) -> str:
-        raise KeyError(note.text)
-
-    provider = Provider(Rejected("no"))
-    async with engine_of(provider, target=target) as engine:
-        request = await engine.submit(Note())
-        await let_run(gesta)
-        assert await result(request) == Rejected("no")
-        assert await engine.operating.parked() == []
 
 
 async def test_a_poison_stream_does_not_take_the_others_of_its_batch_with_it(gesta):
@@ -280,6 +267,7 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
         # S0-26: no view and no event yet is a reason to look again, not to be done with it.
         assert (await engine.get(request_id)).state.status == "sent"
         assert await engine.operating.parked() == []
+        assert len(engine.road.pool._missing) == 0, "nothing is remembered of what was found"
     assert len(provider.calls) == 1
 
 
@@ -385,36 +373,3 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
         await gesta.settle()
         assert await result(request) == Rejected("cancelled")
     assert len(provider.calls) == 1
-
-
-@pytest.mark.parametrize("name", ["event", "reason", "level", "requestId"])
-async def test_a_tag_that_is_called_as_one_of_ours_loses_no_outcome(gesta, name, caplog):
-    provider = Provider(Rejected("no"))
-    async with engine_of(provider, tags=lambda _, __: {name: "the flow's own", "room": "ops"}) as engine:
-        request = await engine.submit(Note())
-        await let_run(gesta)
-        assert await result(request) == Rejected("no")
-        assert await engine.operating.parked() == []
-    assert '"room":"ops"' in caplog.text
-    assert "the flow's own" not in caplog.text
-
-
-async def test_a_log_that_raises_leaves_no_job_held_whose_executor_does_not_end(gesta, monkeypatch):
-    def raises(*_: object) -> None:
-        raise ValueError("a filter of the application's own")
-
-    monkeypatch.setattr(Telemetry, "executor_does_not_end", raises)
-    deaf, other = Deaf(), Gate()
-    async with engine_of(Provider(other, deaf), on_unknown="park", timeout_seconds=10) as engine:
-        # Another call keeps the lease alive.
-        object.__setattr__(engine.road.flows[FLOW], "timeout_seconds", 1_000.0)
-        await engine.submit(Note())
-        await let_run(gesta)
-        object.__setattr__(engine.road.flows[FLOW], "timeout_seconds", 10.0)
-        request = await engine.submit(Note())
-        await pass_time(gesta, 30)
-        assert await result(request) == Unknown("timeout", "the executor was cut off and does not end")
-        assert engine.road.pool.lease.held == 1
-        other.opened.set()
-        deaf.opened.set()
-        await pass_time(gesta, 1)

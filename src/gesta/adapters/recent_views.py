@@ -9,6 +9,8 @@ from typing import NamedTuple
 from gesta.views import View
 
 LENGTH = 20_000
+#: Of payloads, which may have 256 KB each.
+BYTES = 64 * 1024 * 1024
 
 
 class Saved(NamedTuple):
@@ -21,6 +23,7 @@ class Saved(NamedTuple):
 class RecentViews:
     def __init__(self) -> None:
         self._kept: dict[str, View] = {}
+        self._bytes = 0
 
     def get(self, keys: Sequence[tuple[str, str, str]]) -> tuple[dict[str, View], list[tuple[str, str, str]]]:
         """Those of (flow, tenant, request id) that are here, by request id, and the keys of the others."""
@@ -40,17 +43,20 @@ class RecentViews:
         kept = self._kept
         if not saved.moved:
             # Another projector is at work: what we remember may be behind what it wrote.
-            kept.clear()
+            self.forget()
             return
         for view in views:
-            if view.state.is_terminal or not saved.all_newer:
-                kept.pop(view.state.id, None)
-            else:
-                kept[view.state.id] = view
-        if len(kept) > LENGTH:
+            state = view.state
+            if (before := kept.pop(state.id, None)) is not None:
+                self._bytes -= len(before.payload)
+            if saved.all_newer and not state.is_terminal:
+                kept[state.id] = view
+                self._bytes += len(view.payload)
+        while len(kept) > LENGTH or self._bytes > BYTES:
             # Half at once: finding the oldest of a dict whose first entries are gone takes ever longer.
-            for request_id in list(islice(kept, LENGTH // 2)):
-                del kept[request_id]
+            for request_id in list(islice(kept, (len(kept) + 1) // 2)):
+                self._bytes -= len(kept.pop(request_id).payload)
 
     def forget(self) -> None:
         self._kept.clear()
+        self._bytes = 0

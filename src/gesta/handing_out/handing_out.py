@@ -28,7 +28,8 @@ from gesta.telemetry import Telemetry
 from gesta.views import View
 from gesta.worker.attempt import BAD_PAYLOAD
 from gesta.worker.guard import Guard, examine, settle_of
-from gesta.worker.pool import MISSING_PAUSE_MS, MISSING_TRIES, Pool
+from gesta.worker.missing import PAUSE_MS, Missing
+from gesta.worker.pool import Pool
 
 STORE_PAUSE_SECONDS = 1.0
 #: With less of its lease left a job is not handed out: nobody could do much with it.
@@ -47,7 +48,7 @@ class HandingOut:
         #: What goes on although nobody waits for it.
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = Signal(runtime)
-        self._missing: dict[str, int] = {}
+        self._missing = Missing()
 
     async def take(self, flow: Flow, tenant: str, limit: int, lease_seconds: float) -> tuple[list[WorkItem], bool]:
         """What is handed out, and whether there was any job: those that need no work are dealt with on the way."""
@@ -129,6 +130,7 @@ class HandingOut:
                 return {name: view for one in taken for name, view in (await self._load([one], innocent)).items()}
             await self._set_aside(taken[0], error, "", innocent)
             return {}
+        self._missing.found(taken, found)
         for one in taken:
             if one.job.request_id not in found:
                 await self._not_found(one, innocent)
@@ -136,12 +138,10 @@ class HandingOut:
 
     async def _not_found(self, taken: Taken, innocent: dict[str, Taken]) -> None:
         """A pointer may be ahead of the log it points into, for a moment."""
-        tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1
-        if tries < MISSING_TRIES:
-            await self._queue.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)])
+        if not self._missing.is_hopeless(taken.job.id):
+            await self._queue.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)])
             innocent.pop(taken.job.id, None)
             return
-        del self._missing[taken.job.id]
         await self._set_aside(taken, LookupError("no event of this request"), "request_not_found", innocent)
 
     async def _set_aside(self, taken: Taken, error: Exception, reason: str, innocent: dict[str, Taken]) -> None:

@@ -30,6 +30,7 @@ from gesta.views import Parked, View, Views
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
+from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.ours import Ours
 from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
 
@@ -37,9 +38,6 @@ STORE_PAUSE_SECONDS = 1.0
 #: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
-#: A pointer may be ahead of the log it points into, for a moment, where queue and log are different servers.
-MISSING_TRIES = 5
-MISSING_PAUSE_MS = 500
 
 
 class Pool:
@@ -67,7 +65,7 @@ class Pool:
         #: Jobs that came to us again before we were done with them.
         self._again: dict[str, Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._missing: dict[str, int] = {}
+        self._missing = Missing()
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
         #: Whether the queue has ever answered a take; where others execute everything, there is none to ask for.
         self.has_begun = not flows
@@ -194,6 +192,7 @@ class Pool:
         if self._is_stopping:
             await self._give_back(taken)
             return
+        self._missing.found(taken, found)
         sealed: list[tuple[Taken, View]] = []
         holds = self._pausing.holds_of(taken, found, self._flows)
         if holds:
@@ -317,13 +316,11 @@ class Pool:
                 self._free_slot(one)
 
     async def _not_found(self, taken: Taken) -> None:
-        tries = self._missing[taken.job.id] = self._missing.get(taken.job.id, 0) + 1
-        if tries >= MISSING_TRIES:
-            del self._missing[taken.job.id]
+        if self._missing.is_hopeless(taken.job.id):
             await self._poison(taken, LookupError("no event of this request"), "request_not_found")
             return
         try:
-            await self._settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + MISSING_PAUSE_MS)])
+            await self._settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)])
         finally:
             self._free_slot(taken)
 
