@@ -238,6 +238,15 @@ async def test_a_bad_query_is_told(api_here, query, status, code):
     assert (answer.status, answer.body["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("path", ["/v1/requests", "/v1/dead-letters", "/v1/unknown"])
+async def test_a_name_that_no_store_takes_is_no_fault_of_the_store(api, path):
+    key = await api.key("read", "operate")
+    answer = await api.call("GET", f"{path}?flow=%00", key=key)
+    assert (answer.status, set(answer.body["errors"])) == (422, {"flow"})
+    redrive = await api.call("POST", "/v1/dead-letters/redrive", {"flow": "\0"}, key=key)
+    assert (redrive.status, set(redrive.body["errors"])) == (422, {"flow"})
+
+
 async def test_the_timeline_and_the_attempts_tell_what_happened(api):
     key = await api.key("submit", "read")
     made = await api.call("POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": "refuse"}}, key=key)

@@ -80,7 +80,7 @@ class Certificates:
 
     async def key(self, url: str, desk: Desk) -> RSAPublicKey:
         """The public key of the certificate at a URL that fits. Raises Forged, or StoreError where it cannot be had right now."""
-        # Ends in it, so there is no query: with one, the API behind the same host gives back what anybody has put there.
+        # A name and nothing behind it: by a query, the API of the same host gives back what anybody has put there.
         if not is_amazons(url, desk.trial_url) or not url.endswith(".pem") or "?" in url or "#" in url:
             raise Forged
         known = self._keys.get(url)
