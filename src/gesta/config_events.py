@@ -25,6 +25,16 @@ class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
     code: str
 
 
+UNSUPPRESSED = "config.AddressUnsuppressed.v1"
+
+
+class AddressUnsuppressed(msgspec.Struct, frozen=True, rename="camel"):
+    """Messages of a flow may go to an address again. `id` is what its entry was called, a digest; the metadata says when and who decided."""
+
+    flow: str
+    id: str
+
+
 class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
     """The keys of a subject were destroyed. `subject` is its digest; the metadata says when and who decided."""
 

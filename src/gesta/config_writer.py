@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.addresses import config_stream
 from gesta.config import DELETED, ERASED, PUT, ConfigCache, Entity, Unreadable, secret_fields
-from gesta.config_events import EntityDeleted, EntityPut, SecretRef, SubjectErased
+from gesta.config_events import UNSUPPRESSED, EntityDeleted, EntityPut, SecretRef, SubjectErased
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import TENANT, TENANT_RULE, event_id
@@ -195,7 +195,7 @@ class ConfigWriter:
 
 def _names(recorded: Recorded, entity: Entity) -> bool:
     """Whether an event is about this entity; one that cannot be read may be."""
-    if recorded.type in (ERASED, PAUSED, RESUMED, KEY_CREATED, KEY_REVOKED):
+    if recorded.type in (ERASED, PAUSED, RESUMED, KEY_CREATED, KEY_REVOKED, UNSUPPRESSED):
         return False
     try:
         named = msgspec.json.decode(recorded.data, type=EntityDeleted)

@@ -13,6 +13,8 @@ from gesta.access import ApiKey
 from gesta.addresses import config_stream
 from gesta.audit import Change, change_of
 from gesta.config import Entity, secret_fields
+from gesta.config_events import UNSUPPRESSED, AddressUnsuppressed
+from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
@@ -76,13 +78,25 @@ class Operating(Overview):
         now = self._road.runtime.now_ms()
         return await suppression.suppress(self._records(tenant), self._addresses(flow), address, reason, now, source)
 
-    async def unsuppress(self, flow: str, address: str, *, tenant: str = "default") -> bool:
-        """Messages may go there again. False when it was not on the list."""
+    async def unsuppress(self, flow: str, address: str, *, tenant: str = "default", actor: Actor | None = None) -> bool:
+        """Messages may go there again, which is put on record. False when it was not on the list."""
+        entry = await self.suppressed(flow, address, tenant=tenant)
+        if entry is None:
+            return False
+        await self._note_unsuppressed(flow, entry.id, tenant, actor)
         return await suppression.unsuppress(self._records(tenant), self._addresses(flow), address)
 
-    async def unsuppress_entry(self, flow: str, entry_id: str, *, tenant: str = "default") -> None:
+    async def unsuppress_entry(self, flow: str, entry_id: str, *, tenant: str = "default", actor: Actor | None = None) -> None:
         """The same by the id that the list shows. Raises NotFound."""
-        await suppression.unsuppress_entry(self._records(tenant), self._addresses(flow), entry_id)
+        records, channel = self._records(tenant), self._addresses(flow)
+        if await records.has_digest(channel.kind, entry_id):
+            await self._note_unsuppressed(flow, entry_id, tenant, actor)
+        await suppression.unsuppress_entry(records, channel, entry_id)
+
+    async def _note_unsuppressed(self, flow: str, entry_id: str, tenant: str, actor: Actor | None) -> None:
+        # First the note: a crash in between leaves one too many, and never an address that nobody has taken off.
+        note = encode(AddressUnsuppressed(flow, entry_id))
+        await self._road.config_writer.note(self._road.config, tenant, UNSUPPRESSED, note, actor)
 
     async def suppressed(self, flow: str, address: str, *, tenant: str = "default") -> Entry | None:
         """Why and since when an address gets no messages; None when it does."""

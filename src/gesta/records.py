@@ -12,7 +12,7 @@ from gesta.personal import WHOLE
 from gesta.runtime import Ids, Runtime
 from gesta.sealing import Safe
 from gesta.subjects import Clear, Stored, Subjects
-from gesta.vault import Vault
+from gesta.vault import Sealed, Vault
 
 #: Whose a thing is that must not belong to two tenants; no tenant can be called so.
 OWNERS = "_owners"
@@ -106,12 +106,20 @@ class TenantRecords:
 
     async def forget_digest(self, kind: str, digest: str) -> bool:
         """Destroy a record by that. False when there is none."""
-        key = f"record/{kind}/{digest}"
-        held = (await self._all.vault.newest([(self._tenant, key)])).get((self._tenant, key))
-        if held is None or not held.box:
+        key, held = await self._held(kind, digest)
+        if held is None:
             return False
         await self._all.vault.delete([(self._tenant, key, version) for version in range(1, held.version + 1)])
         return True
+
+    async def has_digest(self, kind: str, digest: str) -> bool:
+        """Whether there is a record that is called so."""
+        return (await self._held(kind, digest))[1] is not None
+
+    async def _held(self, kind: str, digest: str) -> tuple[str, Sealed | None]:
+        key = f"record/{kind}/{digest}"
+        held = (await self._all.vault.newest([(self._tenant, key)])).get((self._tenant, key))
+        return key, held if held is not None and held.box else None
 
     async def claim(self, kind: str, name: str) -> bool:
         """Whether this thing is the tenant's: the first tenant that claims it has it for good."""

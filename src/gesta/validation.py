@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
+from itertools import islice
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ from gesta.flows.flow import AnyObject
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: Unknown fields that are told. Whoever sends more of them must not get twenty times as much back.
+UNKNOWN_MAX = 50
 #: Objects and lists inside each other in a payload. Whoever reads one, anywhere on the road, may have to go as deep as that.
 NESTING_MAX = 100
 TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} objects and lists may stand inside each other"
@@ -39,9 +42,10 @@ def is_too_deep(body: bytes) -> bool:
 
 
 def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
-    """Field → what is wrong with it, for every field of `kind` and every key that it does not have."""
+    """Field → what is wrong with it, for every field of `kind` and the keys that it does not have; of those, the first ones."""
     fields = {field.encode_name: field for field in fields_of(kind)}
-    faults = {name: f"unknown field; known: {', '.join(fields)}" for name in given if name not in fields}
+    unknown = islice((name for name in given if name not in fields), UNKNOWN_MAX)
+    faults = dict.fromkeys(unknown, f"unknown field; known: {', '.join(fields)}")
     for name, field in fields.items():
         if name not in given:
             if field.required:

@@ -13,7 +13,7 @@ from gesta import Engine
 from gesta.config import TenantConfig
 from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
-from gesta.flows.email.sns import is_amazons
+from gesta.flows.email.sns import FETCHES_MAX, is_amazons
 from gesta.outbound_http import HttpRequest
 from gesta.reports import Result
 from gesta.sandbox.receiver import Reply
@@ -266,6 +266,9 @@ def changed(body: bytes, **fields: str) -> bytes:
         lambda body, _: changed(body, SigningCertURL="http://sns.eu-central-1.amazonaws.com/a.pem"),
         lambda body, _: changed(body, SigningCertURL="https://sns.eu-central-1.amazonaws.com/a.txt"),
         lambda body, _: changed(body, SigningCertURL="https://evil.example/a.pem"),
+        # The API of SNS itself, which gives back what anybody has put there: a certificate, too.
+        lambda body, _: changed(body, SigningCertURL=msgspec.json.decode(body)["SigningCertURL"] + "?Action=GetTopicAttributes"),
+        lambda body, _: changed(body, SigningCertURL=msgspec.json.decode(body)["SigningCertURL"] + "#a"),
         lambda _, sandbox: sandbox.ses.report("bounce", "arn:aws:sns:eu-central-1:999999999999:evil"),
         lambda *_: b"[]",
         lambda *_: b"{",
@@ -319,6 +322,18 @@ async def test_a_certificate_that_cannot_be_had_makes_sns_come_again(engine, ges
         patch.setattr(gesta.sandbox.ses, "read", lambda *_: Reply(503))
         with pytest.raises(StoreError):
             await sns(engine, body)
+    assert await sns(engine, body) == Result(new=1)
+
+
+async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_from_being_fetched_again(engine, gesta):
+    await letter(engine, gesta)
+    assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == Result(new=1)
+    gesta.advance(25 * 3600)
+    await letter(engine, gesta, "bob@example.com")
+    body = gesta.sandbox.ses.report("delivery", TOPIC)
+    for number in range(FETCHES_MAX + 1):
+        with pytest.raises((Forged, StoreError)):
+            await sns(engine, changed(body, SigningCertURL=f"https://sns.eu-central-1.amazonaws.com/{number}.pem"))
     assert await sns(engine, body) == Result(new=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from gesta.web.rate import KeyRates
@@ -91,6 +92,9 @@ async def test_a_length_and_a_transfer_encoding_together_are_refused(api_here):
     answer = await exchange(api_here.address, raw.encode())
     assert b"HTTP/1.1 400" in answer
     assert answer.count(b"HTTP/1.1 ") == 1
+    head, _, problem = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head
+    assert msgspec.json.decode(problem)["code"] == "malformed_http"
 
 
 async def test_the_rate_of_a_key_has_an_end_that_the_headers_tell(tmp_path):

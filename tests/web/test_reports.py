@@ -98,8 +98,14 @@ async def test_the_suppression_list_is_kept_by_those_who_may_and_for_their_tenan
     assert (await posted.call("GET", LIST, key=theirs)).body["items"] == []
     assert (await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=theirs)).status == 404
     assert (await posted.call("DELETE", here, key=theirs)).status == 404
-    assert (await posted.call("DELETE", here, key=mine)).status == 204
+    assert (await posted.call("DELETE", here, key=mine, headers={"Gesta-Actor": "ada"})).status == 204
     assert (await posted.call("DELETE", here, key=mine)).status == 404
+    # Once, and by whom: neither who was refused nor who came too late.
+    trail = [(await posted.call("GET", "/v1/audit", key=one)).body["items"] for one in (await posted.key(), theirs)]
+    assert [[(one["about"], one["by"]) for one in items if one["what"] == "unsuppressed"] for items in trail] == [
+        [(f"notification.email/{made.body['id']}", "ada")],
+        [],
+    ]
     assert (await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=mine)).status == 404
 
 

@@ -91,6 +91,17 @@ async def test_a_bad_body_gets_its_status_and_code(api_here, raw, status, code):
     assert await api_here.engine.find() == []
 
 
+async def test_an_answer_is_no_multiple_of_a_body_full_of_names_that_nobody_knows(api_here):
+    key, strange = await api_here.key("submit"), {f"strange-{number}": 1 for number in range(10_000)}
+    for body in ({**strange, "priority": 11}, {"flow": "shop.note", "payload": strange}):
+        single = await api_here.call("POST", "/v1/requests", body, key=key)
+        assert single.status == 422
+        assert {"priority", "payload.text"} & set(single.body["errors"])
+        batch = await api_here.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
+        assert batch.body["results"][0]["verdict"] == "invalid"
+        assert max(len(single.text), len(batch.text)) < 20_000
+
+
 @pytest.mark.parametrize("depth", [101, 300, 500, 900, 950])
 @pytest.mark.parametrize("flow", ["notification.webhook", "notification.sms", "warehouse.pick"])
 async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_found_out(tmp_path, flow, depth):
@@ -225,6 +236,15 @@ async def test_a_bad_query_is_told(api_here, query, status, code):
     key = await api_here.key("read")
     answer = await api_here.call("GET", f"/v1/requests?{query}", key=key)
     assert (answer.status, answer.body["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("path", ["/v1/requests", "/v1/dead-letters", "/v1/unknown"])
+async def test_a_name_that_no_store_takes_is_no_fault_of_the_store(api, path):
+    key = await api.key("read", "operate")
+    answer = await api.call("GET", f"{path}?flow=%00", key=key)
+    assert (answer.status, set(answer.body["errors"])) == (422, {"flow"})
+    redrive = await api.call("POST", "/v1/dead-letters/redrive", {"flow": "\0"}, key=key)
+    assert (redrive.status, set(redrive.body["errors"])) == (422, {"flow"})
 
 
 async def test_the_timeline_and_the_attempts_tell_what_happened(api):

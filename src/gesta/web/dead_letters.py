@@ -13,7 +13,7 @@ from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.request import Request
 from gesta.web.decisions import Decided, Redrive
 from gesta.web.problem import Problem, ProblemShape, problem_of
-from gesta.web.requests import TtlSeconds
+from gesta.web.requests import FlowName, TtlSeconds
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 PAGE_MAX = 200
@@ -21,7 +21,7 @@ REDRIVE_MAX = 1_000
 
 
 class Choice(Asked, frozen=True):
-    flow: str | None = None
+    flow: FlowName | None = None
     reason: str | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
@@ -37,7 +37,7 @@ class DeadLetters(Shape, frozen=True):
 class RedriveMany(Asked, frozen=True):
     """Of the dead letters that the filters leave, `limit` at most; `cursor` is the `next` of an answer before this one."""
 
-    flow: str | None = None
+    flow: FlowName | None = None
     reason: str | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=REDRIVE_MAX)] = 100

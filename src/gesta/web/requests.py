@@ -33,6 +33,8 @@ _OPTIONS = {"deliver_at": "deliverAt", "ttl": "ttlSeconds", "correlation_id": "c
 
 Verdict = Literal["created", "duplicate"]
 TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
+#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that it cannot be asked.
+FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 #: Told here, and held by `option_errors`, together with what is wrong with the payload.
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
 
@@ -88,7 +90,7 @@ class Page(Shape, frozen=True):
 
 
 class Listing(Asked, frozen=True):
-    flow: str | None = None
+    flow: FlowName | None = None
     status: Literal["requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"] | None = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gesta.errors import BadInput
 from gesta.runtime import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
+from gesta.web.problem import MEDIA_TYPE, Problem
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first request.
 HEAD_SECONDS = 10.0
@@ -64,6 +66,14 @@ class _Protocol(HttpToolsProtocol):
         self._is_in_head, self._head_bytes = False, 0
         self._end_patience()
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Told like everything that is no success; uvicorn's own answer is plain text."""
+        told = "this is no HTTP request: its head is malformed, or it has two lengths"
+        body = msgspec.json.encode(Problem(400, "malformed_http", told).shape)
+        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head.encode() + body)
+        self.transport.close()
 
     def resume_writing(self) -> None:
         self._unsent_since = None

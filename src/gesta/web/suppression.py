@@ -84,11 +84,11 @@ async def find_suppressed(call: Call) -> Answer:
 
 
 async def unsuppress(call: Call) -> Answer:
-    """Messages may go there again."""
+    """Messages may go there again; the audit trail has who decided it."""
     entry_id = call.params["id"]
     if not _ID.fullmatch(entry_id):
         raise NotFound("suppressed address", entry_id)
-    await call.engine.operating.unsuppress_entry(call.params["flow"], entry_id, tenant=call.tenant)
+    await call.engine.operating.unsuppress_entry(call.params["flow"], entry_id, tenant=call.tenant, actor=call.actor)
     return Answer(status=204)
 
 

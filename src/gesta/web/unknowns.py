@@ -10,13 +10,14 @@ from gesta.dead_letters import iso
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.operation import State
 from gesta.errors import BadCursor
+from gesta.web.requests import FlowName
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 PAGE_MAX = 200
 
 
 class Choice(Asked, frozen=True):
-    flow: str | None = None
+    flow: FlowName | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
