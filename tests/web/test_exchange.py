@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 
 import msgspec
@@ -152,3 +153,18 @@ async def test_a_caller_who_goes_away_after_a_body_at_once_is_noticed_while_they
     writer.close()
     while waiters.waiting:
         await asyncio.sleep(0.01)
+
+
+async def test_a_call_leaves_nothing_to_the_search_for_cycles(api_here):
+    key = await api_here.key("submit")
+    reader, writer = await connected(api_here)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            writer.write(written(key))
+            await read_answer(reader)
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
+        writer.close()

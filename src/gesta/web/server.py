@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from weakref import ref
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -32,11 +33,12 @@ class _Exchange:
     __slots__ = ("_cycle",)
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        # The cycle holds the scope, and the scope this: a hard reference would leave each call to the search for cycles.
+        self._cycle = ref(cycle)
 
     def body(self) -> bytes | None:
-        cycle = self._cycle
-        if cycle.more_body or cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue:
+        cycle = self._cycle()
+        if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue:
             return None
         cycle.flow.resume_reading()
         cycle.message_event.clear()
@@ -44,8 +46,8 @@ class _Exchange:
         return body
 
     def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        cycle = self._cycle
-        if cycle.flow.write_paused or cycle.disconnected or cycle.response_started or not cycle.keep_alive:
+        cycle = self._cycle()
+        if cycle is None or cycle.flow.write_paused or cycle.disconnected or cycle.response_started or not cycle.keep_alive:
             # Whoever reads slowly, is gone or wants the connection closed gets it the long way.
             return False
         lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
