@@ -88,8 +88,8 @@ async def read_body(receive: Receive, route: Route) -> bytes:
 
 def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None = None) -> T:
     """The body as its type; raises with every fault at once. `also` tells faults of what the type leaves open."""
-    sent_as = (headers("content-type") or "").partition(";")[0].strip().lower()
-    if sent_as != JSON:
+    sent_as = headers("content-type") or ""
+    if sent_as != JSON and (sent_as := sent_as.partition(";")[0].strip().lower()) != JSON:
         raise Problem(415, "not_json", f"send the body as {JSON}, not as {sent_as or 'nothing'}")
     try:
         return msgspec.json.decode(raw, type=kind)
