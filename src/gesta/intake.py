@@ -131,7 +131,10 @@ class Intake:
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
-            drafts.append(await self._checked(payload, options))
+            draft = self._draft(payload, options)
+            if draft.flow.check is not None:
+                await self._check(draft, payload)
+            drafts.append(draft)
             if number % TURN == 0:
                 # A large batch leaves the others their turns.
                 await turn()
@@ -143,19 +146,16 @@ class Intake:
         refused: dict[int, InvalidRequest] = {}
         for number, (payload, options) in enumerate(requests):
             try:
-                drafts.append(await self._checked(payload, options))
+                draft = self._draft(payload, options)
+                if draft.flow.check is not None:
+                    await self._check(draft, payload)
+                drafts.append(draft)
             except InvalidRequest as error:
                 refused[number] = error
             if number % TURN == TURN - 1:
                 await turn()
         accepted = iter(await self._accept_all(drafts) if drafts else [])
         return [refused[number] if number in refused else next(accepted) for number in range(len(requests))]
-
-    async def _checked(self, payload: Payload, options: Options) -> Draft:
-        draft = self._draft(payload, options)
-        if draft.flow.check is not None:
-            await self._check(draft, payload)
-        return draft
 
     async def _accept_all(self, drafts: list[Draft]) -> list[Accepted | Conflict]:
         if not self._admission.is_open:

@@ -6,6 +6,7 @@ A program may pass anything, whatever the annotations say, and what is stored ha
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -87,13 +88,26 @@ def _is_usual(options: Options) -> bool:
         and options.correlation_id is None
         and options.causation_id is None
         and type(tenant) is str
-        and TENANT.fullmatch(tenant) is not None
+        and _is_tenant(tenant)
         and (key is None or is_text(key))
         and type(priority) is int
         and 1 <= priority <= 10
         and type(options.test) is bool
-        and not actor_errors(options.actor)
+        and (options.actor is None or _is_usual_actor(options.actor))
     )
+
+
+@lru_cache(maxsize=1_024)
+def _is_tenant(text: str) -> bool:
+    # Kept, because a process asks of a few tenants again and again.
+    return TENANT.fullmatch(text) is not None
+
+
+def _is_usual_actor(actor: object) -> bool:
+    if type(actor) is not Actor or type(actor.user_id) is not str or not actor.user_id.isascii():
+        return False
+    roles: object = actor.roles
+    return roles == () or (type(roles) is tuple and all(type(word) is str and word.isascii() for word in roles))
 
 
 def ttl_errors(ttl: object) -> dict[str, str]:
@@ -119,7 +133,7 @@ def subject_errors(subject: object, tenant: object) -> dict[str, str]:
 def actor_errors(actor: object) -> dict[str, str]:
     if actor is None:
         return {}
-    if type(actor) is Actor and all(type(word) is str and word.isascii() for word in (actor.user_id, *actor.roles)):
+    if _is_usual_actor(actor):
         # Most, told from the others in passing: with each call of an API comes one.
         return {}
     if isinstance(actor, Actor) and not value_errors(actor):

@@ -249,6 +249,9 @@ async def test_any_other_string_may_be_a_key(engine, key):
         ({"actor": "root"}, "actor"),
         ({"actor": Actor(7)}, "actor"),  # type: ignore[arg-type]
         ({"actor": Actor("u", ["ops", 7])}, "actor"),  # type: ignore[arg-type]
+        ({"actor": Actor("u", ("ops", 7))}, "actor"),  # type: ignore[arg-type]
+        ({"actor": Actor("u", None)}, "actor"),  # type: ignore[arg-type]
+        ({"actor": Actor("u", "ops")}, "actor"),  # type: ignore[arg-type]
     ],
 )
 async def test_a_bad_option_is_refused_by_name(engine, options, name):

@@ -12,8 +12,9 @@ import msgspec
 from gesta.access import Grant
 from gesta.errors import AccessDenied, GestaError
 from gesta.runtime import Timer, spawn
+from gesta.web.exchange import Exchange, exchange_of
 from gesta.web.problem import Problem, problem_of
-from gesta.web.reading import CallerGone, Headers, check_actor, decode_body, decode_query, read_body
+from gesta.web.reading import CallerGone, Headers, body_at_once, check_actor, decode_body, decode_query, read_body
 from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits: list[tuple[bytes, bytes]] = []
+        exchange = exchange_of(scope)
         try:
-            answer = await self._answer(scope, receive, limits)
+            answer = await self._answer(scope, receive, limits, exchange)
         except CallerGone:
             return
         except Problem as problem:
@@ -55,9 +57,11 @@ class Endpoint:
         if isinstance(answer, Stream):
             await send_stream(answer, receive, send)
         else:
-            await send_answer(answer, send, limits)
+            await send_answer(answer, send, limits, exchange)
 
-    async def _answer(self, scope: Scope, receive: Receive, limits: list[tuple[bytes, bytes]]) -> Answer | Stream:
+    async def _answer(
+        self, scope: Scope, receive: Receive, limits: list[tuple[bytes, bytes]], exchange: Exchange | None
+    ) -> Answer | Stream:
         route, web = self.route, self._web
         if not web.engine.is_running:
             raise Problem(503, "not_running", "the engine is not running", headers={"Retry-After": "1"})
@@ -72,7 +76,8 @@ class Endpoint:
         query = decode_query(scope["query_string"], route.query)
         raw, body = b"", None
         if route.body is not None or route.takes != JSON:
-            raw = await self._read(receive, headers)
+            at_once = body_at_once(exchange, headers, route)
+            raw = await self._read(receive) if at_once is None else at_once
             if route.takes == JSON and route.body is not None:
                 body = decode_body(raw, headers, route.body, None if route.also is None else partial(route.also, web.engine))
         if route.weighs is not None:
@@ -106,12 +111,12 @@ class Endpoint:
             limits.append((b"ratelimit-reset", b"%d" % wait))
             raise Problem(429, "too_many", f"this key may ask again in {wait} s", headers={"Retry-After": str(wait)})
 
-    async def _read(self, receive: Receive, headers: Headers) -> bytes:
+    async def _read(self, receive: Receive) -> bytes:
         """The body, unless it takes too long."""
         patience = self._web.patience
         reading = patience.begin()
         try:
-            return await read_body(receive, headers, self.route)
+            return await read_body(receive, self.route)
         except asyncio.CancelledError:
             if not patience.is_over(reading):
                 raise
@@ -194,13 +199,19 @@ async def _gone(receive: Receive, task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
-async def send_answer(answer: Answer, send: Send, limits: Sequence[tuple[bytes, bytes]] = ()) -> None:
+async def send_answer(
+    answer: Answer, send: Send, limits: Sequence[tuple[bytes, bytes]] = (), exchange: Exchange | None = None
+) -> None:
     body = answer.body
     raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
     headers = [*ALWAYS, *limits] if answer.status == 204 else [(b"content-length", b"%d" % len(raw)), *ALWAYS, *limits]
     if body is not None:
         headers.append((b"content-type", answer.media_type.encode()))
     headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
+    # A problem may end the connection, and what cannot stand in a header is refused by the server: both the long way.
+    is_plain = exchange is not None and answer.status < 400 and "".join(answer.headers.values()).isprintable()
+    if is_plain and exchange.answer(answer.status, headers, raw):  # type: ignore[union-attr]
+        return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": raw})
 

@@ -12,6 +12,7 @@ import msgspec
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.options import is_text
 from gesta.validation import decode_fields, fault_text, field_errors, fields_of
+from gesta.web.exchange import Exchange
 from gesta.web.problem import Problem, invalid
 from gesta.web.route import JSON, Asked, Receive, Route
 
@@ -57,12 +58,21 @@ def check_actor(headers: Headers) -> None:
         raise invalid({ACTOR: f"1 to {KEY_LENGTH_MAX} printable characters"})
 
 
-async def read_body(receive: Receive, headers: Headers, route: Route) -> bytes:
-    """The whole body, as long as it is no longer than the route takes."""
+def body_at_once(exchange: Exchange | None, headers: Headers, route: Route) -> bytes | None:
+    """The whole body where it is there already, as most are; None: read it. Raises where it is longer than the route takes."""
     most = route.body_bytes_max
     told = headers("content-length")
     if told is not None and (not told.isdecimal() or int(told) > most):
         raise _too_large(most)
+    body = None if exchange is None else exchange.body()
+    if body is not None and len(body) > most:
+        raise _too_large(most)
+    return body
+
+
+async def read_body(receive: Receive, route: Route) -> bytes:
+    """The whole body as it comes, as long as it is no longer than the route takes."""
+    most = route.body_bytes_max
     parts: list[bytes] = []
     length = 0
     while True:
@@ -80,8 +90,8 @@ async def read_body(receive: Receive, headers: Headers, route: Route) -> bytes:
 
 def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None = None) -> T:
     """The body as its type; raises with every fault at once. `also` tells faults of what the type leaves open."""
-    sent_as = (headers("content-type") or "").partition(";")[0].strip().lower()
-    if sent_as != JSON:
+    sent_as = headers("content-type") or ""
+    if sent_as != JSON and (sent_as := sent_as.partition(";")[0].strip().lower()) != JSON:
         raise Problem(415, "not_json", f"send the body as {JSON}, not as {sent_as or 'nothing'}")
     try:
         return msgspec.json.decode(raw, type=kind)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet, PartlyAccepted, UnknownFlow
 from gesta.flows.flow import Payload
@@ -50,6 +51,9 @@ class Submit(Asked, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
     correlation_id: Name | None = None
     causation_id: Name | None = None
+
+
+_decode_submit = msgspec.json.Decoder(Submit).decode
 
 
 class Batch(Asked, frozen=True):
@@ -114,7 +118,7 @@ class Attempts(Shape, frozen=True):
 async def submit(call: Call) -> Answer:
     """Ask for one side effect. 202: it is on disk and will be done once. 200: this key was here before with the same content."""
     asked: Submit = call.body
-    payload, options = read(call.engine, asked, call, _key(call, asked.key))
+    payload, options = read(call, asked, _key(call, asked.key), call.actor)
     try:
         request = Request(call.road, await call.road.intake.submit(payload, options))
     except InvalidRequest as error:
@@ -136,9 +140,10 @@ async def submit_batch(call: Call) -> Answer:
     results: list[Result | None] = [None] * len(raws)
     ready: list[tuple[Payload, Options]] = []
     places: list[int] = []
+    actor = call.actor
     for place, raw in enumerate(raws):
         try:
-            ready.append(_read_one(call, raw))
+            ready.append(_read_one(call, raw, actor))
             places.append(place)
         except Problem as problem:
             results[place] = Result("invalid", problem=problem.shape)
@@ -258,12 +263,12 @@ def _key(call: Call, in_body: str | None) -> str | None:
     return in_header
 
 
-def _read_one(call: Call, raw: msgspec.Raw) -> tuple[Payload, Options]:
+def _read_one(call: Call, raw: msgspec.Raw, actor: Actor) -> tuple[Payload, Options]:
     try:
-        asked = msgspec.json.decode(raw, type=Submit)
+        asked = _decode_submit(raw)
     except UNREADABLE:
         raise _problem_of_one(call.engine, raw) from None
-    return read(call.engine, asked, call, asked.key)
+    return read(call, asked, asked.key, actor)
 
 
 def _problem_of_one(engine: Engine, raw: msgspec.Raw) -> Problem:
@@ -278,20 +283,21 @@ def _problem_of_one(engine: Engine, raw: msgspec.Raw) -> Problem:
     return invalid({**decode_fields(Submit, given)[1], **faults_beside(engine, given)})
 
 
-def read(engine: Engine, asked: Submit, call: Call, key: str | None) -> tuple[Payload, Options]:
+def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payload, Options]:
     """What was asked, of the flow's own type; raises with every fault of payload and options at once."""
+    grant = call.grant
     options = Options(
-        key, call.tenant, asked.deliver_at, None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
-        asked.priority, asked.correlation_id, asked.causation_id, call.actor, call.grant.is_test,
+        key, grant.tenant, asked.deliver_at, None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
+        asked.priority, asked.correlation_id, asked.causation_id, actor, grant.is_test,
     )  # fmt: skip
     try:
-        flow = engine.flow(asked.flow)
+        flow = call.web.engine.flow(asked.flow)
     except UnknownFlow as error:
         raise invalid({"flow": str(error)}) from None
     payload, faults = decode_fields(flow.payload, asked.payload)
-    told = _of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in option_errors(options).items()}
-    if payload is None or told:
-        raise invalid(told)
+    wrong = option_errors(options)
+    if payload is None or wrong:
+        raise invalid(_of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()})
     return payload, options
 
 

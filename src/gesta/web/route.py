@@ -36,13 +36,12 @@ class Nothing(Asked, frozen=True):
     """No parameters."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a handler gives back. `body` is a Shape, bytes as they are, or None."""
 
     body: Any = None
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     media_type: str = JSON
 
 

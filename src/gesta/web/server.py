@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from weakref import ref
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gesta.errors import BadInput
 from gesta.runtime import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
+from gesta.web import exchange
 from gesta.web.problem import MEDIA_TYPE, Problem
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first request.
@@ -27,6 +29,38 @@ STOP_SECONDS = 3
 CONNECTIONS_MAX = 2_000
 _TICK_SECONDS = 0.01
 _DATE_SECONDS = 1.0
+
+
+class _Exchange:
+    """The short way to read and to answer, in the steps of the cycle's own `receive` and `send`. See exchange.py."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        # The cycle holds the scope, and the scope this: a hard reference would leave each call to the search for cycles.
+        self._cycle = ref(cycle)
+
+    def body(self) -> bytes | None:
+        cycle = self._cycle()
+        if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue:
+            return None
+        cycle.flow.resume_reading()
+        cycle.message_event.clear()
+        body, cycle.body = bytes(cycle.body), bytearray()
+        return body
+
+    def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        cycle = self._cycle()
+        if cycle is None or cycle.flow.write_paused or cycle.disconnected or cycle.response_started or not cycle.keep_alive:
+            # Whoever reads slowly, is gone or wants the connection closed gets it the long way.
+            return False
+        lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
 
 class _Protocol(HttpToolsProtocol):
@@ -66,6 +100,8 @@ class _Protocol(HttpToolsProtocol):
         self._is_in_head, self._head_bytes = False, 0
         self._end_patience()
         super().on_headers_complete()
+        # The application is given this very scope, at its first turn.
+        self.scope["extensions"] = {exchange.NAME: _Exchange(self.cycle)}  # type: ignore[dict-item]
 
     def send_400_response(self, msg: str) -> None:
         """Told like everything that is no success; uvicorn's own answer is plain text."""

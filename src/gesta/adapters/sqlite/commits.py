@@ -9,7 +9,7 @@ import apsw
 
 from gesta.adapters.recent_views import Saved
 from gesta.adapters.sqlite.database import Database
-from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_one, append_step
+from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_one, append_step, attempt_all
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_step, settle_step
 from gesta.adapters.sqlite.statements import run_many, sql
 from gesta.adapters.sqlite.views import SqliteViews, save_step
@@ -105,13 +105,9 @@ def _record_step(
 ) -> tuple[list[Recording], Written]:
     """The usual case, events that fit and jobs that are ours, in two statements; anything else one by one."""
     if len(appends) == len(entries) and all(isinstance(entry.settlement, Ack) for entry in entries):
-        db.execute("savepoint recording")
-        written = append_step(db, appends)
-        if written.first is not None and _ack_all(db, entries):
-            db.execute("release recording")
+        written = attempt_all(db, appends, lambda: _ack_all(db, entries))
+        if written is not None:
             return [Recording(verdict, "done") for verdict in written.verdicts], written
-        db.execute("rollback to recording")
-        db.execute("release recording")
     before, count = _end(db), sum(len(append.events) for append in appends)
     recordings = [_record_one(db, entry, now_ms) for entry in entries]
     # One after the other they stand in the order of the entries, too, if all of them were written just now.

@@ -32,6 +32,10 @@ SETTINGS_TRIES = 50
 FENCE = "gesta fence: "
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
+#: For how many turns of the event loop, and how long at most, a step waits for others. An append wakes the worker, whose take is sent
+#: three turns later, about when others' records are: together they are one commit, which costs more than the wait.
+GATHER_TURNS = 4
+GATHER_SECONDS = 0.001
 
 
 class _Call:
@@ -67,8 +71,11 @@ class Database:
         self._synced = True
         self._writer = open_connection(path)
         self._reader = open_connection(path, migrate=False)
-        self._writes: Lane[_Call] = Lane(runtime, "gesta-sqlite-writer", self._write_batch)
+        self._writes: Lane[list[_Call]] = Lane(runtime, "gesta-sqlite-writer", self._write_all)
         self._reads: Lane[_Call] = Lane(runtime, "gesta-sqlite-reader", self._read_batch)
+        #: Steps that wait for others, and since when.
+        self._gathered: list[_Call] = []
+        self._gathering_since = 0.0
         self._closed = False
         self._runtime = runtime
         self._watcher = open_connection(path, migrate=False)
@@ -100,11 +107,18 @@ class Database:
 
     def write(self, step: Step[T], *, durable: bool) -> asyncio.Future[T]:
         """Run a step in the next commit, behind those that were sent before; answered when that commit stands, on disk if `durable`."""
-        return self._send(self._writes, step, durable=durable)
+        call = self._call(step, durable=durable)
+        self._gathered.append(call)
+        if len(self._gathered) == 1:
+            self._gathering_since = self._runtime.monotonic()
+            self._loop.call_soon(self._gather, GATHER_TURNS)
+        return call.future
 
     def read(self, step: Step[T]) -> asyncio.Future[T]:
         """Run a step that only reads, on what is committed now."""
-        return self._send(self._reads, step, durable=False)
+        call = self._call(step, durable=False)
+        self._reads.put(call)
+        return call.future
 
     async def empty_log(self, wait_ms: int) -> bool:
         """Move the write-ahead log into the file and cut it to nothing; False when others who read held it for too long."""
@@ -127,17 +141,31 @@ class Database:
             self._closed = True
             self._watching.cancel()
             self._watcher.close()
+            self._hand_over()
             self._writes.close()
             self._reads.close()
             self._reader.close()
             self._writer.close()
 
-    def _send(self, lane: Lane[_Call], step: Step[T], *, durable: bool) -> asyncio.Future[T]:
+    def _call(self, step: Step[Any], *, durable: bool) -> _Call:
         if self._closed:
             raise StoreError(f"{self.path} is closed; the engine has stopped")
-        future: asyncio.Future[T] = self._loop.create_future()
-        lane.put(_Call(step, future, durable=durable))
-        return future
+        return _Call(step, self._loop.create_future(), durable=durable)
+
+    def _gather(self, turns: int) -> None:
+        if turns > 1 and self._runtime.monotonic() - self._gathering_since < GATHER_SECONDS:
+            self._loop.call_soon(self._gather, turns - 1)
+        else:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """All at once: put one by one, the first would be in a commit by itself before the thread sees the second."""
+        if self._gathered:
+            self._writes.put(self._gathered)
+            self._gathered = []
+
+    def _write_all(self, batches: list[list[_Call]]) -> None:
+        self._write_batch([call for batch in batches for call in batch])
 
     def _write_batch(self, calls: list[_Call]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import apsw
@@ -98,26 +98,31 @@ class SqliteEventStore:
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
     """All appends in a few statements; those whose key is taken are told apart first when that fails, the others one by one at last."""
-    if _attempt_all(db, appends):
-        count = sum(len(append.events) for append in appends)
-        first = db.last_insert_rowid() - count + 1
-        return Written([Appended(append.expected + len(append.events)) for append in appends], first)
+    written = attempt_all(db, appends)
+    if written is not None:
+        return written
     claimed = _claimed(db, appends)
     rest = [append for index, append in enumerate(appends) if index not in claimed]
-    if claimed and _attempt_all(db, rest):
-        fitting = (Appended(append.expected + len(append.events)) for append in rest)
+    written = attempt_all(db, rest) if claimed else None
+    if written is not None:
+        fitting = iter(written.verdicts)
         return Written([claimed[index] if index in claimed else next(fitting) for index in range(len(appends))], None)
     return Written([append_one(db, append) for append in appends], None)
 
 
-def _attempt_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
-    """Whether all of them fitted; otherwise nothing is written."""
-    db.execute("savepoint appending")
-    fits = _append_all(db, appends)
-    if not fits:
-        db.execute("rollback to appending")
-    db.execute("release appending")
-    return fits
+def attempt_all(db: apsw.Connection, appends: Sequence[Append], also: Callable[[], bool] = lambda: True) -> Written | None:
+    """All of them, and `also`, or nothing at all: None, where not all of it fitted."""
+    db.execute("savepoint attempting")
+    written = None
+    if _append_all(db, appends):
+        count = sum([len(append.events) for append in appends])
+        first = db.last_insert_rowid() - count + 1
+        if also():
+            written = Written([Appended(append.expected + len(append.events)) for append in appends], first)
+    if written is None:
+        db.execute("rollback to attempting")
+    db.execute("release attempting")
+    return written
 
 
 def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Verdict]:

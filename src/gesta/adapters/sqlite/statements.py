@@ -11,9 +11,9 @@ from importlib.resources import files
 
 import apsw
 
-#: Rows per statement, largest first: a batch of any length takes a handful of them. Each is prepared once per connection, as long
-#: as its text stays below the 16 KB above which apsw does not keep a statement.
-SIZES = tuple(2**power for power in range(9, -1, -1))
+#: Rows per statement, largest first: up to 127 rows, as some dozens of callers make them, are two statements at most, and a thousand
+#: rows are five. Each is prepared once per connection, as long as its text stays below the 16 KB above which apsw does not keep a statement.
+SIZES = (512, 256, *range(128, 16, -16), *range(16, 0, -1))
 
 
 @cache
