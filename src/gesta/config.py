@@ -60,10 +60,12 @@ DERIVED_MAX = 1_000
 class Snapshot:
     """A tenant's config at one version. It never changes, so what was made of it holds for as long as it is the newest."""
 
-    __slots__ = ("derived", "entities")
+    __slots__ = ("derived", "entities", "needs")
 
     def __init__(self, entities: Entities) -> None:
         self.entities = entities
+        #: A template's code and locale → the variables it names, for those that were asked.
+        self.needs: dict[tuple[str, str | None], frozenset[str]] = {}
         #: What was made, and `kind/code` → version of what it was made of.
         self.derived: dict[object, tuple[Any, dict[str, int]]] = {}
 
@@ -196,6 +198,11 @@ class TenantConfig:
         made: T = known[0]
         return made
 
+    @property
+    def needs(self) -> dict[tuple[str, str | None], frozenset[str]]:
+        """A template's code and locale → the variables it names, as far as somebody has asked since the config changed."""
+        return self._snapshot.needs
+
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:
         """What is stored, readable or not."""
         return self._entities.get((kind, code))
@@ -219,6 +226,13 @@ class TenantConfig:
         except StoreError as error:
             # Nothing can have been sent without it.
             raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
+
+    def secrets_at_hand(self, kind: str, code: str, field: str) -> list[str] | None:
+        """What `secrets` would return, where this process has opened it before; None: it has to be waited for."""
+        secrets = self._writer.at_hand(self._tenant, self._entities.get((kind, code)), field)
+        if secrets is not None:
+            self.opened += secrets
+        return secrets
 
     async def disable(self, kind: str, code: str, reason: str) -> None:
         """Switch an entity off for everybody, on record. It must have the fields `disabled` and `disabled_reason`."""

@@ -1,8 +1,8 @@
 """Rate limits of providers: token buckets that all processes of a store share, each tenant's apart from everybody else's.
 
 A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment ahead and in blocks, so that there is no
-round trip for each request: whoever asks in the same turn asks together, and what was asked for lately is asked for in advance, again when
-half of it is used up, so that under load nobody waits for the store. A token that nobody uses lapses; with a process die the tokens that it
+round trip for each request: whoever asks in the same turn asks together, and twice what was asked for lately is asked for in advance, again
+when half of it is used up, so that under load nobody waits for the store: attempts come in bursts, and the next one finds its tokens there. A token that nobody uses lapses; with a process die the tokens that it
 had reserved, a quarter of a second's at most.
 
 Who gets none is postponed to where the next free one is likely, one behind the other, and none of its request's attempts is spent.
@@ -27,6 +27,8 @@ from gesta.unspent import Postponed
 AHEAD_MS = 250
 #: In advance no more is reserved than falls in this time: others want their part of what is ahead.
 ADVANCE_MS = 100
+#: After so many times ADVANCE_MS of silence nothing is left of what was wanted.
+_FORGOTTEN = 32
 #: Those who are postponed are spread over this long; then again from the front.
 SPREAD_MS = 300_000
 #: Without the store nobody can say whether there is a token.
@@ -68,16 +70,14 @@ class _Tap:
         self.closed_until = 0.0
         #: Where the one stands that was postponed last.
         self.promised = 0.0
-        #: How many were wanted since then, and how many in as long a time before.
+        #: How many were wanted since then, and how many in as long a time before; a burst counts half as much each time after.
         self.began_at = self.takes = self.before = 0
 
-    def wanted(self, now: int) -> None:
-        """Count one who wants a token."""
-        elapsed_ms = now - self.began_at
-        if elapsed_ms >= ADVANCE_MS:
-            self.before = self.takes if elapsed_ms < 2 * ADVANCE_MS else 0
-            self.takes, self.began_at = 0, now
-        self.takes += 1
+    def begin_anew(self, now: int) -> None:
+        """Count those who want a token from here."""
+        silences = (now - self.began_at) // ADVANCE_MS - 1
+        self.before = max(self.takes, self.before // 2) >> min(silences, _FORGOTTEN)
+        self.takes, self.began_at = 0, now
 
     def promise(self, gap_ms: float, next_at: float, now: int) -> float:
         """Milliseconds until it is likely that there is one, for each who asks another."""
@@ -118,26 +118,30 @@ class Tokens:
         self._asking: GroupCommit[_Question, _Answer] = GroupCommit(self._reserve, "gesta-limits")
 
     async def take(self, tenant: str, limits: Sequence[Limit]) -> None:
-        taken: list[tuple[Name, float]] = []
+        taken: list[tuple[_Tap, float]] = []
         missing: list[_Asked] = []
-        now = self._runtime.now_ms()
+        now, last = self._runtime.now_ms(), 0.0
         try:
             for limit in limits:
                 name = tenant, limit.name
-                at = self._at_hand(name, limit, now)
+                tap = self._taps.get(name) or self._tap(name)
+                at = self._at_hand(tap, name, limit, now)
                 if at is None:
                     missing.append(_Asked(name, limit))
-                else:
-                    taken.append((name, at))
+                    continue
+                taken.append((tap, at))
+                if at > now:
+                    last = max(last, at)
             if missing:
-                taken += await self._ask_for(missing)
-                now = self._runtime.now_ms()
+                given = await self._ask_for(missing)
+                taken += given
+                now, last = self._runtime.now_ms(), max(last, *(at for _, at in given))
         except BaseException:
-            for name, at in taken:
+            for tap, at in taken:
                 # Somebody else may use it while it lasts.
-                self._tap(name).times.appendleft(at)
+                tap.times.appendleft(at)
             raise
-        wait_ms = max([at for _, at in taken], default=0.0) - now
+        wait_ms = last - now
         if wait_ms > 0:
             await sleep(self._runtime, wait_ms / 1000)
         if missing or wait_ms > 0:
@@ -163,13 +167,14 @@ class Tokens:
             # What the attempt has to say is worth more than this: other processes will hear it from the provider.
             return
 
-    def _at_hand(self, name: Name, limit: Limit, now: int) -> float | None:
+    def _at_hand(self, tap: _Tap, name: Name, limit: Limit, now: int) -> float | None:
         """When our token falls; None when the store has to be asked for one. Raises Postponed when it need not be."""
-        tap = self._taps.get(name) or self._tap(name)
         times = tap.times
         while times and times[0] + AHEAD_MS < now:
             times.popleft()
-        tap.wanted(now)
+        if now - tap.began_at >= ADVANCE_MS:
+            tap.begin_anew(now)
+        tap.takes += 1
         if not times:
             if tap.empty_until > now + AHEAD_MS:
                 raise Postponed(tap.promise(limit.gap_ms, tap.empty_until, now) / 1000)
@@ -182,7 +187,7 @@ class Tokens:
             self._asking.add([_Asked(name, limit, 0)]).add_done_callback(_unheard)
         return at
 
-    async def _ask_for(self, missing: _Question) -> list[tuple[Name, float]]:
+    async def _ask_for(self, missing: _Question) -> list[tuple[_Tap, float]]:
         """A token of each from the store. Raises Postponed when there is none of one of them."""
         try:
             answer = await self._asking.add(missing)
@@ -190,7 +195,7 @@ class Tokens:
             raise Postponed(STORE_PAUSE_SECONDS) from None
         if isinstance(answer, Postponed):
             raise answer
-        return [(one.name, at) for one, at in zip(missing, answer, strict=True)]
+        return [(self._tap(one.name), at) for one, at in zip(missing, answer, strict=True)]
 
     async def _reserve(self, questions: list[_Question]) -> list[_Answer]:
         """One call for everybody who asks now."""
@@ -213,9 +218,9 @@ class Tokens:
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
-        """A token for each who waits, and in advance as many as were wanted lately: a lone request reserves nothing for nobody."""
+        """A token for each who waits, and in advance twice as many as were wanted lately: a lone request reserves nothing for nobody."""
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
-        in_advance = min(max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
+        in_advance = min(2 * max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
         return Wanted(name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times)))
 
     def _given(self, question: _Question, now: int) -> _Answer:

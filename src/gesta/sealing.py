@@ -78,10 +78,10 @@ class Safe:
 
     async def get(self, tenant: str, name: str, version: int) -> str | None:
         """A secret in clear; None when it was destroyed. A version never changes, so it is opened once."""
-        ref = (tenant, name, version)
-        known = self._opened.get(ref)
+        known = self.at_hand(tenant, name, version)
         if known is not None:
             return known
+        ref = (tenant, name, version)
         held = await self._vault.get([ref])
         if ref not in held:
             return None
@@ -94,6 +94,10 @@ class Safe:
             self._opened.clear()
         self._opened[ref] = clear
         return clear
+
+    def at_hand(self, tenant: str, name: str, version: int) -> str | None:
+        """A secret in clear that was opened before; None when the vault has to be asked."""
+        return self._opened.get((tenant, name, version))
 
     async def seal(self, tenant: str, name: str, version: int, secret: bytes) -> Sealed:
         """A version of a secret as the vault may hold it."""

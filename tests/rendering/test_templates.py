@@ -187,6 +187,31 @@ async def test_a_process_that_only_submits_checks_against_what_is_stored(gesta: 
             await other.submit(Letter())
 
 
+async def test_what_a_template_needs_is_known_until_the_config_changes(gesta: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Template] = []
+    variables = InlineRenderer.variables
+
+    async def counted(renderer: InlineRenderer, template: Template) -> Any:
+        asked.append(template)
+        return await variables(renderer, template)
+
+    async with Engine(URL, flows=[Post(is_checked=True).flow]) as engine:
+        await put(engine, text="{{ name }}")
+        monkeypatch.setattr(InlineRenderer, "variables", counted)
+        for _ in range(3):
+            await engine.submit(Letter(data={"name": "Ann"}))
+        assert len(asked) == 1
+        with pytest.raises(InvalidRequest, match=r"data\.name"):
+            await engine.submit(Letter(data={"other": "Ann"}))
+        await put(engine, text="{{ name }}{{ city }}")
+        with pytest.raises(InvalidRequest, match=r"data\.city"):
+            await engine.submit(Letter(data={"name": "Ann"}))
+        await put(engine, text="{{ user.name }}")
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match=r"data\.user\.name"):
+                await engine.submit(Letter(data={"name": "Ann", "user": {}}))
+
+
 async def test_a_template_that_is_not_there_yet_may_come_before_the_attempt(gesta: Harness) -> None:
     async with Engine(URL, flows=[Post(is_checked=True).flow]) as engine:
         assert (await outcome(engine, Letter()))[1].startswith("template_missing")

@@ -294,3 +294,16 @@ async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_m
         ports.events.replace("read", read)
         await engine.operating.put_config(KIND, "main", {"address": "box", "token": "t-1"}, tenant="new")
         assert [entity.code for entity in await engine.operating.list_config("new")] == ["main"]
+
+
+async def test_a_secret_is_at_hand_when_it_was_opened_and_while_it_is_the_only_one(gesta):
+    async with Post().engine(work=False) as engine:
+        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-1"})
+        assert engine.road.config.of("default").secrets_at_hand(KIND, "none", "token") is None
+        await engine.road.config.of("default").secrets(KIND, "main", "token")
+        config = engine.road.config.of("default")
+        assert (config.secrets_at_hand(KIND, "main", "token"), config.opened) == (["t-1"], ["t-1"]), "taken out of what is said"
+        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-2"})
+        rotated = engine.road.config.of("default")
+        assert rotated.secrets_at_hand(KIND, "main", "token") is None, "how long the older one counts is looked at each time"
+        assert (await rotated.secrets(KIND, "main", "token"), config.opened) == (["t-2", "t-1"], ["t-1"])

@@ -134,6 +134,30 @@ async def test_what_was_wanted_lately_is_reserved_in_advance(world):
     assert max(one.tokens for asked in world.buckets.asked for one in asked) <= ADVANCE_MS / limit.gap_ms + 1
 
 
+@pytest.mark.parametrize("pause_ms", [10, ADVANCE_MS, 2 * ADVANCE_MS])
+async def test_a_burst_finds_its_tokens_where_one_like_it_has_been_lately(world, pause_ms):
+    limit, around, size = Limit("room", 10_000.0, burst=1_000), Limit("house", 10_000.0, burst=1_000), 50
+    waits = []
+    for _ in range(6):
+        before, takes = len(world.buckets.asked), [world.limits.take(limit, around) for _ in range(size)]
+        tasks = [spawn(one, "take") for one in takes]
+        await turn()
+        waits.append(sum(not task.done() for task in tasks))
+        await asyncio.gather(*tasks)
+        assert len(world.buckets.asked) <= before + 2, "one question for all of them, and one in advance"
+        world.runtime.advance(pause_ms / 1000)
+    assert waits[0] == size
+    assert waits[2:] == [0, 0, 0, 0]
+
+
+async def test_after_a_rest_nothing_is_reserved_for_nobody(world):
+    limit = Limit("room", 10_000.0, burst=1_000)
+    await asyncio.gather(*(world.limits.take(limit) for _ in range(500)))
+    world.runtime.advance(60)
+    await world.limits.take(limit)
+    assert [one.tokens for one in world.buckets.asked[-1]] == [1]
+
+
 async def test_under_load_the_next_tokens_are_there_before_the_last_one_is_used(world):
     limit = Limit("room", 10_000.0, burst=100)
     for _ in range(40):

@@ -22,11 +22,12 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
 
 def reserve(bucket: Bucket, rate: Rate, tokens: int, now: float, ahead_ms: float) -> tuple[list[float], float, Bucket]:
     """The times of up to so many tokens, none later than `ahead_ms` from now; the time of the one after them; and what is left."""
-    opens, full_at = max(now, bucket.closed_until), bucket.full_at
+    opens, latest, lead_ms = max(now, bucket.closed_until), now + ahead_ms, (rate.burst - 1) * rate.gap_ms
+    full_at, gap_ms = bucket.full_at, rate.gap_ms
     times: list[float] = []
     while True:
-        at = max(opens, full_at - (rate.burst - 1) * rate.gap_ms)
-        if len(times) == tokens or at > now + ahead_ms:
+        at = max(opens, full_at - lead_ms)
+        if len(times) == tokens or at > latest:
             return times, at, Bucket(full_at, bucket.closed_until)
         times.append(at)
-        full_at = max(full_at, at) + rate.gap_ms
+        full_at = max(full_at, at) + gap_ms

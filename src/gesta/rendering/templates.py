@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from gesta.config import Entity, TenantConfig
+from gesta.config import DERIVED_MAX, Entity, TenantConfig
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering.dressing import Markup
-from gesta.rendering.press import Fault
+from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import Renderer
 from gesta.rendering.template import TEMPLATE, Template, codes
 
@@ -27,13 +27,27 @@ class Rendered(msgspec.Struct, frozen=True):
     version: int
 
 
+class Filled(Protocol):
+    """A template that was filled in before it was asked for."""
+
+    @property
+    def template(self) -> Template: ...
+    #: The data: the very object, which nobody has changed since.
+    @property
+    def variables(self) -> object: ...
+    #: None: it could not be tried.
+    @property
+    def answer(self) -> Sheet | Fault | None: ...
+
+
 class Templates:
     """One tenant's templates as an attempt sees them."""
 
-    __slots__ = ("_config", "_renderer")
+    __slots__ = ("_config", "_filled", "_renderer")
 
-    def __init__(self, config: TenantConfig, renderer: Renderer) -> None:
-        self._config, self._renderer = config, renderer
+    def __init__(self, config: TenantConfig, renderer: Renderer, filled: Filled | None = None) -> None:
+        """`filled`: what was filled in before the attempt began."""
+        self._config, self._renderer, self._filled = config, renderer, filled
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
         """The template of the nearest locale. Raises BadConfig when what is stored no longer fits its type."""
@@ -47,14 +61,26 @@ class Templates:
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", f"the tenant has no template {code}"))
-        written = _written(data)
-        try:
-            answer = written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)
-        except RendererDown as error:
-            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
+        answer, filled = None, self._filled
+        if filled is not None and filled.variables is data and filled.template is entity.body:
+            answer = filled.answer
+        if answer is None:
+            answer = await self._rendered(entity, data)
         if isinstance(answer, Fault):
             raise AttemptEnded(Rejected("template_render_failed", f"template {entity.code}, {answer.part}: {answer.text}"))
         return Rendered(answer.parts, entity.version)
+
+    async def _rendered(self, entity: Entity, data: Mapping[str, Any]) -> Sheet | Fault:
+        written = _written(data)
+        try:
+            return written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)
+        except RendererDown as error:
+            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
+
+    def has_all(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> bool:
+        """Whether it is known already that the data has every variable that the template names: then `missing` would find nothing."""
+        needs = self._config.needs.get((code, locale))
+        return needs is not None and needs <= data.keys()
 
     async def missing(
         self, code: str, data: Mapping[str, Any], locale: str | None = None, *, field: str = "data"
@@ -63,6 +89,8 @@ class Templates:
 
         Nothing where that cannot be told: no template yet, or one that cannot be read. The attempt will tell.
         """
+        if self.has_all(code, data, locale):
+            return {}
         try:
             entity = self.find(code, locale)
             if entity is None:
@@ -70,11 +98,20 @@ class Templates:
             names = await self._renderer.variables(_body(entity))
             if isinstance(names, Fault):
                 return {}
+            self._note(code, locale, entity, names)
             lacking = [name for name in names.names if not _has(data, name)]
             needed = await self._needed(entity, data, lacking) if lacking else []
         except (BadConfig, RendererDown):
             return {}
         return {f"{field}.{name}": f"the template {entity.code} needs it" for name in needed}
+
+    def _note(self, code: str, locale: str | None, entity: Entity, names: Names) -> None:
+        """Keep the names where they are easily compared and the template is the tenant's own, not what stands in for it at a test."""
+        needs = self._config.needs
+        if all(map(str.isidentifier, names.names)) and self._config.find(TEMPLATE, entity.code) is entity:
+            if len(needs) >= DERIVED_MAX:
+                needs.clear()
+            needs[code, locale] = frozenset(names.names)
 
     async def _needed(self, entity: Entity, data: Mapping[str, Any], lacking: list[str]) -> list[str]:
         """Which of these the template cannot do without. Only a trial tells: `x|default('')` and `if x is defined` can."""

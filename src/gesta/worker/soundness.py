@@ -58,7 +58,10 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
         for name in personal_fields(type(payload)):
             hidden += _strings(getattr(payload, name))
     detail = outcome.detail
-    if not any(text in detail or text in target for text in hidden):
+    for text in hidden:
+        if text in detail or text in target:
+            break
+    else:
         return outcome
     for text in sorted(hidden, key=len, reverse=True):
         if len(text) >= HIDDEN_LENGTH_MIN:

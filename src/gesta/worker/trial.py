@@ -70,6 +70,9 @@ class TrialConfig(TenantConfig):
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         return [STAND_IN]
 
+    def secrets_at_hand(self, kind: str, code: str, field: str) -> list[str] | None:
+        return [STAND_IN]
+
     async def disable(self, kind: str, code: str, reason: str) -> None:
         """What a double says is no reason."""
 

@@ -89,6 +89,7 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         if message.template is None:
             content = _content(message.text, message.blocks)
         else:
+            # As `_renders` says, so that it is there by now.
             parts = (await attempt.templates.render(message.template, message.data, message.locale)).parts
             blocks = parts.get("blocks")
             content = _content(parts.get("text"), None if blocks is None else msgspec.json.decode(blocks))
@@ -126,6 +127,7 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         target=lambda message: message.channel_code or message.recipient or "",
         credential=lambda message: f"{WORKSPACE}/{message.workspace}",
         check=_check,
+        renders=_renders,
         tags=tags_of,
         reasons=_REASONS,
         alarms=frozenset({OTHER}),
@@ -145,9 +147,13 @@ def _stand_ins(message: Message) -> Mapping[str, ConfigBody]:
 
 async def _check(message: Message, _: TenantConfig, templates: Templates) -> Mapping[str, str]:
     faults = faults_of(message)
-    if faults or message.template is None:
+    if faults or message.template is None or templates.has_all(message.template, message.data, message.locale):
         return faults
     return await templates.missing(message.template, message.data, message.locale)
+
+
+def _renders(message: Message) -> tuple[str, Mapping[str, Any], str | None] | None:
+    return None if message.template is None else (message.template, message.data, message.locale)
 
 
 def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str, Any]:
@@ -167,7 +173,9 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt), **destination.look}
+    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt)}
+    if destination.look:
+        arguments |= destination.look
     if message.thread_ts is not None:
         arguments["thread_ts"] = message.thread_ts
     return arguments

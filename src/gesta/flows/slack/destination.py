@@ -67,7 +67,9 @@ async def token_of(message: Message, attempt: Attempt, destination: Destination,
     if not destination.is_stored:
         return _declared_token(attempt, declared)
     # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
-    tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
+    tokens = attempt.config.secrets_at_hand(WORKSPACE, message.workspace, "token")
+    if tokens is None:
+        tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
     if not tokens:
         raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
     return tokens[0]
