@@ -1,7 +1,7 @@
 """What our own server offers beyond ASGI: a body that is there already, and an answer that goes out in one piece.
 
-Most calls are small. Head and body of an answer by themselves are two calls of the system and two packets, and cost more than all that
-gesta does for a submit. Where another server runs the application, nothing of this is there, and ASGI is all there is.
+Most calls are small. Through ASGI, head and body of an answer are two calls of the system and two packets, and a body that has come already is
+waited for. Where another server runs the application, nothing of this is there, and ASGI is all there is.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ WATCH_SECONDS = 0.1
 #: For how many turns of the event loop, and how long at most, a step waits for others. An append wakes the worker, whose take is sent
 #: three turns later, about when others' records are: together they are one commit, which costs more than the wait.
 GATHER_TURNS = 4
-GATHER_SECONDS = 0.001
+GATHER_SECONDS = 0.003
 
 
 class _Call:
