@@ -13,7 +13,7 @@ from gesta import Engine
 from gesta.config import TenantConfig
 from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
-from gesta.flows.email.sns import FETCHES_MAX, is_amazons
+from gesta.flows.email.sns import FETCHES_MAX
 from gesta.outbound_http import HttpRequest
 from gesta.reports import Result
 from gesta.sandbox.receiver import Reply
@@ -344,41 +344,6 @@ async def test_names_of_tenants_that_do_not_exist_are_not_kept(engine):
         with pytest.raises(Forged):
             await sns(engine, b"{}", f"nobody-{number}")
     assert len(config._tenants) == before
-
-
-@pytest.mark.parametrize(
-    ("url", "is_theirs"),
-    [
-        ("https://sns.eu-central-1.amazonaws.com/x.pem", True),
-        ("https://sns.cn-north-1.amazonaws.com.cn/x.pem", True),
-        ("https://sns.eu-central-1.amazonaws.com:443/x.pem", True),
-        ("https://SNS.eu-central-1.amazonaws.com/x.pem", True),
-        ("https://sns.eu-central-1.amazonaws.com:8443/x.pem", False),
-        ("http://sns.eu-central-1.amazonaws.com/x.pem", False),
-        ("https://sns.eu-central-1.amazonaws.com@evil.example/x.pem", False),
-        ("https://evil.example@sns.eu-central-1.amazonaws.com/x.pem", False),
-        ("https://evil.example/sns.eu-central-1.amazonaws.com/x.pem", False),
-        ("https://evil.example\\.sns.eu-central-1.amazonaws.com/x.pem", False),
-        ("https://sns.eu-central-1.amazonaws.com.evil.example/x.pem", False),
-        ("https://sns.a.b.amazonaws.com/x.pem", False),
-        ("https://xsns.eu-central-1.amazonaws.com/x.pem", False),
-        ("https://s3.amazonaws.com/x.pem", False),
-        # A bucket of S3 that somebody has called `sns`: Amazon's host, and anybody's file.
-        ("https://sns.s3.amazonaws.com/x.pem", False),
-        ("https://sns.s3-eu-west-1.amazonaws.com/x.pem", False),
-        ("https://sns.us-gov-west-1.amazonaws.com/x.pem", True),
-        ("https://sns.ap-southeast-2.amazonaws.com/x.pem", True),
-        ("https://sns.eu-central-1.amazonaws.com\n/x.pem", False),
-        ("https://sns.\u0435u-central-1.amazonaws.com/x.pem", False),
-        ("https://[::1]/x.pem", False),
-        ("https://[/x.pem", False),
-        ("http://127.0.0.1:9/x.pem", True),
-        ("http://127.0.0.1:99/x.pem", False),
-        ("http://127.0.0.1:9.evil.example/x.pem", False),
-    ],
-)
-def test_only_hosts_of_sns_and_the_one_of_a_trial_are_asked(url, is_theirs):
-    assert is_amazons(url, "http://127.0.0.1:9") is is_theirs
 
 
 async def test_the_list_shows_masks_page_by_page_and_an_entry_can_be_taken_off(engine):
