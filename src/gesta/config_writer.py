@@ -72,7 +72,7 @@ class ConfigWriter:
         body, field_faults = decode_fields(body_type, given)
         if body is None or faults:
             raise BadConfig(kind, code, faults | field_faults)
-        if own_faults := await body.faults(code, self._renderer):
+        if own_faults := _sent_elsewhere(body, current) | dict(await body.faults(code, self._renderer)):
             raise BadConfig(kind, code, own_faults)
         return Checked(body, current, seen)
 
@@ -229,6 +229,20 @@ def _unmasked(given: dict[str, Any], current: Entity | Unreadable) -> dict[str, 
         return known if isinstance(known, str) and value == without_credentials(known) else value
 
     return {name: whole(name, value) for name, value in given.items()}
+
+
+def _sent_elsewhere(body: ConfigBody, current: Entity | Unreadable | None) -> dict[str, str]:
+    """Secret → fault, for those that would be kept and sent to somebody else than they were stored for."""
+    faults: dict[str, str] = {}
+    for secret, fields in body.sent_to.items():
+        if current is None or getattr(body, secret) or not current.secrets.get(secret):
+            continue
+        # Of a body that cannot be read nobody knows where it led.
+        before = current.body if isinstance(current, Entity) else None
+        changed = [name for name in fields if before is None or getattr(body, name) != getattr(before, name)]
+        if changed:
+            faults[secret] = f"give it again: {', '.join(changed)} changed, and a stored secret is sent nowhere else"
+    return faults
 
 
 def busy(tenant: str) -> StoreError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -35,6 +36,9 @@ SPREAD_MS = 300_000
 STORE_PAUSE_SECONDS = 1.0
 #: More names than this are looked through for those that say nothing any more.
 NAMES_MAX = 10_000
+
+#: A rate in a tenant's config. Slower than once in a quarter of an hour is a pause, and near nothing the times of tokens are no numbers any more.
+PerSecond = Annotated[float, msgspec.Meta(ge=0.001)]
 
 
 class Limit(msgspec.Struct, frozen=True):

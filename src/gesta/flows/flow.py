@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 
@@ -55,6 +55,10 @@ PersonalApart = Annotated[T, PersonalMark(apart=True)]
 
 class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a tenant stores by code for a flow. Secret fields go to the vault, never into an event."""
+
+    #: Secret → the fields that say to whom it is sent. Where one of them changes, the stored secret is not kept: nobody who may write config, and
+    #: may read no secret, can have it sent to themselves.
+    sent_to: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     async def faults(self, code: str, renderer: Renderer) -> Mapping[str, str]:
         """Field → fault, of what the types cannot say. Asked when it is put."""

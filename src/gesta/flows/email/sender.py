@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from gesta.attempt import Attempt
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.flow import ConfigBody, Secret
+from gesta.limits import PerSecond
 from gesta.outbound_http import AttemptEnded
 
 SENDER = "email.sender"
@@ -18,6 +19,9 @@ PER_SECOND = 100.0
 
 class Sender(ConfigBody, frozen=True):
     """An account that letters are handed in with. `kind` says how: by SMTP (`host` …) or by Amazon SES (`region` …)."""
+
+    # Amazon's secret signs and is never sent.
+    sent_to: ClassVar = {"password": ("host",)}
 
     kind: Literal["smtp", "ses"]
     from_address: Annotated[str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
@@ -39,7 +43,7 @@ class Sender(ConfigBody, frozen=True):
     ] = msgspec.field(default_factory=list)
     #: Another address than Amazon's own, for a trial.
     endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$")] = ""
-    per_second: Annotated[float, msgspec.Meta(gt=0)] = PER_SECOND
+    per_second: PerSecond = PER_SECOND
 
     def __repr__(self) -> str:
         return f"Sender({self.kind})"

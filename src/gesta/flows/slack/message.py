@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from gesta.flows.flow import ConfigBody, Payload, Secret
+from gesta.limits import PerSecond
 
 NAME: Final = "notification.slack"
 #: The config kinds of this channel.
@@ -29,7 +30,6 @@ PLACE_RULE: Final = "must be an id of Slack's, C… D… G… U… or W… in ca
 
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Place = Annotated[str, msgspec.Meta(pattern=f"^{PLACE.pattern}$")]
-PerSecond = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_LENGTH_MAX)]
 Blocks = Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)]
 #: A number in a text: as a float it would lose its last digits.
@@ -80,6 +80,8 @@ class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
 
 class Workspace(ConfigBody, frozen=True):
     """A workspace of the tenant's and the token that posts there."""
+
+    sent_to: ClassVar = {"token": ("api_url",)}
 
     token: Secret[str]
     #: Where a message goes that says nothing about it.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from gesta.errors import MissingExtra
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
+from gesta.limits import PerSecond
 from gesta.suppression import Addresses
 
 NAME: Final = "notification.sms"
@@ -48,6 +49,8 @@ class Message(Payload, frozen=True, omit_defaults=True, rename={"template": "tem
 class Account(ConfigBody, frozen=True):
     """An account at Twilio. `auth_token` is the account's own, or the secret of the API key that `api_key_sid` names."""
 
+    sent_to: ClassVar = {"auth_token": ("api_url",)}
+
     account_sid: Annotated[str, msgspec.Meta(pattern="^AC[0-9A-Za-z]{1,64}$")]
     auth_token: Secret[str]
     #: The number, short code or name that texts come from; or a messaging service, which chooses one.
@@ -58,7 +61,7 @@ class Account(ConfigBody, frozen=True):
     api_key_sid: Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$")] | None = None
     #: The country of numbers that are written without one, e.g. DE.
     default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$")] | None = None
-    per_second: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    per_second: PerSecond = 10.0
     #: Another address of the API; the private-address guard has its say.
     api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048)] = API_URL
 
