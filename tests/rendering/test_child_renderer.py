@@ -10,9 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from math import inf
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import pytest
@@ -131,47 +129,6 @@ async def test_a_template_that_takes_too_much_is_told_of_what(source: str, told:
     renderer = ChildRenderer(ManualRuntime())
     answer = await renderer.render(Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000}))
     assert answer == Fault("template", told)
-    await renderer.close()
-
-
-class Told:
-    """Somebody who is told what became of a template, and does not wait for it."""
-
-    task: Final = "render"
-
-    def __init__(self, template: Template, name: str = "Ann") -> None:
-        self.template, self.data, self.since, self.is_over = template, msgspec.json.encode({"name": name}), inf, False
-        self.answers: list[object] = []
-
-    def settle(self, answer: object) -> None:
-        self.answers.append(answer)
-
-
-async def told(orders: list[Told]) -> list[object]:
-    """What each was told, once."""
-    while not all(one.answers for one in orders):
-        await asyncio.sleep(0.01)
-    return [answer for one in orders for answer in one.answers]
-
-
-async def test_whoever_only_wants_to_be_told_is_told_once_and_a_deadly_template_fails_alone() -> None:
-    renderer = ChildRenderer(ManualRuntime())
-    bomb, much = Template(text="{{ name|replace('x', name) }}"), "x" * 1_000_000
-    good = [Told(GOOD, str(number)) for number in range(20)]
-    orders = [*good[:10], Told(bomb, much), *good[10:]]
-    renderer.put(orders)
-    answers = await told(orders)
-    assert answers.pop(10) == Fault("template", "takes too much memory")
-    assert answers == [Sheet({"text": f"Hello {number}"}) for number in range(20)]
-    assert await greeted(renderer)
-    before = children()
-    # Now it is known, and asked alone: the child of the others lives on, and nobody is told of one that nobody waits for.
-    over, again = Told(GOOD), [Told(GOOD), Told(bomb, much), Told(GOOD)]
-    over.is_over = True
-    renderer.put([over, *again])
-    assert [type(answer) for answer in await told(again)] == [Sheet, Fault, Sheet]
-    assert over.answers == []
-    assert set(before) & set(children())
     await renderer.close()
 
 
