@@ -52,7 +52,6 @@ from gesta.telling import Telling
 from gesta.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work
-from gesta.worker.ahead import Ahead
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.giving_back import GivingBack
@@ -114,9 +113,8 @@ class Road:
             flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
             report_address(outside.settings),
         )  # fmt: skip
-        ahead = Ahead(flows, self.config, outside.renderer, runtime)
         self.pool = Pool(
-            work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, ahead, attempts,
+            work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
             deadlines, repeats, runtime, ids, telemetry,
         )  # fmt: skip
         #: The door for those who execute flows that are declared external.

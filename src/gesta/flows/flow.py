@@ -96,8 +96,6 @@ class Notices:
 Executor = Callable[[Any, "Attempt"], Awaitable[Outcome]]
 #: (payload, the tenant's config, its templates) → field → fault.
 Check = Callable[[Any, "TenantConfig", Any], Awaitable[Mapping[str, str]]]
-#: payload → code, data and locale of a template; None: it has none.
-Renders = Callable[[Any], tuple[str, Mapping[str, Any], str | None] | None]
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,6 @@ class Flow:
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's config as it is now.
     check: Check | None = None
-    #: What the executor will give to `attempt.templates.render`, the very same data: then it is filled in for many attempts together, before they begin.
-    renders: Renders | None = None
     #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so that the same id with the same content is a duplicate.
     request_id: Callable[[Any], str | None] | None = None
     #: (payload, request id) → what every log line about the request carries beside the usual: codes, never content.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from gesta.errors import RendererDown
@@ -17,7 +17,7 @@ from gesta.rendering.child_process import Child, ChildEnded
 from gesta.rendering.dressing import Markup
 from gesta.rendering.frames import Answer, Batch, Order, Task
 from gesta.rendering.press import Fault, Names, Sheet
-from gesta.rendering.renderer import KEPT, Commission
+from gesta.rendering.renderer import KEPT
 from gesta.rendering.template import Template, sources, weight
 from gesta.runtime import Runtime, spawn, turn
 
@@ -38,10 +38,6 @@ class Waiting:
         self.template, self.task, self.data, self.since = template, task, data, since
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    @property
-    def is_over(self) -> bool:
-        return self.answer.done()
-
     def settle(self, answer: Answer | RendererDown) -> None:
         if self.answer.done():
             # Whoever waited has been cut off.
@@ -55,18 +51,18 @@ class Waiting:
 class Desk:
     """One child and the orders that wait for it. `lost` is told of orders in whose middle the child ended."""
 
-    def __init__(self, runtime: Runtime, batch_max: int, lost: Callable[[list[Commission], ChildEnded, bool], None]) -> None:
+    def __init__(self, runtime: Runtime, batch_max: int, lost: Callable[[list[Waiting], ChildEnded, bool], None]) -> None:
         self._runtime, self._batch_max, self._lost = runtime, batch_max, lost
-        self._line: deque[Commission] = deque()
+        self._line: deque[Waiting] = deque()
         self._child: Child | None = None
         self._worker: asyncio.Task[None] | None = None
 
-    def put(self, *orders: Commission) -> None:
+    def put(self, *orders: Waiting) -> None:
         self._line.extend(orders)
         if self._worker is None or self._worker.done():
             self._worker = spawn(self._work(), "gesta-renderer")
 
-    def put_first(self, orders: list[Commission]) -> None:
+    def put_first(self, orders: list[Waiting]) -> None:
         self._line.extendleft(reversed(orders))
         self.put()
 
@@ -88,23 +84,19 @@ class Desk:
             if batch := self._next_batch():
                 await self._serve(batch)
 
-    def _next_batch(self) -> list[Commission]:
-        batch: list[Commission] = []
-        last: Template | None = None
+    def _next_batch(self) -> list[Waiting]:
+        batch: list[Waiting] = []
         size, too_old, line = 0, self._runtime.monotonic() - WAIT_SECONDS, self._line
         while line and len(batch) < self._batch_max and size < BATCH_BYTES_MAX:
             order = line.popleft()
             if order.since < too_old:
                 order.settle(RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting"))
-            elif not order.is_over:
+            elif not order.answer.done():
                 batch.append(order)
-                size += len(order.data)
-                if order.template is not last:
-                    last = order.template
-                    size += weight(last)
+                size += len(order.data) + weight(order.template)
         return batch
 
-    async def _serve(self, batch: list[Commission]) -> None:
+    async def _serve(self, batch: list[Waiting]) -> None:
         is_fresh = False
         done = 0
         try:
@@ -129,19 +121,15 @@ class Desk:
             raise
 
 
-def _packed(batch: list[Commission], child: Child) -> Batch:
+def _packed(batch: list[Waiting], child: Child) -> Batch:
     learn: dict[int, dict[str, bytes]] = {}
     forget: list[int] = []
     orders = []
-    last: Template | None = None
-    number = 0
     for order in batch:
-        if order.template is not last:
-            last = order.template
-            number, is_new, gone = child.shelf.place(last)
-            if is_new:
-                learn[number] = {part: source.encode(errors="replace") for part, source in sources(last).items()}
-            forget += gone
+        number, is_new, gone = child.shelf.place(order.template)
+        if is_new:
+            learn[number] = {part: source.encode(errors="replace") for part, source in sources(order.template).items()}
+        forget += gone
         orders.append(Order(number, order.task, order.data))
     return Batch(learn, forget, orders)
 
@@ -163,13 +151,6 @@ class ChildRenderer:
         answer = await self._ask(template, "render", data)
         assert not isinstance(answer, Names)
         return answer
-
-    def put(self, commissions: Sequence[Commission]) -> None:
-        convicted = [one for one in commissions if one.template in self._convicted] if self._convicted else []
-        if convicted:
-            self._alone.put(*convicted)
-            commissions = [one for one in commissions if one.template not in self._convicted]
-        self._together.put(*commissions)
 
     async def variables(self, template: Template) -> Names | Fault:
         if (known := self._variables.get(template)) is not None:
@@ -199,7 +180,7 @@ class ChildRenderer:
         (self._alone if template in self._convicted else self._together).put(order)
         return order.answer
 
-    def _judge(self, orders: list[Commission], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback
+    def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback
         if len(orders) > 1 or not is_fresh:
             # One of them, or something before them: each by itself will show.
             self._alone.put_first(orders)

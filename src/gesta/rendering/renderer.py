@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Protocol
 
 from gesta.errors import RendererDown
 from gesta.rendering.dressing import Markup, dress
-from gesta.rendering.frames import Answer, Task
 from gesta.rendering.press import Fault, Names, Press, Sheet
 from gesta.rendering.template import Template, sources, weight
 
@@ -17,35 +15,12 @@ KEPT = 500
 KEPT_LENGTH = 4_000_000
 
 
-class Commission(Protocol):
-    """A template to be filled in with a JSON object, for somebody who is told."""
-
-    @property
-    def template(self) -> Template: ...
-    @property
-    def task(self) -> Task: ...
-    @property
-    def data(self) -> bytes: ...
-    #: When it was ordered, on the runtime's monotonic clock.
-    @property
-    def since(self) -> float: ...
-    @property
-    def is_over(self) -> bool:
-        """Nobody waits for it any more."""
-
-    def settle(self, answer: Answer | RendererDown) -> None:
-        """Told once; RendererDown when it could not be tried."""
-
-
 class Renderer(Protocol):
     async def render(self, template: Template, data: bytes) -> Sheet | Fault:
         """Fill in a template with a JSON object. Raises RendererDown when that could not be tried."""
 
     async def variables(self, template: Template) -> Names | Fault:
         """Names that the template takes from its data."""
-
-    def put(self, commissions: Sequence[Commission]) -> None:
-        """Each is told what became of it, perhaps before this returns."""
 
     async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
         """A page made ready for mail programs: the parts `html` and `text`. Raises RendererDown when that could not be tried."""
@@ -94,15 +69,6 @@ class InlineRenderer:
     async def render(self, template: Template, data: bytes) -> Sheet | Fault:
         press, number = self._placed(template)
         return press.render(number, data)
-
-    def put(self, commissions: Sequence[Commission]) -> None:
-        for one in commissions:
-            try:
-                press, number = self._placed(one.template)
-            except RendererDown as error:
-                one.settle(error)
-            else:
-                one.settle(press.render(number, one.data))
 
     async def variables(self, template: Template) -> Names | Fault:
         press, number = self._placed(template)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering.dressing import Markup
-from gesta.rendering.press import Fault, Names, Sheet
+from gesta.rendering.press import Fault, Names
 from gesta.rendering.renderer import Renderer
 from gesta.rendering.template import TEMPLATE, Template, codes
 
@@ -27,27 +27,13 @@ class Rendered(msgspec.Struct, frozen=True):
     version: int
 
 
-class Filled(Protocol):
-    """A template that was filled in before it was asked for."""
-
-    @property
-    def template(self) -> Template: ...
-    #: The data: the very object, which nobody has changed since.
-    @property
-    def variables(self) -> object: ...
-    #: None: it could not be tried.
-    @property
-    def answer(self) -> Sheet | Fault | None: ...
-
-
 class Templates:
     """One tenant's templates as an attempt sees them."""
 
-    __slots__ = ("_config", "_filled", "_renderer")
+    __slots__ = ("_config", "_renderer")
 
-    def __init__(self, config: TenantConfig, renderer: Renderer, filled: Filled | None = None) -> None:
-        """`filled`: what was filled in before the attempt began."""
-        self._config, self._renderer, self._filled = config, renderer, filled
+    def __init__(self, config: TenantConfig, renderer: Renderer) -> None:
+        self._config, self._renderer = config, renderer
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
         """The template of the nearest locale. Raises BadConfig when what is stored no longer fits its type."""
@@ -61,21 +47,14 @@ class Templates:
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", f"the tenant has no template {code}"))
-        answer, filled = None, self._filled
-        if filled is not None and filled.variables is data and filled.template is entity.body:
-            answer = filled.answer
-        if answer is None:
-            answer = await self._rendered(entity, data)
+        written = _written(data)
+        try:
+            answer = written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)
+        except RendererDown as error:
+            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, Fault):
             raise AttemptEnded(Rejected("template_render_failed", f"template {entity.code}, {answer.part}: {answer.text}"))
         return Rendered(answer.parts, entity.version)
-
-    async def _rendered(self, entity: Entity, data: Mapping[str, Any]) -> Sheet | Fault:
-        written = _written(data)
-        try:
-            return written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)
-        except RendererDown as error:
-            raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
 
     def has_all(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> bool:
         """Whether it is known already that the data has every variable that the template names: then `missing` would find nothing."""

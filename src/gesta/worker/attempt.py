@@ -58,7 +58,7 @@ class Attempts:
         flows: Mapping[str, Flow],
         recorder: Recorder,
         http: Callable[[], Http],
-        templates: Callable[..., Templates],
+        templates: Callable[[TenantConfig], Templates],
         tokens: Tokens,
         giving_back: GivingBack,
         deadlines: Deadlines,
@@ -101,8 +101,7 @@ class Attempts:
         self, view: View, readable: Readable, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
     ) -> None:
         taken, state = running.taken, view.state
-        beginning = running.beginning
-        payload, obstacle = self._payload(flow, readable) if beginning is None else (beginning.payload, None)
+        payload, obstacle = self._payload(flow, readable)
         if state.test:
             config, obstacle = self._trial_config(config, flow, payload, obstacle)
         number = state.attempts if asking else state.attempts + 1
@@ -126,7 +125,7 @@ class Attempts:
             http, mail, limits, records = self._ways_out(state)
             attempt = Attempt(
                 state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, http, config,
-                limits, self._templates(config, filled=beginning), state.attempted_from if asking else started_ms, mail, records, state.test,
+                limits, self._templates(config), state.attempted_from if asking else started_ms, mail, records, state.test,
                 self._report_to,
             )  # fmt: skip
             executor = flow.reconcile if asking else flow.execute

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gesta.job_queue import Taken
 from gesta.runtime import Runtime, sleep
 from gesta.views import View
-
-if TYPE_CHECKING:
-    from gesta.worker.ahead import Beginning
 
 TICK_SECONDS = 0.25
 #: An executor that was cut off may still close its files for this long; then it is given up.
@@ -21,11 +18,10 @@ GRACE_SECONDS = 5.0
 class Running:
     """An attempt's task, while its executor runs."""
 
-    __slots__ = ("asking", "beginning", "cut_reason", "is_abandoned", "taken", "task", "used", "view")
+    __slots__ = ("asking", "cut_reason", "is_abandoned", "taken", "task", "used", "view")
 
-    def __init__(self, taken: Taken, beginning: Beginning | None = None) -> None:
-        """`beginning`: what was made ready for it, if anything was."""
-        self.taken, self.beginning = taken, beginning
+    def __init__(self, taken: Taken) -> None:
+        self.taken = taken
         self.task: asyncio.Task[Any] | None = None
         #: The request as it was when the call began, and whether the call is a question to the provider.
         self.view: View | None = None

@@ -27,7 +27,6 @@ from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
 from gesta.telemetry import Telemetry
 from gesta.views import Parked, View, Views
-from gesta.worker.ahead import Ahead, Beginning, Ready
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
@@ -44,11 +43,12 @@ LAST_SECONDS = 4.0
 class Pool:
     def __init__(
         self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, pausing: Pausing,
-        ahead: Ahead, attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
+        attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._flows, self._queue, self._views, self._loader, self._config = flows, queue, views, loader, config
-        self._subjects, self._pausing, self._attempts, self._ahead = subjects, pausing, attempts, ahead
-        self._runtime, self._telemetry, self._deadlines, self._repeats = runtime, telemetry, deadlines, repeats
+        self._subjects, self._pausing, self._attempts = subjects, pausing, attempts
+        self._runtime, self._telemetry = runtime, telemetry
+        self._deadlines, self._repeats = deadlines, repeats
         repeats.gave_back = self._gave_back
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
@@ -58,7 +58,8 @@ class Pool:
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
         self._most = {flow.name: most_at_once(flow.concurrency) for flow in flows.values()}
         #: A job may be ready, or a flow that was full has a free slot again.
-        self._news, self._ended = Signal(runtime), Signal(runtime)
+        self._news = Signal(runtime)
+        self._ended = Signal(runtime)
         #: Jobs that this process holds, by their ids.
         self._holding: dict[str, Taken] = {}
         #: Jobs that came to us again before we were done with them.
@@ -171,17 +172,8 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
-    def _start_attempts(self, ready: Sequence[Ready]) -> None:
-        """Each on its own; one whose template is filled in ahead, when that is done."""
-        at_once, later = self._ahead.order(ready)
-        for one in at_once:
-            self._start_attempt(one, None)
-        if later is not None:
-            self._start(later.start_each(self._start_attempt, self._give_back))
-
-    def _start_attempt(self, ready: Ready, beginning: Beginning | None) -> None:
-        taken, view, payload = ready
-        running = Running(taken, beginning)
+    def _start_attempt(self, taken: Taken, view: View, payload: Readable) -> None:
+        running = Running(taken)
         running.task = spawn(self._run(running, view, payload), "gesta-attempt")
         self._tasks.add(running.task)
 
@@ -202,7 +194,6 @@ class Pool:
             return
         self._missing.found(taken, found)
         sealed: list[tuple[Taken, View]] = []
-        ready: list[Ready] = []
         holds = self._pausing.holds_of(taken, found, self._flows)
         if holds:
             self._start(self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds]))
@@ -215,8 +206,7 @@ class Pool:
             elif MARK in view.payload:
                 sealed.append((one, view))
             else:
-                ready.append((one, view, view.payload))
-        self._start_attempts(ready)
+                self._start_attempt(one, view, view.payload)
         if sealed:
             await self._begin_sealed(sealed)
 
@@ -230,7 +220,8 @@ class Pool:
         if self._is_stopping:
             await self._give_back([one for one, _ in sealed])
             return
-        self._start_attempts([(one, view, payload) for (one, view), payload in zip(sealed, opened, strict=True)])
+        for (one, view), payload in zip(sealed, opened, strict=True):
+            self._start_attempt(one, view, payload)
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
         """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""
@@ -360,7 +351,6 @@ class Pool:
     async def stop(self, drain_seconds: float) -> None:
         """After `run` was cancelled: give back what was taken last, let attempts end, cut those that take too long (Unknown)."""
         self._is_stopping = True
-        self._ahead.stop()
         if self._taking is not None:
             self._start(self._give_back_last(self._taking))
         if drain_seconds == 0:

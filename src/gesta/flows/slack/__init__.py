@@ -89,7 +89,6 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         if message.template is None:
             content = _content(message.text, message.blocks)
         else:
-            # As `_renders` says, so that it is there by now.
             parts = (await attempt.templates.render(message.template, message.data, message.locale)).parts
             blocks = parts.get("blocks")
             content = _content(parts.get("text"), None if blocks is None else msgspec.json.decode(blocks))
@@ -127,7 +126,6 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         target=lambda message: message.channel_code or message.recipient or "",
         credential=lambda message: f"{WORKSPACE}/{message.workspace}",
         check=_check,
-        renders=_renders,
         tags=tags_of,
         reasons=_REASONS,
         alarms=frozenset({OTHER}),
@@ -152,10 +150,6 @@ async def _check(message: Message, _: TenantConfig, templates: Templates) -> Map
     return await templates.missing(message.template, message.data, message.locale)
 
 
-def _renders(message: Message) -> tuple[str, Mapping[str, Any], str | None] | None:
-    return None if message.template is None else (message.template, message.data, message.locale)
-
-
 def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The part of the arguments that is said. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
     content: dict[str, Any] = {}
@@ -173,9 +167,7 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt)}
-    if destination.look:
-        arguments |= destination.look
+    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt), **destination.look}
     if message.thread_ts is not None:
         arguments["thread_ts"] = message.thread_ts
     return arguments
