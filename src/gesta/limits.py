@@ -2,8 +2,8 @@
 
 A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment ahead and in blocks, so that there is no
 round trip for each request: whoever asks in the same turn asks together, and twice what was asked for lately is asked for in advance, again
-when half of it is used up, so that under load nobody waits for the store: attempts come in bursts, and the next one finds its tokens there. A token that nobody uses lapses; with a process die the tokens that it
-had reserved, a quarter of a second's at most.
+when half of it is used up: attempts come in bursts, and then fewer of them wait for the store. A token that nobody uses lapses; with a process die
+the tokens that it had reserved, a quarter of a second's at most.
 
 Who gets none is postponed to where the next free one is likely, one behind the other, and none of its request's attempts is spent.
 """
