@@ -12,10 +12,19 @@ RATES = "single single_keyed single_beside single_beside_keyed batch batch_keyed
 def test_it_prints_every_rate_beside_its_bound_and_counts_every_request(tmp_path, capsys):
     assert run_http_bench(requests=128, folder=str(tmp_path), json=True) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert set(figures) == {"requests", "connections", "bare_runs", "in_process_runs", "faults", *RATES}
+    assert set(figures) == {
+        "requests",
+        "connections",
+        "bare_runs",
+        "in_process_runs",
+        "in_process_keyed_runs",
+        "faults",
+        *RATES,
+    }
     assert (figures["requests"], figures["connections"], figures["faults"]) == (128, 64, [])
     for name in RATES:
-        bound = sum(figures["in_process_runs" if name.startswith("batch") else "bare_runs"]) / 2
+        beside = {"batch": "in_process_runs", "batch_keyed": "in_process_keyed_runs"}.get(name, "bare_runs")
+        bound = sum(figures[beside]) / 2
         assert figures[name]["ratio"] == pytest.approx(figures[name]["requests_per_second"] / bound, rel=0.05)
     assert list(tmp_path.iterdir()) == []
 

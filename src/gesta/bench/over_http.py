@@ -65,7 +65,9 @@ class HttpFigures(msgspec.Struct, frozen=True, kw_only=True):
     #: The same, where all stations are at work in the server's process.
     single_beside: Rate
     single_beside_keyed: Rate
+    #: What batches are held against, those with keys against others with keys.
     in_process_runs: list[float]
+    in_process_keyed_runs: list[float]
     batch: Rate
     batch_keyed: Rate
     faults: list[str]
@@ -87,8 +89,8 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
                 # The client's own start is not the server's.
                 runs[stage] = called, called.seconds + waited
 
-    async def in_process(engine: Engine) -> float:
-        load = Load(engine, PLAIN.payload, keyed=False, stall_seconds=STALL_SECONDS)
+    async def in_process(engine: Engine, *, keyed: bool) -> float:
+        load = Load(engine, PLAIN.payload, keyed=keyed, stall_seconds=STALL_SECONDS)
         seconds = await load.full(requests, batch=True)
         ids.extend(load.ids)
         return requests / seconds
@@ -103,16 +105,23 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
     async with Engine(settings=settings, flows=[PLAIN.flow]) as engine:
         tell("until all are done", 0, 1)
         await _all_done(engine, len(ids))
+        inside: dict[bool, list[float]] = {False: [], True: []}
         tell("in process", 0, 1)
-        inside = [await in_process(engine)]
+        for keyed, rates in inside.items():
+            rates.append(await in_process(engine, keyed=keyed))
         await run(engine, (*BESIDE, *BATCHES), until_done=True)
         tell("in process again", 0, 1)
-        inside.append(await in_process(engine))
+        for keyed, rates in inside.items():
+            rates.append(await in_process(engine, keyed=keyed))
     tell("count", 0, 1)
     async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
-        faults = await check.faults(engine, PLAIN, mark, ids, len((*SINGLE, *BESIDE, *BATCHES, *inside)) * requests)
+        rounds = (*SINGLE, *BESIDE, *BATCHES, *inside[False], *inside[True])
+        faults = await check.faults(engine, PLAIN, mark, ids, len(rounds) * requests)
     door = [_rate(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare)) for stage in (*SINGLE, *BESIDE)]
-    batches = [_rate(requests, runs[stage][1], runs[stage][0], statistics.mean(inside)) for stage in BATCHES]
+    batches = [
+        _rate(requests, runs[stage][1], runs[stage][0], statistics.mean(rates))
+        for stage, rates in zip(BATCHES, inside.values(), strict=True)
+    ]
     return HttpFigures(
         requests=requests,
         connections=CONNECTIONS,
@@ -121,7 +130,8 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
         single_keyed=door[1],
         single_beside=door[2],
         single_beside_keyed=door[3],
-        in_process_runs=[round(one) for one in inside],
+        in_process_runs=[round(one) for one in inside[False]],
+        in_process_keyed_runs=[round(one) for one in inside[True]],
         batch=batches[0],
         batch_keyed=batches[1],
         faults=faults,
@@ -212,7 +222,10 @@ def http_rows(figures: HttpFigures) -> dict[str, str]:
     def told(rate: Rate) -> str:
         return f"{rate.requests_per_second:,.0f} per second, {rate.ratio:.2f} of it, p50 {rate.p50_ms:.1f} ms, p99 {rate.p99_ms:.1f} ms"
 
-    bare, inside = (" and ".join(f"{one:,.0f}" for one in runs) for runs in (figures.bare_runs, figures.in_process_runs))
+    bare, inside, keyed = (
+        " and ".join(f"{one:,.0f}" for one in runs)
+        for runs in (figures.bare_runs, figures.in_process_runs, figures.in_process_keyed_runs)
+    )
     return {
         "requests": f"{figures.requests:,} each time",
         "bare route": f"{bare} per second over {figures.connections} connections: it validates the same body and answers",
@@ -220,7 +233,7 @@ def http_rows(figures: HttpFigures) -> dict[str, str]:
         "single with keys": told(figures.single_keyed),
         "beside the stations": told(figures.single_beside),
         "beside, with keys": told(figures.single_beside_keyed),
-        "in process": f"{inside} per second by submit_many, until all are done",
+        "in process": f"{inside} per second by submit_many, until all are done; {keyed} with keys",
         "batches": f"{told(figures.batch)} a call",
         "batches with keys": f"{told(figures.batch_keyed)} a call",
         "count": "; ".join(figures.faults) or "every request done once",
