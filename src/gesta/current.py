@@ -11,10 +11,7 @@ from gesta.domain.fold import evolve
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import PoisonEvent
 from gesta.event_store import EventStore, Recorded
-from gesta.views import View, Views
-
-#: (flow, tenant, request id)
-Key = tuple[str, str, str]
+from gesta.views import Key, View, Views
 
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
@@ -41,14 +38,14 @@ class Loader:
     def __init__(self, events: EventStore, views: Views) -> None:
         self._events, self._views = events, views
 
-    async def load(self, keys: Sequence[Key], also: Sequence[tuple[str, int]] = ()) -> tuple[dict[str, View], list[Recorded]]:
-        """The current view of each request that exists, by id, and the events of the `also` streams read in the same call."""
+    async def load(self, keys: Sequence[Key], also: Sequence[tuple[str, int]] = ()) -> tuple[dict[Key, View], list[Recorded]]:
+        """The current view of each request that exists, and the events of the `also` streams read in the same call."""
         found = await self._views.get(keys)
         heads: list[tuple[str, int]] = []
         key_of: dict[str, Key] = {}
         for key in keys:
             stream = request_stream(*key)
-            view = found.get(key[2])
+            view = found.get(key)
             heads.append((stream, 0 if view is None else view.state.version))
             key_of[stream] = key
         others: list[Recorded] = []
@@ -57,7 +54,7 @@ class Loader:
             if owner is None:
                 others.append(recorded)
             else:
-                found[owner[2]] = apply_event(found.get(owner[2]), recorded, owner[0])
+                found[owner] = apply_event(found.get(owner), recorded, owner[0])
         return found, others
 
     async def one(self, key: Key) -> View | None:
@@ -69,5 +66,6 @@ class Loader:
         if not REQUEST_ID.fullmatch(request_id):
             # Tenant `acme` and id `b-…` would give the name of a stream of tenant `acme-b`.
             return None
-        found, _ = await self.load([(flow, tenant, request_id) for flow in flows])
-        return found.get(request_id)
+        keys = [(flow, tenant, request_id) for flow in flows]
+        found, _ = await self.load(keys)
+        return next((found[key] for key in keys if key in found), None)

@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.adapters import Health
 from gesta.cli.wording import ago, count_of, owner_name, size, span
-from gesta.domain.ids import FLOW, TENANT, flow_of_lane, lane_of
+from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
 from gesta.job_queue import Backlog, Job, Standing, by_flow
 from gesta.outbox import Standing as Deferred
 from gesta.pauses import Pause
@@ -250,10 +250,16 @@ def suspicious_fields(standing: Standing) -> list[str]:
         "tenant": bool(TENANT.fullmatch(job.tenant)),
         "flow": bool(FLOW.fullmatch(flow_of_lane(job.flow)))
         and job.flow in (flow_of_lane(job.flow), lane_of(flow_of_lane(job.flow), job.tenant)),
-        "id": job.id == f"{job.request_id}-{job.dispatch_version}",
+        "id": job.id in _ids_of(job),
         "kind": job.kind in ("execute", "reconcile"),
     }
     texts = {name: getattr(job, name) for name in Job.__struct_fields__ if isinstance(getattr(job, name), str)}
     return sorted(
         {name for name, fits in right.items() if not fits} | {name for name, text in texts.items() if scrub(text) != text}
     )
+
+
+def _ids_of(job: Job) -> tuple[str, str]:
+    """What the job of a request is called, be the request's id ours or its caller's own."""
+    own = own_job_id(job.tenant, flow_of_lane(job.flow), job.request_id, job.dispatch_version)
+    return job_id(job.request_id, job.dispatch_version), own

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from gesta.dead_letters import dead_letter
 from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
-from gesta.domain.ids import job_id
 from gesta.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.job_queue import Standing
@@ -64,7 +63,7 @@ async def examine_request(road: Road, view: View) -> RequestFacts:
     state = view.state
     await road.pausing.paused(state.tenant)
     stores, now = road.outside.stores, road.runtime.now_ms()
-    name = job_id(state.id, state.dispatch_version)
+    name = state.job_id
     found = await stores.queue.jobs(name[:-1], 1)
     roles = await stores.views.roles()
     return RequestFacts(

@@ -5,7 +5,7 @@ Receives a payload from engine.py; hands Created to the event store and returns 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -199,7 +199,7 @@ class Intake:
         raw_id, at = self._ids.new_bytes(), self._runtime.now_ms()
         own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
         if own is not None and options.test:
-            # As the key alone: jobs are told by the ids of their requests, and a test must not take the live one's.
+            # As the key alone: a test must not take the id of the live one.
             return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, id_text(raw_id), about)
         if own is not None:
             return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, own, about, is_own=True)
@@ -260,15 +260,18 @@ class Intake:
     async def _appends(self, drafts: list[Draft]) -> list[Append]:
         """The first events of drafts, what is personal in them sealed. A crash before they are appended leaves keys that seal nothing."""
         if not self._plans:
-            return await self._appends_of(drafts, {})
+            return await self._appends_of(drafts, [draft.body for draft in drafts])
         personal = [clear_of(draft, plan) for draft in drafts if (plan := self._plans.get(draft.flow.name)) is not None]
-        sealed = dict(zip((one.request_id for one in personal), await self._subjects.seal(personal), strict=True))
-        return await self._appends_of(drafts, sealed)
+        # Told by their order and not by their ids: callers may bring one id twice.
+        sealed = iter(await self._subjects.seal(personal))
+        return await self._appends_of(
+            drafts, [next(sealed) if draft.flow.name in self._plans else draft.body for draft in drafts]
+        )
 
-    async def _appends_of(self, drafts: list[Draft], sealed: Mapping[str, bytes]) -> list[Append]:
+    async def _appends_of(self, drafts: list[Draft], stored: Iterable[bytes]) -> list[Append]:
         appends = []
-        for number, draft in enumerate(drafts, start=1):
-            appends.append(self._append(draft, sealed.get(draft.request_id, draft.body)))
+        for number, (draft, body) in enumerate(zip(drafts, stored, strict=True), start=1):
+            appends.append(self._append(draft, body))
             if number % TURN == 0:
                 await turn()
         return appends
@@ -284,6 +287,7 @@ class Intake:
             request_id, flow.name, stored, at, None if key is None else scrubbed_name(key),
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
             None if ttl_ms is None else round(ttl_ms), options.priority, options.test, flow.is_external,
+            draft.is_own and key == request_id,
         )  # fmt: skip
         correlation_id, causation_id = options.correlation_id, options.causation_id
         meta = Meta(
@@ -302,8 +306,8 @@ class Intake:
             name = self._identity.name_of(tenant, flow.name, key, test=options.test)
             claim = Claim(name, request_id, self._identity.content(draft.body))
         if key is not None and draft.is_own:
-            # Jobs are told by the ids of their requests, so a caller's own id is claimed for all tenants and flows at once. Each submit
-            # claims as somebody else: only an append that is sent again is no second one.
+            # For all tenants and flows at once, as when jobs were told by the ids of requests alone: what was claimed then must be found.
+            # Each submit claims as somebody else: only an append that is sent again is no second one.
             content = self._identity.content(f"{tenant}\0{flow.name}\0".encode() + draft.body)
             claim = Claim(self._identity.name("", "", key), id_text(raw_id), content)
         return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)

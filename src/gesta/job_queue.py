@@ -14,7 +14,7 @@ from gesta.domain.operation import JobKind
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A pointer to a request's open operation."""
 
-    #: `{requestId}-{dispatchVersion}`
+    #: `{requestId}-{dispatchVersion}`; where the caller brought the id, tenant and flow are part of it (State.job_id).
     id: str
     tenant: str
     #: What it is taken by: the flow, or the lane of a tenant where others execute the flow (domain/ids.py, lane_of).

@@ -108,12 +108,12 @@ class Pausing:
         return self._config.pauses.covering(view.state.tenant, view.state.flow, credential)
 
     def holds_of(self, taken: Iterable[Taken], found: Mapping[str, View], flows: Mapping[str, Flow]) -> dict[str, Hold]:
-        """The hold of each taken job that is paused, by job id."""
+        """The hold of each taken job that is paused, by job id, as `found` is."""
         holds: dict[str, Hold] = {}
         if self._config.pauses.is_empty:
             return holds
         for one in taken:
-            job, view = one.job, found.get(one.job.request_id)
+            job, view = one.job, found.get(one.job.id)
             if view is not None and view.state.cancel_requested and view.state.wants == "execute":
                 # Nothing is sent of it any more, and its end need not wait.
                 continue

@@ -18,7 +18,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
 from gesta.domain.fold import evolve
-from gesta.domain.ids import event_id, job_id
+from gesta.domain.ids import event_id
 from gesta.domain.notification import decide
 from gesta.domain.operation import State
 from gesta.errors import Busy, StoreError
@@ -148,7 +148,7 @@ class Recorder:
 
 def drop_job(before: State, _: State) -> Settlement:
     """Take the request's job away first; while somebody holds it, nothing is recorded."""
-    return Drop(job_id(before.id, before.dispatch_version))
+    return Drop(before.job_id)
 
 
 def no_job(_: State, __: State) -> None:

@@ -21,7 +21,7 @@ from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime import sleep, spawn
 from gesta.subjects import ERASED
 from gesta.validation import value_errors
-from gesta.views import View
+from gesta.views import Key, View
 from gesta.waiters import outcome_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,11 @@ class Request:
         return view
 
     async def _find(self) -> View | None:
-        return await self._road.loader.one((self.flow, self.tenant, self.id))
+        return await self._road.loader.one(self._key)
+
+    @property
+    def _key(self) -> Key:
+        return self.flow, self.tenant, self.id
 
     def _not_there(self) -> NotFound:
         if self.verdict != "deferred":
@@ -95,7 +99,7 @@ class Request:
         """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the request goes on."""
         runtime, waiters = self._road.runtime, self._road.waiters
         until = runtime.monotonic() + timeout
-        future = waiters.wait(self.id)
+        future = waiters.wait(self._key)
         waking = spawn(self._poll(future, until), "gesta-outcome")
         pass_time = self._road.outside.pass_time
         passing = None if pass_time is None else spawn(pass_time(timeout), "gesta-clock")
@@ -110,7 +114,7 @@ class Request:
             waking.cancel()
             if passing is not None:
                 passing.cancel()
-            waiters.forget(self.id, future)
+            waiters.forget(self._key, future)
         outcome = outcome_of(state)
         assert outcome is not None
         return outcome

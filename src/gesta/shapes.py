@@ -240,9 +240,10 @@ def _shown(value: Any) -> Any:
 
 
 def _event_fields(event: e.Event | None) -> dict[str, Any]:
-    """An event's own fields, times in ISO-8601; a payload stands with its request and not here."""
+    """An event's own fields, times in ISO-8601; a payload stands with its request and not here, and whose the id is matters to nobody else."""
     fields: dict[str, Any] = {} if event is None else msgspec.json.decode(encode(event))
-    fields.pop("payload", None)
+    for hidden in ("payload", "own"):
+        fields.pop(hidden, None)
     return {name: iso(value) if name.endswith("At") and isinstance(value, int) else value for name, value in fields.items()}
 
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from gesta.buckets import Buckets
 from gesta.current import Loader
 from gesta.domain.commands import Expire
-from gesta.domain.ids import job_id
 from gesta.domain.operation import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
@@ -24,7 +23,7 @@ from gesta.retention import Retention
 from gesta.role import Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import View, Views
+from gesta.views import Key, View, Views, key_of
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -96,7 +95,7 @@ class Sweep:
         fresh = await self._fresh(due)
         now = self._runtime.now_ms()
         jobs = []
-        looks: dict[str, int | None] = {view.state.id: now + LOOK_AGAIN_MS for view in due}
+        looks: dict[Key, int | None] = {key_of(view.state): now + LOOK_AGAIN_MS for view in due}
         for view in fresh:
             state, flow = view.state, self._flows.get(view.state.flow)
             if flow is not None and state.expires_at is not None and state.expires_at <= now and state.status != "unknown":
@@ -105,15 +104,15 @@ class Sweep:
                     await self._expire(view, flow)
             elif state.wants is not None and (state.due_at or 0) <= now:
                 jobs.append(job_for(state))
-                looks[state.id] = _next_look(state, now)
+                looks[key_of(state)] = _next_look(state, now)
         if jobs:
             await self._queue.put(jobs)
-        await self._views.postpone([(view.state, looks[view.state.id]) for view in due])
+        await self._views.postpone([(view.state, looks[key_of(view.state)]) for view in due])
 
     async def _fresh(self, views: list[View]) -> list[View]:
         """The requests as they are now. One whose stream cannot be read is left out: the projector has parked it and told."""
         try:
-            found, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in views])
+            found, _ = await self._loader.load([key_of(view.state) for view in views])
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on
@@ -130,7 +129,7 @@ class Sweep:
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
         while views := await self._views.stale(before_ms, after_id, LOST_BATCH):
             after_id = views[-1].state.id
-            ids = {job_id(view.state.id, view.state.dispatch_version): view for view in views}
+            ids = {view.state.job_id: view for view in views}
             live = await self._queue.find(list(ids))
             missing = [view for name, view in ids.items() if name not in live]
             if missing:
@@ -138,9 +137,9 @@ class Sweep:
 
     async def _restore(self, missing: list[View]) -> None:
         fresh = await self._fresh(missing)
-        old = {view.state.id: view.state.version for view in missing}
+        old = {key_of(view.state): view.state.version for view in missing}
         # One that has changed meanwhile is being worked on: its view only lags.
-        lost = [view.state for view in fresh if view.state.version == old[view.state.id] and view.state.wants is not None]
+        lost = [view.state for view in fresh if view.state.version == old[key_of(view.state)] and view.state.wants is not None]
         if lost:
             self._telemetry.log.warning("jobs restored", count=len(lost))
             await self._queue.put([job_for(state, suspect=True) for state in lost])

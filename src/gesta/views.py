@@ -96,6 +96,14 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     limit: int = 50
 
 
+#: Flow, tenant, request id. The id alone tells no request from all others: some flows let callers bring their own.
+Key = tuple[str, str, str]
+
+
+def key_of(state: State) -> Key:
+    return state.flow, state.tenant, state.id
+
+
 #: Tenant, flow, request id: a place in the order in which `old` goes through the views.
 Place = tuple[str, str, str]
 
@@ -107,8 +115,8 @@ def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> 
 
 
 class Views(Protocol):
-    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
-        """The views of (flow, tenant, request id), by request id. May lag behind the events; never shows another tenant's."""
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        """The views of these requests. May lag behind the events; never shows another tenant's."""
         ...
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
@@ -173,7 +181,7 @@ class Views(Protocol):
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         """Requests that should have a job and have not changed since; in id order from `after_id`, so that a sweep can go through all.
 
-        One that is due beyond what a queue may hold has a job from when the sweep has looked at it.
+        Beyond `limit` only those with the last one's id: the next page begins behind it. One that is due beyond what a queue may hold has a job from when the sweep has looked at it.
         """
         ...
 
@@ -216,7 +224,7 @@ class Views(Protocol):
 class Shadow(Protocol):
     """Views on their way to replace those in use."""
 
-    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         """As in Views, of what was saved here."""
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
-from gesta.views import View
+from gesta.views import Key, View, key_of
 
 
 def outcome_of(state: State) -> Outcome | None:
@@ -29,33 +29,34 @@ def outcome_of(state: State) -> Outcome | None:
 
 class Waiters:
     def __init__(self) -> None:
-        self._waiting: dict[str, list[asyncio.Future[State]]] = {}
+        self._waiting: dict[Key, list[asyncio.Future[State]]] = {}
 
     @property
     def waiting(self) -> int:
         """How many requests somebody waits for."""
         return len(self._waiting)
 
-    def wait(self, request_id: str) -> asyncio.Future[State]:
+    def wait(self, key: Key) -> asyncio.Future[State]:
         future: asyncio.Future[State] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(request_id, []).append(future)
+        self._waiting.setdefault(key, []).append(future)
         return future
 
-    def forget(self, request_id: str, future: asyncio.Future[State]) -> None:
-        futures = self._waiting.get(request_id, [])
+    def forget(self, key: Key, future: asyncio.Future[State]) -> None:
+        futures = self._waiting.get(key, [])
         if future in futures:
             futures.remove(future)
         if not futures:
-            self._waiting.pop(request_id, None)
+            self._waiting.pop(key, None)
 
     def saved(self, views: Sequence[View]) -> None:
         """The projector's news."""
         if not self._waiting:
             return
         for view in views:
-            futures = self._waiting.get(view.state.id)
+            key = key_of(view.state)
+            futures = self._waiting.get(key)
             if futures and outcome_of(view.state) is not None:
-                del self._waiting[view.state.id]
+                del self._waiting[key]
                 for future in futures:
                     if not future.done():
                         future.set_result(view.state)

@@ -30,6 +30,7 @@ class Letter(Payload, frozen=True):
     n: int
     comes_to: str = "done"
     to: Personal[str] = ""
+    own: str | None = None
 
 
 @dataclass
@@ -56,7 +57,8 @@ class Stage:
                 await asyncio.Event().wait()
             return Unknown("no_answer") if payload.comes_to == "unknown" else Done(f"letter-{payload.n}")
 
-        return Flow("copy.letter", Letter, send, Rules(RetryPolicy(attempts=5), "park"), timeout_seconds=60)
+        rules = Rules(RetryPolicy(attempts=5), "park")
+        return Flow("copy.letter", Letter, send, rules, timeout_seconds=60, request_id=lambda letter: letter.own)
 
     def engine(self, name: str, *, work: bool = True) -> Engine:
         return Engine(flows=[self.flow()], settings=Settings(url=self.url(name), master_key=KEY), work=work)

@@ -44,6 +44,18 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         assert state.status == "sent"
 
 
+async def test_a_key_goes_along_although_another_tenant_has_brought_the_id_it_leads_to(stage):
+    async with stage.engine("source") as engine:
+        ours = (await engine.submit(Letter(1), key="k", tenant="acme")).id
+        await engine.submit(Letter(2, own=ours), tenant="globex")
+        await ended(engine, ours, tenant="acme")
+        await ended(engine, ours, tenant="globex")
+        await stage.copy("acme")
+    async with stage.engine("target") as engine:
+        assert await engine.operating.counts() == {("copy.letter", "sent"): 1}
+        assert (await engine.submit(Letter(1), key="k", tenant="acme")).verdict == "duplicate"
+
+
 async def _attempted(engine, request_id):
     return (await engine.get(request_id, tenant="acme")).state.attempts == 1
 

@@ -7,6 +7,7 @@ import pytest
 
 from gesta.domain import events as e
 from gesta.domain.fold import evolve, fold
+from gesta.domain.ids import job_id, own_job_id
 from gesta.domain.operation import State
 from tests.domain.story import FLOW, ID, T0, Story, meta
 
@@ -151,6 +152,13 @@ def test_the_first_event_makes_this_state():
         )
         == QUEUED
     )
+
+
+def test_a_request_from_before_own_ids_were_on_record_keeps_the_id_of_its_job():
+    old = msgspec.json.decode(msgspec.json.encode({"id": ID, "flow": FLOW, "payload": {}, "key": ID}), type=e.Created)
+    assert evolve(None, old, meta(T0)).job_id == job_id(ID, 1)
+    own = msgspec.structs.replace(old, own=True)
+    assert evolve(None, own, meta(T0)).job_id == own_job_id("acme", FLOW, ID, 1)
 
 
 def test_a_fold_can_go_on_from_a_state():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gesta.addresses import config_stream, request_stream
-from gesta.domain.ids import FLOW, TENANT, event_id, id_bytes, id_text, idempotency_key, job_id
+from gesta.domain.ids import FLOW, TENANT, event_id, id_bytes, id_text, idempotency_key, job_id, own_job_id
 from gesta.domain.outcome import Unknown
 from tests.domain.story import ID, T0, Story, rules
 
@@ -52,6 +52,14 @@ def test_a_job_is_named_after_its_request_and_opening():
     assert name == "01890a5d-ac96-774b-bcce-b302099a8057-7"
     assert ":" not in name
     assert not name.isdigit()
+
+
+def test_a_job_under_a_callers_own_id_is_named_after_tenant_and_flow_too():
+    name = own_job_id("acme", "shop.letter", ID, 7)
+    assert name == "01890a5d-ac96-774b-bcce-b302099a8057.bc1847b5d7e5b688-7"
+    assert ":" not in name
+    others = [own_job_id("globex", "shop.letter", ID, 7), own_job_id("acme", "shop.note", ID, 7), job_id(ID, 7)]
+    assert name not in others
 
 
 def test_streams_are_named_by_flow_tenant_and_id():

@@ -64,9 +64,9 @@ async def test_who_reads_the_places_anew_has_forgotten_the_views():
         assert await one.commits.project([view], [], [], [Move("projector/3", 0, 1, 0)])
         assert await other.commits.project([newer], [], [], [Move("projector/3", 1, 2, 0)])
         # Its own, from memory, until it looks at whose the partition is.
-        assert await one.views.get([key_of(view)]) == {view.state.id: view}
+        assert await one.views.get([key_of(view)]) == {key_of(view): view}
         await one.views.checkpoints()
-        assert await one.views.get([key_of(view)]) == {view.state.id: newer}
+        assert await one.views.get([key_of(view)]) == {key_of(view): newer}
 
 
 async def test_what_some_partition_has_not_passed_is_not_removed():

@@ -14,7 +14,7 @@ from gesta.current import apply_event
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.fold import evolve
-from gesta.domain.ids import idempotency_key, job_id
+from gesta.domain.ids import idempotency_key
 from gesta.domain.operation import State
 from gesta.event_store import Recorded
 from gesta.job_queue import Job
@@ -68,7 +68,7 @@ class Checks:
         self._holds(
             "no clock but the store's makes a delivery early", not early, f"{name} is due at {state.due_at}, now {now_ms}"
         )
-        row = world.queue._rows.get(job_id(state.id, state.dispatch_version))
+        row = world.queue._rows.get(state.job_id)
         lease = world.queue._leases.get(call.token)
         held = row is not None and row.token == call.token and lease is not None and lease.end_ms > now_ms
         self._holds("whoever calls holds the lease", held or world.queue_was_lost, f"{name} by {call.process.name}")

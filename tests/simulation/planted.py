@@ -133,7 +133,7 @@ def no_token_check(self: MemoryJobQueue, settlement: Settlement) -> Settled:
 )
 async def guard_without_stream_head(self: Loader, keys: Any, also: Any = ()) -> Any:
     found = await self._views.get(keys)
-    missing = [key for key in keys if key[2] not in found]
+    missing = [key for key in keys if key not in found]
     return found | (await load(self, missing))[0], await self._events.read(list(also))
 
 

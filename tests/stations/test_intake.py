@@ -347,7 +347,7 @@ async def test_a_callers_own_id_is_the_requests_id_and_asks_once(post_office):
 
 
 async def test_a_callers_own_id_is_one_request_of_one_tenant(gesta, post_office):
-    """Jobs are told by the ids of their requests: two of the same id would be one job."""
+    """As when jobs were told by the ids of their requests alone: what was claimed then is found."""
     first = await post_office.submit(Letter("hello", OWN), tenant="acme")
     with pytest.raises(Conflict):
         await post_office.submit(Letter("hello", OWN), tenant="globex")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gesta.views import View
+from gesta.views import Key, View
 
 LENGTH = 20_000
 #: Of payloads, which may have 256 KB each.
@@ -22,18 +22,19 @@ class Saved(NamedTuple):
 
 class RecentViews:
     def __init__(self) -> None:
+        #: By request id: of two requests with one id the newer is kept, and the other read.
         self._kept: dict[str, View] = {}
         self._bytes = 0
 
-    def get(self, keys: Sequence[tuple[str, str, str]]) -> tuple[dict[str, View], list[tuple[str, str, str]]]:
-        """Those of (flow, tenant, request id) that are here, by request id, and the keys of the others."""
-        found: dict[str, View] = {}
-        missing: list[tuple[str, str, str]] = []
+    def get(self, keys: Sequence[Key]) -> tuple[dict[Key, View], list[Key]]:
+        """Those that are here, and the keys of the others."""
+        found: dict[Key, View] = {}
+        missing: list[Key] = []
         for key in keys:
             flow, tenant, request_id = key
             view = self._kept.get(request_id)
             if view is not None and view.state.tenant == tenant and view.state.flow == flow:
-                found[request_id] = view
+                found[key] = view
             else:
                 missing.append(key)
         return found, missing

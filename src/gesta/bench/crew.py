@@ -57,9 +57,9 @@ class Crew:
 
     async def open_ones(self, numbers: Iterable[int]) -> set[int]:
         """Those whose end is not on record yet."""
-        wanted = [number for number in numbers if number in self.ids]
-        found, _ = await self.engine.road.loader.load([(FLOW, TENANT, self.ids[number]) for number in wanted])
-        return {number for number in wanted if not found[self.ids[number]].state.is_terminal}
+        wanted = {number: (FLOW, TENANT, self.ids[number]) for number in numbers if number in self.ids}
+        found, _ = await self.engine.road.loader.load([*wanted.values()])
+        return {number for number, key in wanted.items() if not found[key].state.is_terminal}
 
 
 @asynccontextmanager

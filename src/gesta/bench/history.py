@@ -54,7 +54,7 @@ async def write(order: Order, progress: Progress) -> None:
     stores, ids = await open_stores(order.url, runtime), Ids(runtime)
     try:
         events = await stores.events.read([(request_stream(order.flow, order.tenant, order.id), 0)])
-        view = (await stores.views.get([(order.flow, order.tenant, order.id)]))[order.id]
+        (view,) = (await stores.views.get([(order.flow, order.tenant, order.id)])).values()
         for done in range(0, order.count, BATCH):
             progress(done, order.count)
             new_ids = [ids.new() for _ in range(min(BATCH, order.count - done))]

@@ -28,7 +28,7 @@ class AtOnceContract(Contract):
         assert await harness.commits.append([append], projection) == [Appended(2)]
         assert projection.reached == before + 2 == await harness.events.end()
         assert [await harness.views.checkpoint(name) for name in names] == [before + 2] * 2
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
     async def test_one_follows_the_other(self, harness: CommitsHarness) -> None:
@@ -99,7 +99,7 @@ class AtOnceContract(Contract):
         entry = Entry(append, Ack(job.id, token), None, view)
         assert await harness.commits.record([entry], projection) == [Recording(Appended(1), "done")]
         assert projection.reached == await harness.events.end() == await harness.views.checkpoint(name)
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == set()
 
     async def test_what_is_recorded_otherwise_comes_to_the_same(self, harness: CommitsHarness) -> None:
@@ -123,7 +123,7 @@ class AtOnceContract(Contract):
         projection = Projection(views, jobs, checkpoints)
         assert await harness.commits.append(appends, projection) == [Appended(1)] * 300
         assert projection.reached == await harness.events.end()
-        assert set(await harness.views.get([key_of(view) for view in views])) == {view.state.id for view in views}
+        assert set(await harness.views.get([key_of(view) for view in views])) == {key_of(view) for view in views}
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
 
 

@@ -24,7 +24,7 @@ class ProjectContract(Contract):
         job = fresh_job(flow)
         assert await harness.commits.project([view], [job], [poison], [Move(name, 0, 7)]) is True
         assert await harness.views.checkpoint(name) == 7
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.views.parked(poison.tenant, 10) == [poison]
         assert [one.job.id for one in await take(harness, flow)] == [job.id]
 
@@ -268,7 +268,7 @@ class CommitsAfterRestartContract(Contract):
         await harness.commits.project([view], [job], [], [Move(name, 0, 7)])
         await reopen(harness)
         assert await harness.views.checkpoint(name) == 7
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == {job.id}
 
 

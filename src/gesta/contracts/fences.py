@@ -77,7 +77,7 @@ class FencesContract(Contract):
         await harness.queue.put([job])
         await harness.fences.put_up(LEFT)
         assert len(await harness.events.read([(append.stream, 0)])) == 1
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == {job.id}
         # Whoever opens a store asks for its first secret by putting one.
         assert await harness.vault.put([replace(sealed, box=b"other")]) == [False]

@@ -22,7 +22,7 @@ class PendingContract(Contract):
         poison = fresh_parked(fresh_name("tenant"))
         assert await harness.views.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)]) is True  # S0-1
         assert await harness.views.checkpoint(name) == 7
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.views.parked(poison.tenant, 10) == [poison]
         assert await _pending(harness, [job]) == [job]
 

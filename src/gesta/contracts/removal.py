@@ -66,7 +66,7 @@ class RemovalContract(Contract):
         await _pass(harness)
         assert await harness.commits.remove([(stream, view.state)]) == 0
         assert len(await harness.events.read([(stream, 0)])) == 3
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
 
     async def test_what_somebody_has_not_passed_is_left_alone(self, harness: CommitsHarness) -> None:
         stream, view, _ = await _ended(harness)

@@ -20,7 +20,7 @@ class ShadowContract(Contract):
         await harness.views.save([used], [], None)
         shadow = await harness.views.shadow()
         await shadow.save([built])
-        assert await shadow.get([key_of(used), key_of(built)]) == {built.state.id: built}
+        assert await shadow.get([key_of(used), key_of(built)]) == {key_of(built): built}
 
     async def test_a_shadow_changes_nothing_before_the_swap(self, harness: ViewsHarness) -> None:
         view = await _saved(harness)
@@ -35,7 +35,7 @@ class ShadowContract(Contract):
         shadow = await harness.views.shadow()
         await shadow.save([new])
         assert await shadow.swap([fresh_name()], 0, []) is True
-        assert await harness.views.get([key_of(old), key_of(new)]) == {new.state.id: new}
+        assert await harness.views.get([key_of(old), key_of(new)]) == {key_of(new): new}
         # S0-21: every index follows, none shows what is gone.
         assert await harness.views.find(Filter(old.state.tenant)) == [new]
         assert await harness.views.find(Filter(old.state.tenant, status="unknown")) == [new]
@@ -122,7 +122,7 @@ class ShadowContract(Contract):
         await shadow.save([view])
         assert await shadow.get([key_of(left)]) == {}
         await shadow.swap([fresh_name()], 0, [])
-        assert await harness.views.get([key_of(left), key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(left), key_of(view)]) == {key_of(view): view}
 
 
 async def _saved(harness: ViewsHarness, **fields: object) -> View:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from gesta.contracts.harness import Capability, ViewsHarness
-from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
+from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view, key_of
 from gesta.contracts.suite import Contract
 from gesta.contracts.views import moved_on
 from gesta.domain.operation import QUEUE_HORIZON_MS
@@ -129,6 +129,12 @@ class StaleViewsContract(Contract):
             found += page
             after_id = page[-1].state.id
         assert [view for view in found if view in views] == views[4:]
+
+    async def test_a_page_does_not_end_between_two_requests_of_one_id(self, harness: ViewsHarness) -> None:
+        one = await _saved(harness)
+        others = [await _saved(harness, id=one.state.id) for _ in range(2)]
+        page = await harness.views.stale(LATER_MS, one.state.id[:-1], 1)
+        assert sorted(map(key_of, page)) == sorted(map(key_of, [one, *others]))
 
 
 class UndecidedViewsContract(Contract):

@@ -24,26 +24,26 @@ class ViewsContract(Contract):
     async def test_a_view_is_read_as_it_was_saved(self, harness: ViewsHarness) -> None:
         view = fresh_view(attempts=2, due_at=7, policy="ask", key="order-7", reason="größer", in_doubt=True)
         assert await harness.views.save([view], [], None) is True
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
 
     async def test_a_newer_view_replaces_the_older(self, harness: ViewsHarness) -> None:
         view = fresh_view()
         await harness.views.save([view], [], None)
         await harness.views.save([moved_on(view, "sent")], [], None)
-        assert await harness.views.get([key_of(view)]) == {view.state.id: moved_on(view, "sent")}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): moved_on(view, "sent")}
 
     async def test_an_older_view_never_replaces_a_newer(self, harness: ViewsHarness) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
         await harness.views.save([moved_on(view, "sent")], [], None)
         await harness.views.save([view], [], None)
-        assert await harness.views.get([key_of(view)]) == {view.state.id: moved_on(view, "sent")}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): moved_on(view, "sent")}
         assert await harness.views.find(Filter(view.state.tenant)) == [moved_on(view, "sent")]
 
     async def test_many_views_are_saved_and_read_at_once(self, harness: ViewsHarness) -> None:
         views = [fresh_view() for _ in range(300)]
         await harness.views.save(views, [], None)
         found = await harness.views.get([*map(key_of, views), ("contract.flow", "acme", fresh_id())])
-        assert found == {view.state.id: view for view in views}
+        assert found == {key_of(view): view for view in views}
 
     async def test_a_view_is_shown_to_its_own_tenant_only(self, harness: ViewsHarness) -> None:
         view = fresh_view()
@@ -60,8 +60,9 @@ class ViewsContract(Contract):
         ours = fresh_view(tenant=fresh_name("tenant"))
         theirs = fresh_view(tenant=fresh_name("tenant"), id=ours.state.id, status="sent", version=9)
         await harness.views.save([ours, theirs], [], None)
-        assert await harness.views.get([key_of(ours)]) == {ours.state.id: ours}
-        assert await harness.views.get([key_of(theirs)]) == {ours.state.id: theirs}
+        assert await harness.views.get([key_of(ours)]) == {key_of(ours): ours}
+        assert await harness.views.get([key_of(theirs)]) == {key_of(theirs): theirs}
+        assert await harness.views.get([key_of(ours), key_of(theirs)]) == {key_of(ours): ours, key_of(theirs): theirs}
 
     async def test_the_newest_requests_of_a_tenant_are_listed_first(self, harness: ViewsHarness) -> None:
         tenant = fresh_name("tenant")
@@ -128,5 +129,5 @@ class ViewsAfterRestartContract(Contract):
         await harness.views.save([view], [poison], Move(name, 0, 7))
         await reopen(harness)
         assert await harness.views.checkpoint(name) == 7
-        assert await harness.views.get([key_of(view)]) == {view.state.id: view}
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.views.parked(view.state.tenant, 10) == [poison]

@@ -48,16 +48,18 @@ class Comparison:
     async def read_source(self) -> Tally:
         """The events of the source that are copied; on the way, `others` is learned."""
         others: set[str] = set()
-        tally = await self._events(self._source, others)
-        self.others = frozenset(others)
+        ours: set[str] = set()
+        tally = await self._events(self._source, ours, others)
+        # Where one of ours has the same id, the claim on it may be ours: then it goes along.
+        self.others = frozenset(others - ours)
         return tally
 
     async def check_events(self, expected: Tally) -> None:
         """Raise StoreError naming the first stream that differs. What retention has removed from the source is removed here, too."""
-        if expected == await self._events(self._target, set()):
+        if expected == await self._events(self._target, set(), set()):
             return
         await self._compare_streams()
-        if expected != await self._events(self._target, set()):
+        if expected != await self._events(self._target, set(), set()):
             raise StoreError(
                 f"{self._target.url} does not hold what {self._source.url} does; it stays on hold. Choose another target"
             )
@@ -70,15 +72,17 @@ class Comparison:
         if await self._secrets(self._source) != await self._secrets(self._target):
             raise StoreError(f"{self._target.url} does not have the secrets that {self._source.url} has; it stays on hold")
 
-    async def _events(self, home: Home, others: set[str]) -> Tally:
+    async def _events(self, home: Home, ours: set[str], others: set[str]) -> Tally:
+        """The events that are copied; on the way, the ids of requests whose tenant is copied and of all others, where only one is copied."""
         tally, after = Tally(), 0
         while page := await home.stores.events.follow(after, PAGE):
             after = page[-1].position
             for one in page:
-                if self._selection.has_event(one):
+                is_copied = self._selection.has_event(one)
+                if is_copied:
                     tally.add(one.stream.encode(), b"%d" % one.version, one.id, one.type.encode(), one.data, one.meta)
-                elif (meta := meta_of(one)) is not None and meta.flow != CONFIG:
-                    others.add(meta.request_id)
+                if self._selection.tenant is not None and (meta := meta_of(one)) is not None and meta.flow != CONFIG:
+                    (ours if is_copied else others).add(meta.request_id)
             await self._looked(len(page))
         return tally
 

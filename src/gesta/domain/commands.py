@@ -43,6 +43,7 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     priority: int = 5
     test: bool = False
     external: bool = False
+    own: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -53,6 +53,8 @@ class Created(Event, frozen=True, gc=False):
     test: bool = False
     #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever takes its jobs.
     external: bool = False
+    #: Its id is the caller's own: nobody but its tenant and flow together with it tell it from every other request.
+    own: bool = False
 
 
 class Updated(Event, frozen=True, gc=False):

@@ -30,6 +30,7 @@ def created(event: e.Created, meta: e.Meta) -> State:
         correlation_id=meta.correlation_id,
         test=event.test,
         external=event.external,
+        own=event.own,
         source=meta.source,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 
 #: No braces, colons or blanks: the tenant is part of Redis hash tags and stream names.
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -55,6 +56,12 @@ def idempotency_key(tenant: str, request_id: str, operation: str, intent: int) -
 def job_id(request_id: str, dispatch_version: int) -> str:
     """The queue's name for one opening of an operation; no colon and never all digits, which BullMQ refuses."""
     return f"{request_id}-{dispatch_version}"
+
+
+def own_job_id(tenant: str, flow: str, request_id: str, dispatch_version: int) -> str:
+    """The same where the caller brought the id of the request: another tenant's request may have it, too, so the name tells whose it is."""
+    whose = blake2b(f"{tenant}\0{flow}".encode(), digest_size=8).hexdigest()
+    return f"{request_id}.{whose}-{dispatch_version}"
 
 
 def lane_of(flow: str, tenant: str) -> str:

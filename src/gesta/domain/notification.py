@@ -88,6 +88,7 @@ def _created(command: Create) -> e.Created:
         expires_at=None if command.ttl_ms is None else starts_at + command.ttl_ms,
         priority=command.priority,
         test=command.test,
+        own=command.own,
         external=command.external,
     )
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from gesta.domain.ids import job_id, own_job_id
+
 Status = Literal["requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"]
 
 #: No automatic step leads out of these.
@@ -62,6 +64,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     test: bool = False
     #: Executed by others: its jobs stand in the lane of its tenant.
     external: bool = False
+    #: The caller brought its id, which another tenant's or flow's request may have, too.
+    own: bool = False
     #: Who asked: `gesta` for everybody, another name where the engine itself did (see told.py). Every event of the stream carries it.
     source: str = "gesta"
     #: What the provider reported after it was sent, and why, in words of ours.
@@ -72,6 +76,13 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     complaint: str = ""
     #: The reports that were taken, by the provider's names of them.
     reports: tuple[str, ...] = ()
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job of the operation that was opened last."""
+        if self.own:
+            return own_job_id(self.tenant, self.flow, self.id, self.dispatch_version)
+        return job_id(self.id, self.dispatch_version)
 
     @property
     def is_terminal(self) -> bool:

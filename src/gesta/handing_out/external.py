@@ -13,7 +13,7 @@ from gesta.addresses import request_stream
 from gesta.current import Loader
 from gesta.domain.commands import Record
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of
+from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
 from gesta.domain.outcome import Done, Outcome
 from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
 from gesta.event_store import EventStore
@@ -88,10 +88,10 @@ class External:
     async def fetch(self, flow: str, request_id: str, token: str, *, tenant: str = "default") -> WorkItem:
         """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no longer the token's."""
         declared, ticket, view = await self._held(flow, request_id, token, tenant)
-        until_ms = await self._queue.prolong(job_id(request_id, ticket.dispatch_version), ticket.lease, 0.0)
+        taken = _taken(flow, tenant, request_id, ticket)
+        until_ms = await self._queue.prolong(taken.job.id, ticket.lease, 0.0)
         if until_ms is None or view.state.attempts + 1 != ticket.attempt or view.state.is_terminal:
             raise LeaseLost(view.state)
-        taken = _taken(flow, tenant, request_id, ticket)
         readable = await self._handing_out.readable([(taken, view)], declared)
         if not readable:
             (opened,) = await self._subjects.open([view])
@@ -108,7 +108,7 @@ class External:
             raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
         assert seconds is not None
         _, ticket, view = await self._held(flow, request_id, token, tenant)
-        until_ms = await self._queue.prolong(job_id(request_id, ticket.dispatch_version), ticket.lease, seconds)
+        until_ms = await self._queue.prolong(_taken(flow, tenant, request_id, ticket).job.id, ticket.lease, seconds)
         if until_ms is None:
             raise LeaseLost(view.state)
         return Lease(until_ms, view.state.cancel_requested)
@@ -215,8 +215,9 @@ def _is_lease(seconds: object) -> bool:
 
 
 def _taken(flow: str, tenant: str, request_id: str, ticket: Ticket) -> Taken:
-    job = Job(job_id(request_id, ticket.dispatch_version), tenant, flow, request_id, ticket.dispatch_version)
-    return Taken(job, ticket.lease, 1, ticket.taken_ms)
+    version = ticket.dispatch_version
+    name = own_job_id(tenant, flow, request_id, version) if ticket.own else job_id(request_id, version)
+    return Taken(Job(name, tenant, flow, request_id, version), ticket.lease, 1, ticket.taken_ms)
 
 
 def _without_texts(outcome: Outcome) -> Outcome:

@@ -30,6 +30,7 @@ from gesta.worker.attempt import BAD_PAYLOAD
 from gesta.worker.guard import Guard, examine, settle_of
 from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.pool import Pool
+from gesta.worker.takes import by_job
 
 STORE_PAUSE_SECONDS = 1.0
 #: With less of its lease left a job is not handed out: nobody could do much with it.
@@ -82,7 +83,7 @@ class HandingOut:
 
     def _item(self, taken: Taken, view: View, payload: bytes, taken_ms: int, until_ms: int) -> WorkItem:
         state = view.state
-        ticket = Ticket(taken.token, state.dispatch_version, state.attempts + 1, state.intent, taken_ms)
+        ticket = Ticket(taken.token, state.dispatch_version, state.attempts + 1, state.intent, taken_ms, int(state.own))
         return item_of(state, self._tickets.write(state.tenant, state.flow, state.id, ticket), until_ms, payload)
 
     async def _admit(
@@ -101,7 +102,7 @@ class HandingOut:
         passed: list[tuple[Taken, View]] = []
         now = self._runtime.now_ms()
         for one in taken:
-            view = found.get(one.job.request_id)
+            view = found.get(one.job.id)
             if one.job.id in holds or view is None:
                 continue
             self._telemetry.taken([one], now)
@@ -120,9 +121,10 @@ class HandingOut:
         return ready
 
     async def _load(self, taken: list[Taken], innocent: dict[str, Taken]) -> dict[str, View]:
-        """The requests, by id. A job whose request cannot be read is parked, one whose request is not there yet goes back."""
+        """The requests, by the ids of their jobs. A job whose request cannot be read is parked, one whose request is not there yet goes back."""
+        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
         try:
-            found, _ = await self._loader.load([(one.job.flow, one.job.tenant, one.job.request_id) for one in taken])
+            loaded, _ = await self._loader.load(keys)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
@@ -130,9 +132,10 @@ class HandingOut:
                 return {name: view for one in taken for name, view in (await self._load([one], innocent)).items()}
             await self._set_aside(taken[0], error, "", innocent)
             return {}
+        found = by_job(taken, keys, loaded)
         self._missing.found(taken, found)
         for one in taken:
-            if one.job.request_id not in found:
+            if one.job.id not in found:
                 await self._not_found(one, innocent)
         return found
 

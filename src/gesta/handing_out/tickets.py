@@ -23,6 +23,8 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     intent: int
     taken_ms: int
+    #: 1 where the id of the request is its caller's own, which the name of its job hangs on.
+    own: int = 0
 
 
 class Tickets:
@@ -52,4 +54,5 @@ class Tickets:
 
 
 def _said(ticket: Ticket) -> str:
-    return f"{ticket.lease}.{ticket.dispatch_version}.{ticket.attempt}.{ticket.intent}.{ticket.taken_ms}"
+    own = ".1" if ticket.own else ""
+    return f"{ticket.lease}.{ticket.dispatch_version}.{ticket.attempt}.{ticket.intent}.{ticket.taken_ms}{own}"

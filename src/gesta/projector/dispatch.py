@@ -5,7 +5,7 @@ Receives folded states from follow.py; hands jobs to the queue in the same commi
 
 from __future__ import annotations
 
-from gesta.domain.ids import job_id, lane_of
+from gesta.domain.ids import lane_of
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 
@@ -28,6 +28,6 @@ def job_for(state: State, *, suspect: bool = False) -> Job:
     assert kind is not None
     flow = lane_of(state.flow, state.tenant) if state.external else state.flow
     return Job(
-        job_id(state.id, state.dispatch_version), state.tenant, flow, state.id, state.dispatch_version, kind, state.due_at or 0,
+        state.job_id, state.tenant, flow, state.id, state.dispatch_version, kind, state.due_at or 0,
         state.priority, suspect,
     )  # fmt: skip

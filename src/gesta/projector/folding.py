@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gesta.addresses import request_stream
-from gesta.current import Key, apply_event
+from gesta.current import apply_event
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.errors import StoreError
@@ -15,13 +15,12 @@ from gesta.job_queue import Job
 from gesta.projector.dispatch import is_wanted, opened_job
 from gesta.runtime import Runtime
 from gesta.telemetry import Telemetry
-from gesta.views import Parked, View
+from gesta.views import Key, Parked, View
 
 #: What the events of config streams name as their flow; no flow of one part can be declared.
 CONFIG = "config"
 
-#: Views by (flow, tenant, request id).
-Known = Callable[[Sequence[Key]], Awaitable[dict[str, View]]]
+Known = Callable[[Sequence[Key]], Awaitable[dict[Key, View]]]
 
 
 class Folded(NamedTuple):
@@ -48,11 +47,11 @@ class Folding:
             if meta.flow != CONFIG:
                 told.append((recorded, meta))
         known = await self._met(told)
-        changed: dict[str, View] = {}
-        jobs: dict[str, Job] = {}
+        changed: dict[Key, View] = {}
+        jobs: dict[Key, Job] = {}
         for recorded, meta in told:
-            request_id = meta.request_id
-            before = known.get(request_id)
+            key = meta.flow, meta.tenant, meta.request_id
+            before = known.get(key)
             try:
                 if recorded.version == (1 if before is None else before.state.version + 1):
                     view = apply_event(before, recorded, meta.flow)
@@ -66,15 +65,15 @@ class Folding:
             except Exception as error:  # noqa: BLE001 -- whatever is wrong with one event, the rest must go on
                 parked.append(self._park(recorded, meta.tenant, error, quiet_until))
                 continue
-            known[request_id] = changed[request_id] = view
+            known[key] = changed[key] = view
             job = opened_job(view.state) if recorded.position > quiet_until else None
             if job is not None:
-                jobs[request_id] = job
+                jobs[key] = job
         return Folded(list(changed.values()), _still_wanted(jobs, changed), parked)
 
-    async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[str, View]:
-        keys = {meta.request_id: (meta.flow, meta.tenant, meta.request_id) for recorded, meta in told if recorded.version > 1}
-        return await self._known(list(keys.values())) if keys else {}
+    async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[Key, View]:
+        keys = dict.fromkeys((meta.flow, meta.tenant, meta.request_id) for recorded, meta in told if recorded.version > 1)
+        return await self._known(list(keys)) if keys else {}
 
     async def _past_gap(self, view: View | None, recorded: Recorded, meta: Meta) -> View | None:
         """The view of an event that is not the next one: None when it was folded in before."""
@@ -96,6 +95,6 @@ class Folding:
         )
 
 
-def _still_wanted(jobs: dict[str, Job], changed: dict[str, View]) -> list[Job]:
+def _still_wanted(jobs: dict[Key, Job], changed: dict[Key, View]) -> list[Job]:
     """An operation opened and closed within one batch needs no job any more."""
-    return [job for request_id, job in jobs.items() if is_wanted(job, changed[request_id].state)]
+    return [job for key, job in jobs.items() if is_wanted(job, changed[key].state)]

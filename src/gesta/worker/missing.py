@@ -28,10 +28,10 @@ class Missing:
         return False
 
     def found(self, taken: Iterable[Taken], found: Container[str]) -> None:
-        """Forget those whose requests are there after all."""
+        """Forget those whose requests are there after all; `found` has the ids of their jobs."""
         if self._tries:
             for one in taken:
-                if one.job.request_id in found:
+                if one.job.id in found:
                     self._tries.pop(one.job.id, None)
 
     def __len__(self) -> int:

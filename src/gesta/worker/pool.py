@@ -32,7 +32,7 @@ from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.ours import Ours
-from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
+from gesta.worker.takes import POLL_SECONDS, by_job, may_have_more, most_at_once, pause_seconds
 
 STORE_PAUSE_SECONDS = 1.0
 #: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
@@ -200,7 +200,7 @@ class Pool:
             taken = [one for one in taken if one.job.id not in holds]
         self._telemetry.taken(taken, self._runtime.now_ms())
         for one in taken:
-            view = found.get(one.job.request_id)
+            view = found.get(one.job.id)
             if view is None:
                 self._start(self._not_found(one))
             elif MARK in view.payload:
@@ -236,6 +236,7 @@ class Pool:
                     return [Retry("vault_unavailable", "nothing was called")] * len(views)
 
     async def _load(self, taken: list[Taken]) -> dict[str, View]:
+        """The requests, by the ids of the jobs that point to them."""
         keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
         while True:
             wanted = [
@@ -251,7 +252,7 @@ class Pool:
             else:
                 for recorded, fault in self._config.apply(changes):
                     await self._set_aside(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
-                return found
+                return by_job(taken, keys, found)
 
     async def _run(self, running: Running, view: View, payload: Readable) -> None:
         try:

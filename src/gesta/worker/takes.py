@@ -1,4 +1,4 @@
-"""How many jobs one take may bring, whether the next one follows at once, and how long to wait for it otherwise."""
+"""How many jobs one take may bring, to which requests they point, whether the next take follows at once, and how long to wait otherwise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from gesta.job_queue import Taken
+from gesta.views import Key, View
 
 #: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
 POLL_SECONDS = 1.0
@@ -23,6 +24,11 @@ KEPT_BACK_MOST = 1_000
 def most_at_once(slots: int) -> int:
     """How many jobs of a flow one take may bring."""
     return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
+
+
+def by_job(taken: Sequence[Taken], keys: Sequence[Key], found: Mapping[Key, View]) -> dict[str, View]:
+    """What was found of the requests that jobs point to, by the ids of the jobs; `keys` has one for each job."""
+    return {one.job.id: found[key] for one, key in zip(taken, keys, strict=True) if key in found}
 
 
 def may_have_more(asked: Mapping[str, int], taken: Sequence[Taken], next_due_ms: int | None, asked_ms: int) -> bool:

@@ -2,9 +2,10 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.views import Key, MemoryViews
+from gesta.adapters.memory.views import MemoryViews
 from gesta.contracts.view_sweeps import DueViewsContract as Due
 from gesta.contracts.view_sweeps import StaleViewsContract as Stale
+from gesta.views import Key
 from tests.contracts.faults.planting import breaks
 
 
@@ -104,3 +105,9 @@ class ChoosesAfterItHasCutThePage(MemoryViews):
         rows = sorted(self._rows.values(), key=lambda row: row.state.id)
         page = [row for row in rows if row.state.id > after_id][:limit]
         return [row for row in page if (row.state.due_at or 0) < before_ms]
+
+
+@breaks(Stale.test_a_page_does_not_end_between_two_requests_of_one_id)
+class CutsAPageAnywhere(MemoryViews):
+    async def stale(self, before_ms, after_id, limit):
+        return (await super().stale(before_ms, after_id, limit))[:limit]

@@ -7,7 +7,7 @@ from gesta.contracts.checkpoints import CheckpointContract as Checkpoint
 from gesta.contracts.checkpoints import RoleContract as Role
 from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.views import ViewsContract as Views
-from gesta.views import Filter, View
+from gesta.views import Filter, View, key_of
 from tests.contracts.faults.planting import breaks
 
 
@@ -41,17 +41,26 @@ class CutsLargeBatches(MemoryViews):
 class ShowsTheViewsOfOtherTenants(MemoryViews):
     async def get(self, keys):
         return {
-            row.state.id: row
+            key_of(row.state): row
             for row in reversed(self._rows.values())
             for flow, _, id_ in keys
             if (row.state.flow, row.state.id) == (flow, id_)
         }
 
 
+@breaks(Views.test_one_id_under_two_tenants_makes_two_views)
+class FindsOneViewOfEachId(MemoryViews):
+    async def get(self, keys):
+        by_id = {key[2]: key for key in keys}
+        return await super().get(list(by_id.values()))
+
+
 @breaks(Views.test_a_view_is_shown_under_its_own_flow_only)
 class IgnoresTheFlow(MemoryViews):
     async def get(self, keys):
-        return {row.state.id: row for row in self._rows.values() for _, *own in keys if [row.state.tenant, row.state.id] == own}
+        return {
+            key_of(row.state): row for row in self._rows.values() for _, *own in keys if [row.state.tenant, row.state.id] == own
+        }
 
 
 @breaks(Views.test_the_newest_requests_of_a_tenant_are_listed_first)

@@ -14,10 +14,20 @@ from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part, should_have_a_job
-
-#: Flow, tenant, request id.
-Key = tuple[str, str, str]
+from gesta.views import (
+    Checkpoint,
+    Filter,
+    Held,
+    Key,
+    Move,
+    Parked,
+    Place,
+    View,
+    dispatched_of,
+    fair_part,
+    key_of,
+    should_have_a_job,
+)
 
 
 class MemoryViews:
@@ -44,8 +54,8 @@ class MemoryViews:
         #: Requests that want a job in the queue, by id.
         self._wanting: SortedIndex[tuple[str, Key]] = SortedIndex()
 
-    async def get(self, keys: Sequence[Key]) -> dict[str, View]:
-        return {key[2]: self._rows[key] for key in keys if key in self._rows}
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        return {key: self._rows[key] for key in keys if key in self._rows}
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
         return self.save_all(views, parked, () if move is None else (move,))
@@ -110,7 +120,7 @@ class MemoryViews:
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         self._fences.check()
         for state, sweep_at_ms in looked_at:
-            key = _key(state)
+            key = key_of(state)
             row = self._rows.get(key)
             if row is not None and row.state.version == state.version:
                 self._schedule(key, sweep_at_ms)
@@ -118,7 +128,13 @@ class MemoryViews:
     async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
         # NUL sorts after the end of a text and before every other text that begins with it: past all keys with this id.
         entries = self._wanting.ascending(after=(f"{after_id}\0",))
-        return self._rows_of((entry for entry in entries if self._is_stale(entry[1], before_ms)), limit)
+        found: list[View] = []
+        for id_, key in entries:
+            if len(found) >= limit and id_ != found[-1].state.id:
+                break
+            if self._is_stale(key, before_ms):
+                found.append(self._rows[key])
+        return found
 
     def _is_stale(self, key: Key, before_ms: int) -> bool:
         state = self._rows[key].state
@@ -150,7 +166,7 @@ class MemoryViews:
 
     def remove(self, state: State, stream: str) -> None:
         """A request of which nothing is left but its claim."""
-        key = _key(state)
+        key = key_of(state)
         row = self._rows.pop(key)
         self._by_tenant[state.tenant].remove((state.id, key))
         self._counts[state.tenant][state.flow, row.state.status] -= 1
@@ -232,7 +248,7 @@ class MemoryViews:
         return stands == move.before and move.dispatched in (None, dispatched)
 
     def _replace(self, view: View) -> None:
-        state, key = view.state, _key(view.state)
+        state, key = view.state, key_of(view.state)
         old = self._rows.get(key)
         if old is not None and old.state.version >= state.version:
             return
@@ -266,7 +282,7 @@ class MemoryShadow:
     def __init__(self, views: MemoryViews, shadow: MemoryViews) -> None:
         self._views, self._shadow = views, shadow
 
-    async def get(self, keys: Sequence[Key]) -> dict[str, View]:
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         return await self._shadow.get(keys)
 
     async def save(self, views: Sequence[View]) -> None:
@@ -274,10 +290,6 @@ class MemoryShadow:
 
     async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
         return self._views.take_over(self._shadow, names, position, parked)
-
-
-def _key(state: State) -> Key:
-    return state.flow, state.tenant, state.id
 
 
 def _matches(state: State, chosen: Filter) -> bool:

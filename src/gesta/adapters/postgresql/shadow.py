@@ -8,7 +8,7 @@ from functools import partial
 from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.view_rows import parked_columns, view_of, view_values
-from gesta.views import Parked, View, dispatched_of
+from gesta.views import Key, Parked, View, dispatched_of, key_of
 
 
 class PostgresqlShadow:
@@ -33,10 +33,10 @@ class PostgresqlShadow:
 
         return cls(database, table, await database.transact(make, durable=False), swapped)
 
-    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         columns = [tenant for _, tenant, _ in keys], [flow for flow, _, _ in keys], [request_id for _, _, request_id in keys]
         rows = await self._database.ask_text(self._database.sql("get_views", self._table), *columns)
-        return {view.state.id: view for view in map(view_of, rows)}
+        return {key_of(view.state): view for view in map(view_of, rows)}
 
     async def save(self, views: Sequence[View]) -> None:
         text, rows = self._database.sql("save_shadow", self._table), view_values(views)

@@ -15,7 +15,7 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, should_have_a_job
+from gesta.views import Checkpoint, Filter, Held, Key, Move, Parked, Place, View, dispatched_of, key_of, should_have_a_job
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
@@ -26,12 +26,12 @@ class PostgresqlViews:
         self._database, self._runtime = database, runtime
         self._recent = RecentViews()
 
-    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         found, missing = self._recent.get(keys)
         if missing:
             columns = [key[1] for key in missing], [key[0] for key in missing], [key[2] for key in missing]
             for view in map(view_of, await self._database.ask("get_views", *columns)):
-                found[view.state.id] = view
+                found[key_of(view.state)] = view
         return found
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:

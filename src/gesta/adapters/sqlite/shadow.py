@@ -10,7 +10,7 @@ import apsw
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.view_rows import park_step, view_of, view_rows
-from gesta.views import Parked, View, dispatched_of
+from gesta.views import Key, Parked, View, dispatched_of, key_of
 
 #: Rows taken away per commit: other processes wait for the file no longer than for any other commit.
 STEP = 5_000
@@ -28,10 +28,10 @@ class SqliteShadow:
         await _take_away(database)
         return cls(database, await database.write(_make, durable=False), swapped)
 
-    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         flat: list[Any] = [value for flow, tenant, request_id in keys for value in (tenant, flow, request_id)]
         rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat, self._table))
-        return {view.state.id: view for view in map(view_of, rows)}
+        return {key_of(view.state): view for view in map(view_of, rows)}
 
     async def save(self, views: Sequence[View]) -> None:
         await self._database.write(lambda db: run_many(db, "save_views", 9, view_rows(views), self._table), durable=False)

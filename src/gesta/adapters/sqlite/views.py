@@ -17,7 +17,20 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part, should_have_a_job
+from gesta.views import (
+    Checkpoint,
+    Filter,
+    Held,
+    Key,
+    Move,
+    Parked,
+    Place,
+    View,
+    dispatched_of,
+    fair_part,
+    key_of,
+    should_have_a_job,
+)
 
 
 class SqliteViews:
@@ -25,13 +38,13 @@ class SqliteViews:
         self._database, self._runtime = database, runtime
         self.recent = RecentViews()
 
-    async def get(self, keys: Sequence[tuple[str, str, str]]) -> dict[str, View]:
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         found, missing = self.recent.get(keys)
         if missing:
             flat: list[Any] = [value for flow, tenant, request_id in missing for value in (tenant, flow, request_id)]
             rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat))
             for view in map(view_of, rows):
-                found[view.state.id] = view
+                found[key_of(view.state)] = view
         return found
 
     async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:

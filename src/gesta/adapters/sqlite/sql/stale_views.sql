@@ -1,4 +1,9 @@
--- Requests that may want a job and have not changed for a while, in id order. ?1 before ms, ?2 after id, ?3 limit → state, payload, sweep_at
+-- Requests that may want a job and have not changed for a while, in id order, all of the last id. ?1 before ms, ?2 after id, ?3 limit
+-- → state, payload, sweep_at
 select state, payload, sweep_at from requests
-where status in ('queued', 'unknown') and status <> 'sent' and updated_at < ?1 and id > ?2
-order by id limit ?3;
+where status in ('queued', 'unknown') and status <> 'sent' and updated_at < ?1 and id > ?2 and id <= coalesce((
+    select id from requests
+    where status in ('queued', 'unknown') and status <> 'sent' and updated_at < ?1 and id > ?2
+    order by id limit 1 offset ?3 - 1
+), 'g')
+order by id;
