@@ -1,4 +1,4 @@
-"""Steps that are sent at about the same time are one commit, and nobody waits for somebody who does not come."""
+"""Steps that are sent in one turn of the event loop are one commit, and none waits for longer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gesta.adapters.sqlite import database as module
-from gesta.adapters.sqlite.database import GATHER_SECONDS, GATHER_TURNS, Database
+from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import SIZES, run_many
 from gesta.runtime import ManualRuntime, SystemRuntime, turn
 
@@ -26,12 +26,10 @@ def committed(monkeypatch) -> list[int]:
     return counts
 
 
-async def test_steps_of_neighbouring_turns_are_one_commit_in_their_order(tmp_path, committed):
+async def test_steps_of_one_turn_are_one_commit_in_their_order(tmp_path, committed):
     database = Database(str(tmp_path / "gesta.db"), ManualRuntime())
     order: list[int] = []
     first = database.write(lambda _: order.append(1), durable=True)
-    for _ in range(GATHER_TURNS - 1):
-        await turn()
     second = database.write(lambda _: order.append(2), durable=False)
     await first
     await second
@@ -47,12 +45,9 @@ async def test_a_step_by_itself_is_written_although_the_clock_stands_still(tmp_p
     await database.close()
 
 
-async def test_a_busy_loop_does_not_hold_a_step_back_for_all_its_turns(tmp_path):
-    runtime = ManualRuntime()
-    database = Database(str(tmp_path / "gesta.db"), runtime)
+async def test_a_step_is_handed_over_at_the_end_of_its_turn(tmp_path):
+    database = Database(str(tmp_path / "gesta.db"), ManualRuntime())
     step = database.write(lambda _: 1, durable=True)
-    await turn()
-    runtime.advance(2 * GATHER_SECONDS)
     await turn()
     assert database._gathered == []
     assert await step == 1

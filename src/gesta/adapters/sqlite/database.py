@@ -32,10 +32,6 @@ SETTINGS_TRIES = 50
 FENCE = "gesta fence: "
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
-#: For how many turns of the event loop, and how long at most, a step waits for others. An append wakes the worker, whose take is sent
-#: three turns later, about when others' records are: together they are one commit, which costs more than the wait.
-GATHER_TURNS = 4
-GATHER_SECONDS = 0.003
 
 
 class _Call:
@@ -73,9 +69,8 @@ class Database:
         self._reader = open_connection(path, migrate=False)
         self._writes: Lane[list[_Call]] = Lane(runtime, "gesta-sqlite-writer", self._write_all)
         self._reads: Lane[_Call] = Lane(runtime, "gesta-sqlite-reader", self._read_batch)
-        #: Steps that wait for others, and since when.
+        #: Steps that were sent in this turn of the event loop.
         self._gathered: list[_Call] = []
-        self._gathering_since = 0.0
         self._closed = False
         self._runtime = runtime
         self._watcher = open_connection(path, migrate=False)
@@ -110,8 +105,7 @@ class Database:
         call = self._call(step, durable=durable)
         self._gathered.append(call)
         if len(self._gathered) == 1:
-            self._gathering_since = self._runtime.monotonic()
-            self._loop.call_soon(self._gather, GATHER_TURNS)
+            self._loop.call_soon(self._hand_over)
         return call.future
 
     def read(self, step: Step[T]) -> asyncio.Future[T]:
@@ -151,12 +145,6 @@ class Database:
         if self._closed:
             raise StoreError(f"{self.path} is closed; the engine has stopped")
         return _Call(step, self._loop.create_future(), durable=durable)
-
-    def _gather(self, turns: int) -> None:
-        if turns > 1 and self._runtime.monotonic() - self._gathering_since < GATHER_SECONDS:
-            self._loop.call_soon(self._gather, turns - 1)
-        else:
-            self._hand_over()
 
     def _hand_over(self) -> None:
         """All at once: put one by one, the first would be in a commit by itself before the thread sees the second."""
