@@ -24,7 +24,7 @@ from gesta.retention import Retention
 from gesta.role import Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import View, Views
+from gesta.views import FROM_THE_START, Cursor, View, Views
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -93,7 +93,7 @@ class Sweep:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""
         if not due:
             return
-        fresh = await self._fresh(due)
+        fresh = await self._fresh([view.state for view in due])
         now = self._runtime.now_ms()
         jobs = []
         looks: dict[str, int | None] = {view.state.id: now + LOOK_AGAIN_MS for view in due}
@@ -110,14 +110,14 @@ class Sweep:
             await self._queue.put(jobs)
         await self._views.postpone([(view.state, looks[view.state.id]) for view in due])
 
-    async def _fresh(self, views: list[View]) -> list[View]:
+    async def _fresh(self, states: list[State]) -> list[View]:
         """The requests as they are now. One whose stream cannot be read is left out: the projector has parked it and told."""
         try:
-            found, _ = await self._loader.load([(view.state.flow, view.state.tenant, view.state.id) for view in views])
+            found, _ = await self._loader.load([(state.flow, state.tenant, state.id) for state in states])
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on
-            return [] if len(views) == 1 else [fresh for view in views for fresh in await self._fresh([view])]
+            return [] if len(states) == 1 else [fresh for state in states for fresh in await self._fresh([state])]
         return list(found.values())
 
     async def _expire(self, view: View, flow: Flow) -> None:
@@ -126,19 +126,20 @@ class Sweep:
 
     async def _restore_lost_jobs(self) -> None:
         """Requests that want a job and have none: the queue was lost, or a hand-over between two stores broke."""
-        after_id = ""
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
-        while views := await self._views.stale(before_ms, after_id, LOST_BATCH):
-            after_id = views[-1].state.id
-            ids = {job_id(view.state.id, view.state.dispatch_version): view for view in views}
-            live = await self._queue.find(list(ids))
-            missing = [view for name, view in ids.items() if name not in live]
-            if missing:
-                await self._restore(missing)
+        cursor: Cursor | None = FROM_THE_START
+        while cursor is not None:
+            states, cursor = await self._views.stale(before_ms, cursor, LOST_BATCH)
+            ids = {job_id(state.id, state.dispatch_version): state for state in states}
+            live = await self._queue.find(list(ids)) if ids else set()
+            missing = [state for name, state in ids.items() if name not in live]
+            # In smaller batches: these are read with their payloads.
+            for start in range(0, len(missing), BATCH):
+                await self._restore(missing[start : start + BATCH])
 
-    async def _restore(self, missing: list[View]) -> None:
+    async def _restore(self, missing: list[State]) -> None:
         fresh = await self._fresh(missing)
-        old = {view.state.id: view.state.version for view in missing}
+        old = {state.id: state.version for state in missing}
         # One that has changed meanwhile is being worked on: its view only lags.
         lost = [view.state for view in fresh if view.state.version == old[view.state.id] and view.state.wants is not None]
         if lost:

@@ -14,7 +14,7 @@ from gesta.domain.ids import id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part, should_have_a_job
+from gesta.views import Checkpoint, Cursor, Filter, Held, Move, Parked, Place, View, dispatched_of, fair_part, should_have_a_job
 
 #: Flow, tenant, request id.
 Key = tuple[str, str, str]
@@ -115,10 +115,10 @@ class MemoryViews:
             if row is not None and row.state.version == state.version:
                 self._schedule(key, sweep_at_ms)
 
-    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
-        # NUL sorts after the end of a text and before every other text that begins with it: past all keys with this id.
-        entries = self._wanting.ascending(after=(f"{after_id}\0",))
-        return self._rows_of((entry for entry in entries if self._is_stale(entry[1], before_ms)), limit)
+    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+        page = list(itertools.islice(self._wanting.ascending(after), limit))
+        found = [self._rows[key].state for _, key in page if self._is_stale(key, before_ms)]
+        return found, page[-1] if len(page) == limit else None
 
     def _is_stale(self, key: Key, before_ms: int) -> bool:
         state = self._rows[key].state
