@@ -6,7 +6,7 @@ Position = opaque, ordered, one total order over all streams; gaps are allowed, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Protocol
 
@@ -99,6 +99,22 @@ class Share(msgspec.Struct, frozen=True, gc=False):
         return sha256(stream.encode()).digest()[0] % self.count in self.numbers
 
 
+#: Of the data of events, what one look at the log gives at most, but for the last of them: whoever follows has to hold it in memory.
+FOLLOW_BYTES = 16 * 1024 * 1024
+
+
+def until_full(events: Iterable[Recorded]) -> list[Recorded]:
+    """These events up to the one with which their data comes to FOLLOW_BYTES. The others are not asked for."""
+    found: list[Recorded] = []
+    size = 0
+    for event in events:
+        found.append(event)
+        size += len(event.data)
+        if size >= FOLLOW_BYTES:
+            break
+    return found
+
+
 class EventStore(Protocol):
     """Append, read, follow; each call carries many."""
 
@@ -115,11 +131,17 @@ class EventStore(Protocol):
         ...
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
-        """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later."""
+        """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later.
+
+        At most `limit`, and none behind the one with which their data comes to FOLLOW_BYTES. So fewer than `limit` does not mean the end.
+        """
         ...
 
     async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
-        """As `follow`, only the events of some partitions among the next `limit` of all; and the position up to which all were looked at."""
+        """As `follow`, only the events of some partitions among the next `limit` of all; and the position up to which all were looked at.
+
+        What their data comes to may be counted with or without the events of others.
+        """
         ...
 
     async def end(self) -> int:

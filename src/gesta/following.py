@@ -33,6 +33,8 @@ Words = dict[int, tuple[str, Meta]]
 OWN = "gesta/"
 #: Events read at once. The checkpoint moves at least this often.
 BATCH = 200
+#: Whole streams, payloads and all: more than these need not be in memory at a time.
+STREAMS_AT_ONCE = 100
 POLL_SECONDS = 1.0
 #: After a handler raised: the same event again, twice as late each time.
 PAUSE_SECONDS = 1.0
@@ -146,14 +148,16 @@ class Follower(ABC):
         return words
 
     async def _news(self, batch: Sequence[Recorded], words: Words) -> dict[int, Event]:
-        """What of these is to be told, by position. One call reads the streams of all that may be."""
-        streams: dict[str, list[Recorded]] = {recorded.stream: [] for recorded in batch if recorded.position in words}
-        for recorded in await self._events.read([(stream, 0) for stream in streams]) if streams else ():
-            streams[recorded.stream].append(recorded)
+        """What of these is to be told, by position. One call reads the streams of many that may be."""
+        names = list(dict.fromkeys(recorded.stream for recorded in batch if recorded.position in words))
         news: dict[int, Event] = {}
-        for stream in streams.values():
-            # One that is gone meanwhile has nothing to tell: everybody had passed it.
-            news |= self._news_of(stream, words) if stream else {}
+        for start in range(0, len(names), STREAMS_AT_ONCE):
+            streams: dict[str, list[Recorded]] = {name: [] for name in names[start : start + STREAMS_AT_ONCE]}
+            for recorded in await self._events.read([(name, 0) for name in streams]):
+                streams[recorded.stream].append(recorded)
+            for stream in streams.values():
+                # One that is gone meanwhile has nothing to tell: everybody had passed it.
+                news |= self._news_of(stream, words) if stream else {}
         return news
 
     def _news_of(self, stream: list[Recorded], words: Mapping[int, tuple[str, Meta]]) -> dict[int, Event]:

@@ -65,7 +65,7 @@ class Overview:
         return any(projects(role) and role.is_held(now) for role in await self._views.roles())
 
     async def unseen(self, limit: int = 1_000) -> int:
-        """How many events the views do not show yet, counted up to `limit`."""
+        """How many events the views do not show yet, counted up to `limit`; less far where they are large."""
         stores = self._road.outside.stores
         return len(await stores.events.follow(await place_of(self._views, stores.partitions), limit))
 

@@ -23,7 +23,7 @@ from gesta.retention import Retention
 from gesta.role import Role
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import Key, View, Views, key_of
+from gesta.views import FROM_THE_START, Cursor, Key, View, Views, key_of
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5
@@ -92,7 +92,7 @@ class Sweep:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""
         if not due:
             return
-        fresh = await self._fresh(due)
+        fresh = await self._fresh([view.state for view in due])
         now = self._runtime.now_ms()
         jobs = []
         looks: dict[Key, int | None] = {key_of(view.state): now + LOOK_AGAIN_MS for view in due}
@@ -109,14 +109,14 @@ class Sweep:
             await self._queue.put(jobs)
         await self._views.postpone([(view.state, looks[key_of(view.state)]) for view in due])
 
-    async def _fresh(self, views: list[View]) -> list[View]:
+    async def _fresh(self, states: list[State]) -> list[View]:
         """The requests as they are now. One whose stream cannot be read is left out: the projector has parked it and told."""
         try:
-            found, _ = await self._loader.load([key_of(view.state) for view in views])
+            found, _ = await self._loader.load([key_of(state) for state in states])
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on
-            return [] if len(views) == 1 else [fresh for view in views for fresh in await self._fresh([view])]
+            return [] if len(states) == 1 else [fresh for state in states for fresh in await self._fresh([state])]
         return list(found.values())
 
     async def _expire(self, view: View, flow: Flow) -> None:
@@ -125,19 +125,20 @@ class Sweep:
 
     async def _restore_lost_jobs(self) -> None:
         """Requests that want a job and have none: the queue was lost, or a hand-over between two stores broke."""
-        after_id = ""
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
-        while views := await self._views.stale(before_ms, after_id, LOST_BATCH):
-            after_id = views[-1].state.id
-            ids = {view.state.job_id: view for view in views}
-            live = await self._queue.find(list(ids))
-            missing = [view for name, view in ids.items() if name not in live]
-            if missing:
-                await self._restore(missing)
+        cursor: Cursor | None = FROM_THE_START
+        while cursor is not None:
+            states, cursor = await self._views.stale(before_ms, cursor, LOST_BATCH)
+            ids = {state.job_id: state for state in states}
+            live = await self._queue.find(list(ids)) if ids else set()
+            missing = [state for name, state in ids.items() if name not in live]
+            # In smaller batches: these are read with their payloads.
+            for start in range(0, len(missing), BATCH):
+                await self._restore(missing[start : start + BATCH])
 
-    async def _restore(self, missing: list[View]) -> None:
+    async def _restore(self, missing: list[State]) -> None:
         fresh = await self._fresh(missing)
-        old = {key_of(view.state): view.state.version for view in missing}
+        old = {key_of(state): state.version for state in missing}
         # One that has changed meanwhile is being worked on: its view only lags.
         lost = [view.state for view in fresh if view.state.version == old[key_of(view.state)] and view.state.wants is not None]
         if lost:

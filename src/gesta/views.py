@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -107,6 +107,13 @@ def key_of(state: State) -> Key:
 #: Tenant, flow, request id: a place in the order in which `old` goes through the views.
 Place = tuple[str, str, str]
 
+#: Where a walk through the requests without a job goes on. What is in it is the store's own affair.
+Cursor = tuple[Any, ...]
+FROM_THE_START: Cursor = ()
+
+#: The statuses in which a request may want a job.
+WANTING = ("queued", "unknown")
+
 
 def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> bool:
     """Whether somebody should have put and taken its job before that. `sweep_at_ms`: when the sweep looks at it next, as it is stored."""
@@ -178,10 +185,12 @@ class Views(Protocol):
         """The sweep has dealt with these: look again then, or not at all; unless the request has changed since."""
         ...
 
-    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
-        """Requests that should have a job and have not changed since; in id order from `after_id`, so that a sweep can go through all.
+    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+        """Requests that should have a job and have not changed since, among the `limit` next ones; and where to go on, None at the end.
 
-        Beyond `limit` only those with the last one's id: the next page begins behind it. One that is due beyond what a queue may hold has a job from when the sweep has looked at it.
+        In an order of the store's own: what a page costs must not grow with how many requests are open. A page may be empty long before the end.
+        Whoever goes on until the end meets every request that stays as it is meanwhile. One that is due beyond what a queue may hold has a job
+        from when the sweep has looked at it.
         """
         ...
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gesta.commits import Entry, Recording
 from gesta.contracts.harness import CommitsHarness
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.contracts.view_sweeps import walk
 from gesta.domain.ids import lane_of, lanes_of
 from gesta.event_store import Append, Appended
 from gesta.job_queue import Ack, Drop, Hold, Release, Settlement, Taken
@@ -121,7 +122,9 @@ class Walk:
             lambda harness: harness.views.due(now_ms, 100),
             lambda answer: (sorted(view.state.id for view in answer[0]), answer[1]),
         )
-        await self._same(lambda harness: _all_stale(harness, now_ms - 500, limit))
+        await self._same(
+            lambda harness: walk(harness, now_ms - 500, limit), lambda answer: sorted(answer, key=lambda state: state.id)
+        )
         looked_at = replace(self._dice.choice(self._requests).state, version=self._dice.randint(1, 9))
         later = self._dice.choice((None, now_ms + 700))
         await self._same(lambda harness: harness.views.postpone([(looked_at, later)]))
@@ -186,10 +189,3 @@ def _told(recording: Recording) -> object:
     """What a recording tells: where the events were refused, nothing is promised about `settled` but that it is not done."""
     refused = recording.verdict is not None and not isinstance(recording.verdict, Appended)
     return (recording.verdict, recording.settled == "done") if refused else recording
-
-
-async def _all_stale(harness: CommitsHarness, before_ms: int, limit: int) -> list[View]:
-    found: list[View] = []
-    while page := await harness.views.stale(before_ms, found[-1].state.id if found else "", limit):
-        found += page
-    return found

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gesta import Conflict, Erased, Event
+from gesta import Conflict, Erased, Event, event_store
 from gesta.copying import copy as copying
 from gesta.copying import roles, transfer
 from gesta.copying.selection import Home
@@ -141,6 +141,17 @@ class Died(Exception):
 
 async def _dies(*_):
     raise Died
+
+
+async def test_nearly_all_is_copied_before_the_fence_also_where_pages_are_full_of_few_events(stage, monkeypatch):
+    monkeypatch.setattr(event_store, "FOLLOW_BYTES", 1)
+    monkeypatch.setattr(copying.Copy, "_pause_and_fence", _dies)
+    async with stage.engine("source") as engine:
+        await ended(engine, *[(await engine.submit(Letter(n))).id for n in range(5)])
+    with pytest.raises(Died):
+        await stage.copy()
+    async with stage.stores("source", "target") as (source, target):
+        assert await source.events.end() == await target.events.end()
 
 
 async def test_a_subscription_goes_on_behind_what_it_was_told(stage):

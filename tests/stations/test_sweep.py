@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gesta import Done, Engine, Rejected, Retry, Unknown
+from gesta import Done, Engine, Rejected, Retry, Unknown, sweep
 from gesta.job_queue import Job
 from gesta.testing import Harness
 from tests.stations.world import (
@@ -138,6 +138,23 @@ async def test_a_lost_job_is_put_again_from_the_stream_and_gives_the_same(gesta)
         # R0-4: the job was only a pointer; S0-5: queued without a live job is found.
         assert {(await engine.get(one.id)).state.status for one in requests} == {"sent"}
     assert sorted(note.text for note in provider.payloads) == ["0", "1", "2"]
+
+
+async def test_lost_jobs_are_found_on_every_page_also_behind_one_that_has_none(gesta, monkeypatch):
+    monkeypatch.setattr(sweep, "LOST_BATCH", 2)
+    monkeypatch.setattr(sweep, "BATCH", 1)
+    provider = Provider()
+    async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
+        for n in range(4):
+            await asking.submit(Note(f"later {n}"), deliver_at=moment(gesta, minutes=14))
+        for n in range(3):
+            await asking.submit(Note(f"now {n}"))
+        await asking.road.projector.step()
+        await lose_the_queue(asking)
+    gesta.advance(61)
+    async with engine_of(provider):
+        await pass_time(gesta, 65)
+    assert sorted(note.text for note in provider.payloads) == ["now 0", "now 1", "now 2"]
 
 
 async def test_a_job_put_again_is_suspect_so_a_flow_that_parks_is_not_executed_blindly(gesta):

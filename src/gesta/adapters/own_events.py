@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from gesta.event_store import Append, Recorded
+from gesta.event_store import FOLLOW_BYTES, Append, Recorded
 from gesta.runtime import Runtime
 
 LENGTH = 16_384
@@ -31,13 +31,17 @@ class OwnEvents:
         self._since = self._last = 0.0
 
     def after(self, position: int, limit: int) -> list[Recorded]:
-        """The next events up to our newest, if all of them are here; empty: ask the store."""
+        """The next events up to our newest, if all of them are here, and no more than `EventStore.follow` gives; empty: ask the store."""
         self._is_followed, self._asked = True, max(self._asked, position)
         kept = self._kept
         found: list[Recorded] = []
+        size = 0
         while len(found) < limit and (event := kept.get(position + 1)) is not None:
             found.append(event)
             position += 1
+            size += len(event.data)
+            if size >= FOLLOW_BYTES:
+                return found
         # Another's lie between.
         return [] if len(found) < limit and position < self._newest else found
 

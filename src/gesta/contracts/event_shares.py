@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import count
 from typing import ClassVar
 
 from gesta.contracts.concurrency import let_others_run, race
 from gesta.contracts.harness import Capability, EventsHarness, reopen
-from gesta.contracts.samples import end_of_log, follow_from, fresh_append, fresh_name
+from gesta.contracts.samples import end_of_log, follow_from, fresh_append, fresh_name, sized_append
 from gesta.contracts.suite import Contract
-from gesta.event_store import Recorded, Share
+from gesta.event_store import FOLLOW_BYTES, Recorded, Share
 
 #: Names of any kind: the hash is one of bytes, and in UTF-8.
 NAMES = ("", "é", "名前", "a" * 300)
@@ -58,6 +59,24 @@ class EventSharesContract(Contract):
             seen, after = seen + found, reached
         assert after == await harness.events.end()
         assert seen == (await harness.events.follow_share(start, 1_000, share))[0]
+
+    async def test_a_look_ends_with_the_event_that_makes_it_full_and_says_so(self, harness: EventsHarness) -> None:
+        start = await end_of_log(harness.events)
+        share = Share(2, (1,))
+        names = (fresh_name() for _ in count())
+        ours = [next(name for name in names if share.has(name)) for _ in range(3)]
+        theirs = next(name for name in names if not share.has(name))
+        await harness.events.append(
+            [sized_append(1, stream=theirs), *(sized_append(FOLLOW_BYTES - 1, 1, stream=one) for one in ours)]
+        )
+        await reopen(harness)
+        after, seen = start, list[tuple[str, int]]()
+        while after < await harness.events.end():
+            found, reached = await harness.events.follow_share(after, 1_000, share)
+            assert reached > after
+            assert sum(len(event.data) for event in found[:-1]) < FOLLOW_BYTES
+            seen, after = seen + [(event.stream, event.version) for event in found], reached
+        assert seen == [(one, version) for one in ours for version in (1, 2)]
 
     async def test_at_the_end_there_is_nothing_and_the_place_stays(self, harness: EventsHarness) -> None:
         await harness.events.append([fresh_append()])

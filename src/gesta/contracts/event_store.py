@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from gesta.contracts.concurrency import end_within, let_others_run, race, wait_for_all
 from gesta.contracts.harness import Capability, EventsHarness, reopen
-from gesta.contracts.samples import end_of_log, follow_from, fresh_append, fresh_events, fresh_name
+from gesta.contracts.samples import end_of_log, follow_from, fresh_append, fresh_events, fresh_name, sized_append
 from gesta.contracts.suite import Contract
-from gesta.event_store import Append, Appended, Recorded, Stale
+from gesta.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 
 
 class EventStoreContract(Contract):
@@ -158,6 +158,16 @@ class EventStoreContract(Contract):
         assert len(await harness.events.follow(start, 4)) == 4
         assert await follow_from(harness.events, start, page=1) == await follow_from(harness.events, start, page=4) == whole
 
+    async def test_a_page_ends_with_the_event_that_makes_it_full(self, harness: EventsHarness) -> None:
+        start = await end_of_log(harness.events)
+        await harness.events.append([sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES // 2)])
+        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES - 10, 9, 1], [1, FOLLOW_BYTES // 2]]
+
+    async def test_an_event_larger_than_a_page_makes_one_by_itself(self, harness: EventsHarness) -> None:
+        start = await end_of_log(harness.events)
+        await harness.events.append([sized_append(FOLLOW_BYTES + 1, 1)])
+        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES + 1], [1]]
+
     async def test_nothing_follows_the_last_event(self, harness: EventsHarness) -> None:
         await harness.events.append([fresh_append()])
         assert await harness.events.follow(await end_of_log(harness.events), 10) == []
@@ -219,6 +229,13 @@ class EventStoreContract(Contract):
 class EventStoreAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
 
+    async def test_pages_are_as_full_as_before(self, harness: EventsHarness) -> None:
+        """Read from where they are kept: before, whoever appended them may have had them at hand."""
+        start = await end_of_log(harness.events)
+        await harness.events.append([sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES + 1), sized_append(1)])
+        await reopen(harness)
+        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES - 10, 9, 1], [1, FOLLOW_BYTES + 1], [1]]
+
     async def test_an_accepted_append_is_there_again(self, harness: EventsHarness) -> None:
         append = fresh_append(count=2)
         await harness.events.append([append])
@@ -244,3 +261,12 @@ class EventStoreAfterRestartContract(Contract):
 
 async def _ids_of(harness: EventsHarness, stream: str) -> list[bytes]:
     return [event.id for event in await harness.events.read([(stream, 0)])]
+
+
+async def _page_sizes(harness: EventsHarness, after: int) -> list[list[int]]:
+    """How much data each event has, page by page to the end of the log."""
+    sizes: list[list[int]] = []
+    while page := await harness.events.follow(after, 100):
+        sizes.append([len(event.data) for event in page])
+        after = page[-1].position
+    return sizes

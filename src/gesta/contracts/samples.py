@@ -35,6 +35,12 @@ def fresh_append(stream: str | None = None, expected: int = 0, count: int = 1, c
     return Append(stream or fresh_name(), expected, fresh_events(count), claim)
 
 
+def sized_append(*sizes: int, stream: str | None = None) -> Append:
+    """A new stream of events whose data has so many bytes each."""
+    events = tuple(NewEvent(_ids.new_bytes(), "contract.Happened0.v1", b"x" * size, b'{"tenant":"t"}') for size in sizes)
+    return Append(stream or fresh_name(), 0, events)
+
+
 def fresh_claim(name: bytes | None = None, content: bytes = b"content") -> Claim:
     return Claim(name or _ids.new_bytes(), fresh_id(), content)
 

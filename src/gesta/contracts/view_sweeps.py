@@ -7,11 +7,11 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from gesta.contracts.harness import Capability, ViewsHarness
-from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view, key_of
+from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
 from gesta.contracts.suite import Contract
 from gesta.contracts.views import moved_on
-from gesta.domain.operation import QUEUE_HORIZON_MS
-from gesta.views import View
+from gesta.domain.operation import QUEUE_HORIZON_MS, State
+from gesta.views import FROM_THE_START, Cursor, View
 
 #: More than any test leaves behind, so that requests of others do not crowd out ours.
 MANY = 10_000
@@ -120,21 +120,52 @@ class StaleViewsContract(Contract):
         await harness.views.save([moved_on(view, "sent")], [], None)
         assert await _stale(harness, LATER_MS, [view]) == []
 
-    async def test_small_pages_go_through_all(self, harness: ViewsHarness) -> None:
-        """Also past requests that are no case for the sweep: a page that has only such ones must not look like the end."""
-        views = [await _saved(harness, due_at=due_at) for due_at in (None, LATER_MS, LATER_MS, LATER_MS, None, None)]
-        found: list[View] = []
-        after_id = views[0].state.id
-        while page := await harness.views.stale(LATER_MS, after_id, 1):
-            found += page
-            after_id = page[-1].state.id
-        assert [view for view in found if view in views] == views[4:]
+    async def test_pages_of_any_size_go_through_all_and_show_each_once(self, harness: ViewsHarness) -> None:
+        """Also through those that changed in the same millisecond."""
+        tenant = fresh_name("tenant")
+        views = [await _saved(harness, tenant=tenant, updated_at=MADE_MS + late_ms) for late_ms in (5, 0, 0, 0, 3)]
+        views.append(await _saved(harness, tenant=tenant, status="unknown", policy="ask", due_at=MADE_MS))
+        for limit in (1, 2, MANY):
+            assert _own(await walk(harness, LATER_MS, limit), views) == views
 
-    async def test_a_page_does_not_end_between_two_requests_of_one_id(self, harness: ViewsHarness) -> None:
+    async def test_a_page_without_any_does_not_look_like_the_end(self, harness: ViewsHarness) -> None:
+        tenant = fresh_name("tenant")
+        dues = (None, LATER_MS, LATER_MS, LATER_MS, None)
+        views = [await _saved(harness, tenant=tenant, due_at=due_at, updated_at=MADE_MS + n) for n, due_at in enumerate(dues)]
+        late = await _saved(harness, tenant=tenant, updated_at=LATER_MS)
+        behind = await _saved(harness)
+        assert _own(await walk(harness, LATER_MS, 1), [*views, late, behind]) == [views[0], views[4], behind]
+
+    async def test_a_page_has_no_more_than_were_asked_for(self, harness: ViewsHarness) -> None:
+        for _ in range(3):
+            await _saved(harness)
+        found, _ = await harness.views.stale(LATER_MS, FROM_THE_START, 2)
+        assert len(found) <= 2
+
+    async def test_who_walks_while_others_change_misses_none_that_stays(self, harness: ViewsHarness) -> None:
+        tenant = fresh_name("tenant")
+        views = [await _saved(harness, tenant=tenant, updated_at=MADE_MS + n // 2) for n in range(9)]
+        leaving, stays = views[::3], [view for n, view in enumerate(views) if n % 3]
+        found: list[State] = []
+        cursor: Cursor | None = FROM_THE_START
+        while cursor is not None:
+            page, cursor = await harness.views.stale(LATER_MS, cursor, 1)
+            found += page
+            if leaving and leaving[0].state in page:
+                # Changed once it was shown, which is where the walk stands: by turns to its end, and to a later place.
+                view = leaving.pop(0)
+                state = replace(view.state, version=2, updated_at=LATER_MS + 1, status="queued" if len(leaving) % 2 else "sent")
+                await harness.views.save([View(state, view.payload)], [], None)
+        assert leaving == []
+        assert _own(found, stays) == stays
+
+    async def test_requests_of_one_id_are_all_shown_wherever_a_page_ends(self, harness: ViewsHarness) -> None:
+        """A caller's own id may be another tenant's, too."""
         one = await _saved(harness)
         others = [await _saved(harness, id=one.state.id) for _ in range(2)]
-        page = await harness.views.stale(LATER_MS, one.state.id[:-1], 1)
-        assert sorted(map(key_of, page)) == sorted(map(key_of, [one, *others]))
+        found = await walk(harness, LATER_MS, limit=1)
+        wanted = {(view.state.flow, view.state.tenant) for view in (one, *others)}
+        assert {(state.flow, state.tenant) for state in found if state.id == one.state.id} == wanted
 
 
 class UndecidedViewsContract(Contract):
@@ -150,8 +181,20 @@ class UndecidedViewsContract(Contract):
         assert await harness.views.undecided() == (count + 2, early)
 
 
+async def walk(harness: ViewsHarness, before_ms: int, limit: int = MANY) -> list[State]:
+    """All that are stale, page by page."""
+    found: list[State] = []
+    cursor: Cursor | None = FROM_THE_START
+    while cursor is not None:
+        page, following = await harness.views.stale(before_ms, cursor, limit)
+        # A page that does not move on would be read for ever.
+        assert following != cursor
+        found, cursor = found + page, following
+    return found
+
+
 async def _saved(harness: ViewsHarness, **fields: object) -> View:
-    view = fresh_view(tenant=fresh_name("tenant"), **fields)
+    view = fresh_view(**({"tenant": fresh_name("tenant")} | fields))
     await harness.views.save([view], [], None)
     return view
 
@@ -163,6 +206,14 @@ async def _due(harness: ViewsHarness, now_ms: int, own: list[View]) -> list[View
 
 
 async def _stale(harness: ViewsHarness, before_ms: int, own: list[View]) -> list[View]:
-    """Those of our requests that are stale, in id order."""
-    found = await harness.views.stale(before_ms, "", MANY)
-    return [view for view in found if view.state.id in {one.state.id for one in own}]
+    """Those of our requests that are stale."""
+    return _own(await walk(harness, before_ms), own)
+
+
+def _own(found: list[State], own: list[View]) -> list[View]:
+    """Which of our requests were found, in the order in which we name them. None was found twice, nor otherwise than it was saved."""
+    states = {view.state.id: view.state for view in own}
+    ours = [state for state in found if state.id in states]
+    assert sorted(state.id for state in ours) == sorted({state.id for state in ours})
+    assert [state for state in ours if state != states[state.id]] == []
+    return [view for view in own if view.state in ours]

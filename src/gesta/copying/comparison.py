@@ -16,6 +16,8 @@ from gesta.projector.folding import CONFIG
 
 #: Called with how many events were looked at since the last call.
 Looked = Callable[[int], Awaitable[None]]
+#: Whole streams, payloads and all: more than these need not be in memory at a time.
+STREAMS_AT_ONCE = 100
 _MODULUS = 1 << 256
 
 
@@ -114,12 +116,16 @@ class Comparison:
         after = 0
         while page := await one.stores.events.follow(after, PAGE):
             after = page[-1].position
-            streams = {recorded.stream: 0 for recorded in page if self._selection.has_event(recorded)}
-            ours, theirs = [_by_stream(await home.stores.events.read([*streams.items()])) for home in (one, other)]
-            for stream in streams:
-                if list(map(_content, ours.get(stream, []))) != list(map(_content, theirs.get(stream, []))):
-                    await differs(stream, ours.get(stream, []), theirs.get(stream, []))
-            await self._looked(0)
+            streams = list(dict.fromkeys(recorded.stream for recorded in page if self._selection.has_event(recorded)))
+            for start in range(0, len(streams), STREAMS_AT_ONCE):
+                chosen = streams[start : start + STREAMS_AT_ONCE]
+                ours, theirs = [
+                    _by_stream(await home.stores.events.read([(stream, 0) for stream in chosen])) for home in (one, other)
+                ]
+                for stream in chosen:
+                    if list(map(_content, ours.get(stream, []))) != list(map(_content, theirs.get(stream, []))):
+                        await differs(stream, ours.get(stream, []), theirs.get(stream, []))
+                await self._looked(0)
 
     async def _check_stream(self, stream: str, ours: list[Recorded], theirs: list[Recorded]) -> None:
         raise StoreError(

@@ -105,7 +105,7 @@ class Copy:
                 await self._fold()
                 await self._roles.hold()
                 self._progress("events", position, max(total, position))
-                if count < PAGE:
+                if not count or position >= total:
                     break
             if await self._source.stores.events.behind(position) < PAGE:
                 break

@@ -6,8 +6,9 @@ from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.contracts.commits import RecordContract as Record
 from gesta.contracts.event_claims import EventClaimsAfterRestartContract as ClaimsAfterRestart
 from gesta.contracts.event_claims import EventClaimsContract as Claims
+from gesta.contracts.event_store import EventStoreAfterRestartContract as AfterRestart
 from gesta.contracts.event_store import EventStoreContract as Events
-from gesta.event_store import Appended, Claimed, Stale
+from gesta.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
 from gesta.runtime import Signal
 from tests.contracts.faults.planting import breaks
 
@@ -113,6 +114,19 @@ class FollowsBackwards(MemoryEventStore):
 class IgnoresTheLimit(MemoryEventStore):
     async def follow(self, after, limit):
         return self._log[after:]
+
+
+@breaks(Events.test_a_page_ends_with_the_event_that_makes_it_full, AfterRestart.test_pages_are_as_full_as_before)
+class CountsEventsOnly(MemoryEventStore):
+    async def follow(self, after, limit):
+        return [event for event in self._log[after:] if event][:limit]
+
+
+@breaks(Events.test_an_event_larger_than_a_page_makes_one_by_itself)
+class StopsBeforeWhatDoesNotFit(MemoryEventStore):
+    async def follow(self, after, limit):
+        page = await super().follow(after, limit)
+        return page if sum(len(event.data) for event in page) <= FOLLOW_BYTES else page[:-1]
 
 
 @breaks(Events.test_nothing_follows_the_last_event)

@@ -39,6 +39,13 @@ class StopsAtWhatIsNotOurs(MemoryEventStore):
         return found, found[-1].position if found else after
 
 
+@breaks(Shares.test_a_look_ends_with_the_event_that_makes_it_full_and_says_so)
+class ForgetsThatItStoppedEarly(MemoryEventStore):
+    async def follow_share(self, after, limit, share):
+        found, reached = await super().follow_share(after, limit, share)
+        return found, max(reached, min(after + limit, self.length))
+
+
 @breaks(Shares.test_at_the_end_there_is_nothing_and_the_place_stays)
 class GoesBeyondTheEnd(MemoryEventStore):
     async def follow_share(self, after, limit, share):

@@ -71,8 +71,9 @@ class PostponesForEver(MemoryViews):
 
 @breaks(Stale.test_a_request_that_has_wanted_a_job_for_long_is_stale)
 class SeesQueuedRequestsOnly(MemoryViews):
-    async def stale(self, before_ms, after_id, limit):
-        return [view for view in await super().stale(before_ms, after_id, limit) if view.state.status == "queued"]
+    async def stale(self, before_ms, after, limit):
+        found, following = await super().stale(before_ms, after, limit)
+        return [state for state in found if state.status == "queued"], following
 
 
 @breaks(Stale.test_a_request_that_changed_lately_is_not_stale)
@@ -89,25 +90,60 @@ class IgnoresWhenTheJobWasDue(MemoryViews):
 
 @breaks(Stale.test_a_request_that_wants_no_job_is_not_stale, Stale.test_a_request_that_came_to_its_end_is_no_longer_stale)
 class ThinksThatEverybodyWantsAJob(MemoryViews):
-    async def stale(self, before_ms, after_id, limit):
-        return [row for row in self._rows.values() if row.state.updated_at < before_ms][:limit]
+    async def stale(self, before_ms, after, limit):
+        return [row.state for row in self._rows.values() if row.state.updated_at < before_ms][:limit], None
 
 
 @breaks(Stale.test_a_far_request_is_stale_once_the_sweep_has_looked_at_it)
 class ForgetsFarRequests(MemoryViews):
-    async def stale(self, before_ms, after_id, limit):
-        return [view for view in await super().stale(before_ms, after_id, limit) if not view.state.is_far]
+    async def stale(self, before_ms, after, limit):
+        found, following = await super().stale(before_ms, after, limit)
+        return [state for state in found if not state.is_far], following
 
 
-@breaks(Stale.test_small_pages_go_through_all)
-class ChoosesAfterItHasCutThePage(MemoryViews):
-    async def stale(self, before_ms, after_id, limit):
-        rows = sorted(self._rows.values(), key=lambda row: row.state.id)
-        page = [row for row in rows if row.state.id > after_id][:limit]
-        return [row for row in page if (row.state.due_at or 0) < before_ms]
+@breaks(Stale.test_a_page_without_any_does_not_look_like_the_end)
+class TakesAnEmptyPageForTheEnd(MemoryViews):
+    async def stale(self, before_ms, after, limit):
+        found, following = await super().stale(before_ms, after, limit)
+        return found, following if found else None
 
 
-@breaks(Stale.test_a_page_does_not_end_between_two_requests_of_one_id)
-class CutsAPageAnywhere(MemoryViews):
-    async def stale(self, before_ms, after_id, limit):
-        return (await super().stale(before_ms, after_id, limit))[:limit]
+class _InTheOrderOfChanges(MemoryViews):
+    def _in_order(self, before_ms):
+        states = [row.state for row in self._rows.values() if row.state.wants is not None and row.state.updated_at < before_ms]
+        return sorted(states, key=lambda state: (state.updated_at, state.id))
+
+
+@breaks(Stale.test_pages_of_any_size_go_through_all_and_show_each_once)
+class GoesOnBehindTheMillisecond(_InTheOrderOfChanges):
+    async def stale(self, before_ms, after, limit):
+        page = [state for state in self._in_order(before_ms) if (state.updated_at,) > after][:limit]
+        return page, (page[-1].updated_at,) if len(page) == limit else None
+
+
+@breaks(Stale.test_pages_of_any_size_go_through_all_and_show_each_once)
+class GoesOnWithTheLastOne(MemoryViews):
+    async def stale(self, before_ms, after, limit):
+        found, following = await super().stale(before_ms, after, limit)
+        shown = [entry for entry in self._wanting.ascending() if entry == after]
+        return [self._rows[key].state for _, key in shown] + found, following
+
+
+@breaks(Stale.test_who_walks_while_others_change_misses_none_that_stays)
+class CountsHowManyItHasShown(_InTheOrderOfChanges):
+    async def stale(self, before_ms, after, limit):
+        start = after[0] if after else 0
+        page = self._in_order(before_ms)[start : start + limit]
+        return page, (start + limit,) if len(page) == limit else None
+
+
+@breaks(Stale.test_a_page_has_no_more_than_were_asked_for)
+class ShowsAllAtOnce(MemoryViews):
+    async def stale(self, before_ms, after, limit):
+        return await super().stale(before_ms, after, 1000)
+
+
+@breaks(Stale.test_requests_of_one_id_are_all_shown_wherever_a_page_ends)
+class GoesOnBehindTheId(MemoryViews):
+    async def stale(self, before_ms, after, limit):
+        return await super().stale(before_ms, (f"{after[0]}\0",) if after else after, limit)

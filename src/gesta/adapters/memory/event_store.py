@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from gesta.adapters.memory.fences import MemoryFences
-from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
 from gesta.runtime import Runtime, Signal
 
 
@@ -47,7 +47,7 @@ class MemoryEventStore:
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         there = (event for event in itertools.islice(self._log, after, None) if event is not None)
-        return list(itertools.islice(there, limit))
+        return until_full(itertools.islice(there, limit))
 
     async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
         looked_at = await self.follow(after, limit)

@@ -16,6 +16,7 @@ from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import (
     Checkpoint,
+    Cursor,
     Filter,
     Held,
     Key,
@@ -125,16 +126,10 @@ class MemoryViews:
             if row is not None and row.state.version == state.version:
                 self._schedule(key, sweep_at_ms)
 
-    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
-        # NUL sorts after the end of a text and before every other text that begins with it: past all keys with this id.
-        entries = self._wanting.ascending(after=(f"{after_id}\0",))
-        found: list[View] = []
-        for id_, key in entries:
-            if len(found) >= limit and id_ != found[-1].state.id:
-                break
-            if self._is_stale(key, before_ms):
-                found.append(self._rows[key])
-        return found
+    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+        page = list(itertools.islice(self._wanting.ascending(after), limit))
+        found = [self._rows[key].state for _, key in page if self._is_stale(key, before_ms)]
+        return found, page[-1] if len(page) == limit else None
 
     def _is_stale(self, key: Key, before_ms: int) -> bool:
         state = self._rows[key].state

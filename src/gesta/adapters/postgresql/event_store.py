@@ -11,7 +11,7 @@ from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
 from gesta.commits import Entry
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Claim, Recorded, Share, Verdict
+from gesta.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
 from gesta.runtime import Runtime, Signal
 
 
@@ -42,16 +42,26 @@ class PostgresqlEventStore:
         own = self._own.after(after, limit)
         if own:
             return own
-        rows = await self._database.ask("follow", after, limit)
+        rows = await self._sized("follow", after, limit)
         return self._own.known([Recorded(*row) for row in rows])
 
     async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
         own = self._own.after(after, limit)
         if own:
             return [one for one in own if share.has(one.stream)], own[-1].position
-        rows = await self._database.ask("follow_share", after, limit, share.count, list(share.numbers))
+        rows = await self._sized("follow_share", after, limit, share.count, list(share.numbers))
         (reached,) = [row["position"] for row in rows if row["stream"] is None]
-        return self._own.known([Recorded(*row) for row in rows if row["stream"] is not None]), max(after, reached)
+        found = [Recorded(*row) for row in rows if row["stream"] is not None]
+        # Where the bytes came first, the rest of the stretch was not given.
+        is_full = sum(len(one.data) for one in found) >= FOLLOW_BYTES
+        return self._own.known(found), found[-1].position if is_full else max(after, reached)
+
+    async def _sized(self, name: str, after: int, limit: int, *values: object) -> list[Row]:
+        """Nearly always each event takes no more than its part of the bytes; only where one is larger are they counted."""
+        rows = await self._database.ask(name, after, limit, *values, FOLLOW_BYTES // max(1, limit))
+        if any(row["data"] is None and row["stream"] is not None for row in rows):
+            rows = await self._database.ask(f"{name}_large", after, limit, *values, FOLLOW_BYTES)
+        return rows
 
     async def end(self) -> int:
         ((position,),) = await self._database.ask("end_of_log")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from gesta.adapters.postgresql.connections import Connection
+from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.pending import add_pending, job_of
 from gesta.adapters.postgresql.shadow import PostgresqlShadow
@@ -15,10 +15,26 @@ from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
-from gesta.views import Checkpoint, Filter, Held, Key, Move, Parked, Place, View, dispatched_of, key_of, should_have_a_job
+from gesta.views import (
+    WANTING,
+    Checkpoint,
+    Cursor,
+    Filter,
+    Held,
+    Key,
+    Move,
+    Parked,
+    Place,
+    View,
+    dispatched_of,
+    key_of,
+    should_have_a_job,
+)
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7
+#: Later than every moment.
+NEVER_MS = 2**63 - 1
 
 
 class PostgresqlViews:
@@ -123,17 +139,24 @@ class PostgresqlViews:
         ids, versions = [state.id for state in states], [state.version for state in states]
         await self._write("postpone_sweep", tenants, flows, ids, versions, [sweep_at_ms for _, sweep_at_ms in looked_at])
 
-    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
-        """Page by page until there is one worth telling: a page of others must not look like the end."""
-        found: list[View] = []
-        while not found:
-            rows = await self._database.ask("stale_views", before_ms, after_id, limit)
-            page = [(view_of(row), row["sweep_at"]) for row in rows]
-            found = [view for view, sweep_at_ms in page if should_have_a_job(view.state, sweep_at_ms, before_ms)]
-            if len(page) < limit:
-                break
-            after_id = page[-1][0].state.id
-        return found
+    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+        """At most one status at a time: the next call hops to the next. A cursor has a status and a place in the order of its requests."""
+        sql = self._database.sql
+        status, *place = after or (WANTING[0], "", 0, "", "")
+
+        async def ask(connection: Connection) -> list[Row]:
+            await connection.execute(sql("walk_in_order"))
+            return await connection.fetch(sql("stale_views"), before_ms, status, *place, limit)
+
+        rows = await self._database.transact(ask, durable=False)
+        page = [(state_of(row), row["sweep_at"]) for row in rows if row["state"] is not None]
+        found = [state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)]
+        if len(rows) < limit:
+            following = WANTING[WANTING.index(status) + 1 :]
+            return found, (following[0], "", 0, "", "") if following else None
+        _, _, tenant, updated_at, flow, request_id = rows[-1]
+        # Behind one that changed lately come only such, as far as this tenant goes.
+        return found, (status, tenant, updated_at if updated_at < before_ms else NEVER_MS, flow, request_id)
 
     async def old(
         self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()

@@ -11,7 +11,7 @@ from gesta.adapters.own_events import OwnEvents
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict
+from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
 from gesta.runtime import Runtime, Signal
 
 
@@ -49,8 +49,7 @@ class SqliteEventStore:
         own = self._own.after(after, limit)
         if own:
             return own
-        rows = await self._database.read(lambda db: db.execute(sql("follow"), (after, limit)).fetchall())
-        return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
+        return await self._database.read(lambda db: _follow(db, after, limit))
 
     async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
         # The file is in this machine: reading what is not ours costs little.
@@ -94,6 +93,14 @@ class SqliteEventStore:
         else:
             self._own.add(appends, written.first)
         self._appended.set()
+
+
+def _follow(db: apsw.Connection, after: int, limit: int) -> list[Recorded]:
+    rows = db.execute(sql("follow"), (after, limit))
+    found = until_full(Recorded(*row) for row in rows)
+    # Rows may be left over, and until they are given up the file cannot let go of what was written since.
+    rows.close(force=True)
+    return found
 
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:

@@ -18,7 +18,9 @@ from gesta.domain.operation import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import (
+    WANTING,
     Checkpoint,
+    Cursor,
     Filter,
     Held,
     Key,
@@ -31,6 +33,9 @@ from gesta.views import (
     key_of,
     should_have_a_job,
 )
+
+#: Later than every moment.
+NEVER_MS = 2**63 - 1
 
 
 class SqliteViews:
@@ -121,8 +126,8 @@ class SqliteViews:
 
         await self._database.write(postpone, durable=False)
 
-    async def stale(self, before_ms: int, after_id: str, limit: int) -> list[View]:
-        return await self._database.read(lambda db: _stale(db, before_ms, after_id, limit))
+    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+        return await self._database.read(lambda db: _stale(db, before_ms, after, limit))
 
     async def old(
         self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
@@ -201,17 +206,22 @@ def _share(db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, 
     return {n for n, part in enumerate(parts) if part.name in ours} if until_ms > now_ms else set()
 
 
-def _stale(db: apsw.Connection, before_ms: int, after_id: str, limit: int) -> list[View]:
-    """Page by page until there is one worth telling: a page of others must not look like the end."""
-    found: list[View] = []
-    while not found:
-        rows: list[Any] = db.execute(sql("stale_views"), (before_ms, after_id, limit)).fetchall()
-        page = [(view_of(row), row[2]) for row in rows]
-        found = [view for view, sweep_at_ms in page if should_have_a_job(view.state, sweep_at_ms, before_ms)]
-        if len(page) < limit:
-            break
-        after_id = page[-1][0].state.id
-    return found
+def _stale(db: apsw.Connection, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+    """At most one status at a time: the next call hops to the next.
+
+    A cursor has a status and a place in the index of its requests. A rebuild or vacuum in between numbers rows anew: then some that changed
+    in the very millisecond of the cursor may be left to the next walk.
+    """
+    status, *place = after or (WANTING[0], "", 0, 0)
+    rows: list[Any] = db.execute(sql("stale_views"), (before_ms, status, *place, limit)).fetchall()
+    page = [(state_of(row), row[1]) for row in rows if row[0] is not None]
+    found = [state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)]
+    if len(rows) < limit:
+        following = WANTING[WANTING.index(status) + 1 :]
+        return found, (following[0], "", 0, 0) if following else None
+    _, _, tenant, updated_at, rowid = rows[-1]
+    # Behind one that changed lately come only such, as far as this tenant goes.
+    return found, (status, tenant, updated_at if updated_at < before_ms else NEVER_MS, rowid)
 
 
 def _old(

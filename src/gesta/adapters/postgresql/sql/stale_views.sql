@@ -1,5 +1,7 @@
--- Requests that may want a job and have not changed for a while, in id order, all of the last id. $1 before ms, $2 after id, $3 limit
--- → state, payload, sweep_at
-select state, payload, sweep_at from {schema}.requests
-where status in ('queued', 'unknown') and status <> 'sent' and updated_at < $1 and id > $2
-order by id fetch first ($3) rows with ties;
+-- The next requests of one status other than sent, in the order of the index requests_by_status: a page costs what it holds, however many there
+-- are. Only those of one tenant and millisecond are put in order by this. Of one that changed lately its place alone is told.
+-- $1 before ms, $2 status, $3 after tenant, $4 after updated_at, $5 after flow, $6 after id, $7 limit → state, sweep_at, tenant, updated_at, flow, id
+select case when updated_at < $1 then state end as state, case when updated_at < $1 then sweep_at end as sweep_at, tenant, updated_at, flow, id
+from {schema}.requests
+where status = $2 and status <> 'sent' and (tenant, updated_at, flow, id) > ($3, $4, $5, $6)
+order by tenant, updated_at, flow, id limit $7;
