@@ -189,7 +189,7 @@ class NotYet(GestaError):
     def __init__(self, request_id: str, state: State | RequestShape, timeout_seconds: float) -> None:
         last = f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})" if state.reason else ""
         super().__init__(
-            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; it goes on, ask again later"
+            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; ask again later, `gesta doctor {request_id}` says what it waits for"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
 

@@ -10,6 +10,7 @@ from gesta.domain.codec import decode_meta
 from gesta.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.job_queue import Standing
+from gesta.pauses import Pause
 from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
 from gesta.scrub import scrub
@@ -46,11 +47,17 @@ async def examine(road: Road, tenant: str) -> Facts:
         dead_letters=sum(dead_letter(view.state, road.flows.get(view.state.flow), now) is not None for view in failed),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
-        pauses=await road.pausing.paused(None),
+        pauses=await _pauses(road, tenant),
         alerts_to="" if road.alerts is None else scrub(road.alerts.to),
         alerts_fault="" if road.alerts is None else await road.alerts.fault(),
         told={one.code: one.fault for one in await _told(road, tenant)},
     )
+
+
+async def _pauses(road: Road, tenant: str) -> list[Pause]:
+    """For everybody, of tenants with held jobs, and of this one: its own are known only to who asks for it."""
+    found = {str(one.scope): one for one in (*await road.pausing.paused(None), *await road.pausing.paused(tenant))}
+    return [found[scope] for scope in sorted(found)]
 
 
 async def _told(road: Road, tenant: str) -> list[Listening]:

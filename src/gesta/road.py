@@ -180,7 +180,11 @@ class Road:
 
     def not_found(self, request_id: str) -> NotFound:
         if not REQUEST_ID.fullmatch(request_id):
-            return NotFound("request", request_id, "; it is no request's id. What a key led to tells: gesta list --key KEY")
+            return NotFound(
+                "request",
+                request_id,
+                "; it is no request's id. By their keys requests are found with `gesta list --key KEY` or GET /v1/requests?key=KEY",
+            )
         return NotFound("request", request_id, removed_text(request_id, self.retention_days, self.runtime.now_ms()))
 
     @property

@@ -90,6 +90,8 @@ def _ended(state: State, now_ms: int) -> str:
     match state.status:
         case "sent":
             return f"it was sent at {when}" + (f"; the provider calls it {state.provider_id}" if state.provider_id else "")
+        case "failed" if state.reason == "subject_erased":
+            return f"it failed for good at {when}: the person it is about was erased, and it cannot be sent any more"
         case "failed":
             return f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)}; again: gesta redrive {state.id}"
         case "expired":

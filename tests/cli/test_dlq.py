@@ -36,6 +36,14 @@ def test_one_is_redriven_by_its_id(cli, shop):
     assert "start `gesta serve`" in answer.err
 
 
+def test_a_key_does_where_an_id_does(cli, shop):
+    request_id = shop("rejected", key="order-7")
+    assert cli("dlq", "show", "order-7", "--json", "--app", APP).json["original"]["requestId"] == request_id
+    assert cli("dlq", "redrive", "order-7", "--dry-run", "--json", "--app", APP).lines[0]["id"] == request_id
+    assert cli("dlq", "purge", "order-7", "--json", "--app", APP).lines[0]["id"] == request_id
+    assert cli("dlq", "show", "order-8", "--app", APP).code == 3
+
+
 def test_a_dry_run_tells_which_and_changes_nothing(cli, shop):
     ids = [shop("rejected"), shop("rejected")]
     for verb in ("redrive", "purge"):

@@ -12,6 +12,8 @@ ON_THE_STORE_ONLY = {
     "test_resume_lets_go_what_was_held",
     "test_a_flow_is_everybodys_unless_a_tenant_is_chosen",
     "test_what_is_not_paused_cannot_be_resumed",
+    "test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not",
+    "test_doctor_tells_of_a_tenants_pause_before_anything_is_held",
     "test_send_is_refused_when_too_much_is_waiting",
 }
 
@@ -67,6 +69,23 @@ def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
     bad = cli("resume", "--app", APP)
     assert bad.code == 2
     assert "a flow, a tenant or a credential" in bad.err
+
+
+def test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not(cli, request_id):
+    work()
+    refused = cli("pause", "--flow", "shop.nota", "--app", APP)
+    assert refused.code == 2
+    assert "no flow 'shop.nota'" in refused.err
+    assert "shop.note" in refused.err
+    assert cli("pause", "--app", APP, "--json").json == []
+    # Its program is not named, as in a hurry: requests of it are stored.
+    assert cli("pause", "--flow", "shop.note").code == 0
+
+
+def test_doctor_tells_of_a_tenants_pause_before_anything_is_held(cli):
+    cli("pause", "--tenant", "acme", "--app", APP)
+    assert "tenant:acme" in cli("doctor", "--tenant", "acme", "--app", APP).out
+    assert "tenant:acme" not in cli("doctor", "--app", APP).out
 
 
 def test_send_is_refused_when_too_much_is_waiting(cli, monkeypatch):

@@ -103,6 +103,7 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
     ("state", "facts", "words"),
     [
         ({"status": "sent", "provider_id": "p-1"}, {}, "it was sent at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1"),
+        ({"status": "failed", "reason": "subject_erased"}, {}, "the person it is about was erased, and it cannot be sent any more"),
         ({"status": "failed", "reason": "no", "attempts": 3}, {}, "it failed for good at 2027-01-15 07:59:50.000Z (10 s ago) after 3 tries: no; again: gesta redrive r-1"),
         ({"status": "expired"}, {}, "its time to live ended"),
         ({"status": "cancelled"}, {}, "it was called back"),

@@ -90,7 +90,7 @@ async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goe
         request = await engine.submit(Note())
         waiting = asyncio.ensure_future(request.outcome(timeout=10))
         await pass_time(gesta, 10.25)
-        with pytest.raises(NotYet, match="still queued after 10 s; it goes on"):
+        with pytest.raises(NotYet, match="still queued after 10 s; ask again later, `gesta doctor"):
             await waiting
         gate.opened.set()
         await let_run(gesta)

@@ -11,7 +11,7 @@ from gesta.cli.arguments import Ttl
 from gesta.cli.decisions import Again
 from gesta.cli.exit_codes import FAILED
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.lookup import Id
+from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
 MANY = 100_000
 
-OneId = Annotated[str | None, typer.Argument(metavar="ID", help="One request's id; or --all.")]
+OneId = Annotated[str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")]
 All = Annotated[bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")]
 OfFlow = Annotated[str | None, typer.Option("--flow", help="Only of this flow.")]
 OfReason = Annotated[str | None, typer.Option("--reason", help="Only those that failed for this reason.")]
@@ -53,7 +53,7 @@ async def list_letters(
 async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -> None:
     """Show a dead letter: why it failed, how often it was tried, until when it is kept."""
     async with call.desk() as desk:
-        letter = await desk.dead_letter(request_id)
+        letter = await desk.dead_letter(await id_of(desk, request_id))
         if as_json:
             print_json(letter)
             return
@@ -128,7 +128,7 @@ async def _named(desk: Desk, request_id: str | None, flow: str | None, reason: s
     if every == (request_id is not None) or (request_id is not None and (flow or reason)):
         raise typer.BadParameter("name one ID, or say --all, with --flow and --reason to choose")
     if request_id is not None:
-        return [await desk.dead_letter(request_id)]
+        return [await desk.dead_letter(await id_of(desk, request_id))]
     await desk.warn_of_lag()
     return await desk.dead_letters(flow, reason, MANY)
 

@@ -105,6 +105,8 @@ def _next_step(state: State) -> str:
     """What a person can do about a request that does not go on by itself."""
     if state.status == "unknown" and state.due_at is None:
         return f"a person decides: gesta resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT"
+    if state.reason == "subject_erased":
+        return "the person it is about was erased: it cannot be sent any more"
     if state.status in ("failed", "expired"):
         return f"again: gesta redrive {state.id}"
     if state.status in ("queued", "unknown") and state.due_at is not None:

@@ -17,6 +17,7 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor
 from gesta.domain.outcome import Outcome
 from gesta.engine import Engine
+from gesta.errors import BadInput
 from gesta.intake import Accepted
 from gesta.options import Options
 from gesta.pauses import Pause
@@ -183,10 +184,20 @@ class StoreDesk:
         ]
 
     async def pause(self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str) -> PauseShape:
-        made = await (await self._open()).operating.pause(
-            flow=flow, tenant=tenant, credential=credential, reason=reason, actor=Actor(by)
-        )
+        operating = (await self._open()).operating
+        if flow is not None:
+            await self._refuse_unknown(flow)
+        made = await operating.pause(flow=flow, tenant=tenant, credential=credential, reason=reason, actor=Actor(by))
         return pause_shape(made, 0)
+
+    async def _refuse_unknown(self, flow: str) -> None:
+        """Whoever pauses a misspelt flow would believe that the right one stands still."""
+        known = {*self._engine.flows, *(name for name, _ in await self._engine.operating.counts())}
+        if flow not in known:
+            raise BadInput(
+                f"no flow {flow!r} is declared here, and no request of it is stored; known: {', '.join(sorted(known))}. Nothing was paused. "
+                "If it is right, name the program that declares it: --app MODULE:NAME"
+            )
 
     async def resume(self, flow: str | None, tenant: str | None, credential: str | None, by: str) -> int:
         return await (await self._open()).operating.resume(flow=flow, tenant=tenant, credential=credential, actor=Actor(by))

@@ -99,7 +99,8 @@ class Endpoint:
         scope = self.route.scope
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
-            raise Problem(403, "scope_missing", f"this needs a key with the scope {scope}")
+            told = f"this needs a key with the scope {scope}, this one has {', '.join(sorted(grant.scopes))}; `gesta key create --scope {scope}` makes one"
+            raise Problem(403, "scope_missing", told)
         return grant
 
     def _weigh(self, grant: Grant, weight: int, limits: list[tuple[bytes, bytes]]) -> None:
