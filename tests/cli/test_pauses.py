@@ -53,11 +53,12 @@ def test_resume_lets_go_what_was_held(cli, request_id):
     assert cli("show", request_id, "--app", APP, "--json").json["status"] == "sent"
 
 
-def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, monkeypatch):
-    assert cli("pause", "--flow", "shop.note", "--app", APP).out.strip() == "flow:shop.note"
-    assert cli("pause", "--flow", "shop.note", "--tenant", "acme", "--app", APP).out.strip() == "tenant:acme flow:shop.note"
+def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeypatch):
+    work()
+    assert cli("pause", "--flow", "shop.note").out.strip() == "flow:shop.note"
+    assert cli("pause", "--flow", "shop.note", "--tenant", "acme").out.strip() == "tenant:acme flow:shop.note"
     monkeypatch.setenv("GESTA_TENANT", "globex")
-    assert cli("pause", "--flow", "shop.note", "--app", APP).out.strip() == "tenant:globex flow:shop.note"
+    assert cli("pause", "--flow", "shop.note").out.strip() == "tenant:globex flow:shop.note"
     assert cli("pause", "--credential", "shop.account/a").out.strip() == "tenant:globex credential:shop.account/a"
     # A tenant is paused only when it is named here; this one only asks.
     listed = [one["scope"] for one in cli("pause", "--json").json]
