@@ -60,7 +60,8 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
             one.hear("ready; Ctrl-C stops it")
         async with engine_on(tmp_path) as engine:
             submitting = asyncio.ensure_future(submit(engine, accepted))
-            await until(lambda: both_work(lines), "both workers to work")
+            # One of the two may get everything: all look at the file in the same rhythm.
+            await until(lambda: is_worked(lines), "a worker to work")
             for part, role in (("projector", CHECKPOINT), ("sweeper", SWEEP)):
                 await until(partial(is_played, engine, role, *(one.pid for one in pairs[part])), f"a {part} at work")
                 playing = await player(engine, role)
@@ -71,7 +72,8 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
                     # Nobody takes faxes, so that only a sweep ends it.
                     fax = await engine.submit(Fax(-1), ttl=timedelta(seconds=0.2))
                     await until(partial(is_expired, fax), "the other sweeper to sweep")
-            pairs["worker"][0].kill()
+            busy = list(lines.of("effect"))[-1]["pid"]
+            next(one for one in pairs["worker"] if one.pid == busy).kill()
             count = len(accepted)
             await until(lambda: more_than(accepted, count + 50), "some more requests")
             submitting.cancel()
@@ -97,8 +99,8 @@ async def submit(engine: Engine, accepted: list[Request]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def both_work(lines: Lines) -> bool:
-    return len({line["pid"] for line in lines.of("effect")}) == 2
+async def is_worked(lines: Lines) -> bool:
+    return any(lines.of("effect"))
 
 
 async def more_than(accepted: list[Request], count: int) -> bool:
