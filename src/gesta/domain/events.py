@@ -53,7 +53,7 @@ class Created(Event, frozen=True, gc=False):
     test: bool = False
     #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever takes its jobs.
     external: bool = False
-    #: Its id is the caller's own: nobody but its tenant and flow together with it tell it from every other request.
+    #: Its id is the caller's own, which another tenant's or flow's request may have, too: it takes all three to tell it.
     own: bool = False
 
 
