@@ -43,25 +43,26 @@ def _apply(image: bytearray, offset: int, data: bytes | None) -> None:
 class Disk:
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
-        self._lock = RLock()
+        #: Held at every change, and by who asks for the whole at a moment: the loop's thread and the writer's both come here.
+        self.lock = RLock()
         #: Called before every write and sync: the moments at which the power may go.
         self.moment: Callable[[], None] = lambda: None
 
     def opened(self, path: str, content: bytes) -> None:
         """A file that is new to the disk: neither its name nor what is in it was synced by anybody."""
-        with self._lock:
+        with self.lock:
             file = self._files.get(path)
             if file is None or file.is_deleted:
                 self._files[path] = _File(pending=[(0, content)] if content else [])
 
     def wrote(self, path: str, offset: int, data: bytes | None) -> None:
-        with self._lock:
+        with self.lock:
             self.moment()
             self._files[path].pending.append((offset, data))
 
     def synced(self, path: str) -> None:
         """The file and its name are on the disk. With the first sync of a journal SQLite's own file layer syncs the folder, too."""
-        with self._lock:
+        with self.lock:
             self.moment()
             file = self._files[path]
             for offset, data in file.pending:
@@ -72,13 +73,13 @@ class Disk:
             file.is_named = True
 
     def deleted(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             self.moment()
             if path in self._files:
                 self._files[path].is_deleted = True
 
     def folder_synced(self) -> None:
-        with self._lock:
+        with self.lock:
             for path in [path for path, file in self._files.items() if file.is_deleted]:
                 del self._files[path]
             for file in self._files.values():
@@ -86,7 +87,7 @@ class Disk:
 
     def after_power_loss(self, dice: random.Random) -> dict[str, bytes]:
         """What would be on the disk if the power went now: of what was not synced, nothing, the first part, or any sectors of it."""
-        with self._lock:
+        with self.lock:
             manner = dice.choice(["nothing", "first part", "any sectors"])
             found = {}
             for path, file in self._files.items():

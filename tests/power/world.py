@@ -90,10 +90,11 @@ class Load:
     blackouts: list[Blackout] = field(default_factory=list)
 
     def moment(self) -> None:
-        if len(self.blackouts) < self.limit and self.dice.random() < self.chance:
-            # In this order: what was acknowledged and done by now has its trace on the disk, whatever is written meanwhile.
-            acknowledged, calls = dict(self.acknowledged), Counter(self.world.calls)
-            self.blackouts.append(Blackout(acknowledged, calls, self.disk.after_power_loss(self.dice)))
+        with self.disk.lock:
+            if len(self.blackouts) < self.limit and self.dice.random() < self.chance:
+                # In this order: what was acknowledged and done by now has its trace on the disk, whatever is written meanwhile.
+                acknowledged, calls = dict(self.acknowledged), Counter(self.world.calls)
+                self.blackouts.append(Blackout(acknowledged, calls, self.disk.after_power_loss(self.dice)))
 
     async def run(self, path: Path) -> None:
         """Many at once: the power goes at any write, sync or effect."""
