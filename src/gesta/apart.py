@@ -20,6 +20,7 @@ from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, EventStore, Verdict
 from gesta.fences import Fence, Fences
 from gesta.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
+from gesta.offer import Offer
 from gesta.runtime import Runtime, Signal
 from gesta.views import Move, Parked, View, Views
 
@@ -130,7 +131,15 @@ class CommitsApart:
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
         return await self._events.append(appends)
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
+        """Nobody's slots are taken: the jobs are not in the queue when this returns."""
         moved = await self._views.save_with_jobs(views, jobs, parked, moves)
         if moved and jobs:
             self._news.set()

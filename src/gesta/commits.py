@@ -13,6 +13,7 @@ import msgspec
 from gesta.domain.operation import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job, Settled, Settlement
+from gesta.offer import Offer
 from gesta.views import Move, Parked, View
 
 
@@ -45,10 +46,12 @@ class Projection:
     last one; None: somebody's events lie between, or not all of the appends were taken, and the projector has to come for them.
     """
 
-    __slots__ = ("checkpoints", "jobs", "reached", "views")
+    __slots__ = ("checkpoints", "jobs", "offer", "reached", "views")
 
-    def __init__(self, views: Sequence[View], jobs: Sequence[Job], checkpoints: Mapping[str, int]) -> None:
-        self.views, self.jobs, self.checkpoints = views, jobs, checkpoints
+    def __init__(
+        self, views: Sequence[View], jobs: Sequence[Job], checkpoints: Mapping[str, int], offer: Offer | None = None
+    ) -> None:
+        self.views, self.jobs, self.checkpoints, self.offer = views, jobs, checkpoints, offer
         self.reached: int | None = None
 
     def moves(self, before: int, after: int) -> list[Move]:
@@ -60,7 +63,14 @@ class Commits(Protocol):
         """As EventStore.append, and the projection with it where it fits; all in one commit."""
         ...
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
         """Views, jobs and checkpoints in one commit; False when another projector moved one of the checkpoints: nothing was written."""
         ...
 

@@ -117,6 +117,8 @@ class Road:
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
             deadlines, repeats, runtime, ids, telemetry,
         )  # fmt: skip
+        if {"projector", "worker"} <= work.parts and stores.pending is None:
+            self.projector.offers = self.pool.offering
         #: The door for those who execute flows that are declared external.
         self.external, lapses = station(
             flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, self.pool, identity, runtime, ids,

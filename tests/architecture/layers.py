@@ -11,7 +11,7 @@ PURE = frozenset(
     """__future__ abc base64 binascii bisect collections copy dataclasses datetime decimal enum fractions functools hashlib heapq hmac
     itertools json math numbers operator re string struct textwrap types typing unicodedata uuid zoneinfo""".split()
 )
-PORTS = frozenset({"buckets", "commits", "event_store", "fences", "job_queue", "outbox", "vault", "views"})
+PORTS = frozenset({"buckets", "commits", "event_store", "fences", "job_queue", "offer", "outbox", "vault", "views"})
 #: What an adapter may use beside ports and domain: errors to raise, the runtime to ask, migrations to apply, the contract to meet, a server to
 #: meet it on.
 ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime", "trial_server"})

@@ -16,6 +16,7 @@ from gesta.contracts.harness import Capability, Harness
 from gesta.domain.operation import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job
+from gesta.offer import Offer
 from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
 from gesta.runtime import ManualRuntime
@@ -29,8 +30,15 @@ class _Relaying:
     def __init__(self, commits: Commits, relay: Relay) -> None:
         self._commits, self._relay = commits, relay
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
-        moved = await self._commits.project(views, jobs, parked, moves)
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
+        moved = await self._commits.project(views, jobs, parked, moves, offer)
         while await self._relay.step():
             pass
         return moved

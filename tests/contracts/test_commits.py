@@ -1,5 +1,6 @@
 from gesta.contracts.at_once import AtOnceContract, AtOnceFenceContract
 from gesta.contracts.commits import CommitsAfterRestartContract, ProjectContract, RecordContract
+from gesta.contracts.offers import OffersAtOnceContract, OffersContract
 from gesta.contracts.removal import OldViewsContract, RemovalContract
 
 
@@ -22,3 +23,9 @@ class TestAtOnce(AtOnceContract): ...
 
 
 class TestAtOnceFence(AtOnceFenceContract): ...
+
+
+class TestOffers(OffersContract): ...
+
+
+class TestOffersAtOnce(OffersAtOnceContract): ...

@@ -52,6 +52,8 @@ class Point:
     at_once: bool | None = None
     #: The process takes no jobs, as one that only projects: then nobody can have taken the victims at the same instant.
     takes_none: bool = False
+    #: Whether the worker's slots are offered with the jobs, which then are taken as they are put; None: in turn, by the seed.
+    offers: bool | None = None
 
 
 def of_appends(args: Sequence[Any], _: Any) -> list[str]:
@@ -68,6 +70,12 @@ def of_jobs(args: Sequence[Any], _: Any) -> list[str]:
 
 def of_taken(_: Sequence[Any], answer: Any) -> list[str]:
     return [one.job.request_id for one in answer[0]]
+
+
+def of_offered(args: Sequence[Any], _: Any) -> list[str]:
+    """Requests whose jobs were taken as they were put: the last argument is the projection, or the offer itself."""
+    offer = getattr(args[-1], "offer", args[-1])
+    return [] if offer is None else [one.job.request_id for one in offer.taken]
 
 
 def of_loaded(args: Sequence[Any], _: Any) -> list[str]:
@@ -112,14 +120,38 @@ POINTS = [
     ),
     Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
     Point("put, still pending", "K-3", "queue.put", "after", of_jobs, UNHARMED, "apart", takes_none=True),
-    Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED),
+    Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED, offers=False),
+    Point("taken as it was put", "K-4", "commits.append", "after", of_offered, NOT_CALLED, "together", at_once=True, offers=True),
+    Point(
+        "taken as it was projected",
+        "K-4",
+        "commits.project",
+        "after",
+        of_offered,
+        NOT_CALLED,
+        "together",
+        at_once=False,
+        offers=True,
+    ),
     Point("taken, not called", "K-5", "executor.call", "before", None, NOT_CALLED),
     Point("journalled, not called", "K-6", "executor.call", "before", None, NOT_CALLED, journal=True),
     Point("called, not recorded", "K-7", "executor.call", "after", None, CALLED),
     Point("journalled, answered, not recorded", "K-8", "commits.record", "before", of_records, CALLED, journal=True),
     Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "apart"),
     Point("recorded, not answered", "K-9", "commits.record", "after", of_records, UNHARMED),
-    Point("frozen with a job, not called", "K-12", "queue.take", "after", of_taken, NOT_CALLED, frozen=True),
+    Point("frozen with a job, not called", "K-12", "queue.take", "after", of_taken, NOT_CALLED, frozen=True, offers=False),
+    Point(
+        "frozen with a job that was just put",
+        "K-12",
+        "commits.append",
+        "after",
+        of_offered,
+        NOT_CALLED,
+        "together",
+        frozen=True,
+        at_once=True,
+        offers=True,
+    ),
     Point("frozen with a request, not called", "K-12", "events.read", "after", of_loaded, NOT_CALLED, frozen=True),
     Point("frozen with an answer", "K-12", "executor.call", "after", None, CALLED_AND_TOLD, frozen=True),
     Point("failed, not released", "K-17", "queue.settle", "before", of_releases, THROTTLED, "apart", throttled=True),

@@ -70,6 +70,8 @@ class Plan:
     journal: bool = False
     #: Projects what it appends in the same commit, where it can.
     at_once: bool = True
+    #: Its worker's slots are offered with the jobs that it puts.
+    offers: bool = True
     #: Its clock is ahead by so much.
     ahead_ms: int = 0
     #: Projects, relays and sweeps whoever else does.
@@ -247,7 +249,7 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
 def hurry(plan: Plan) -> None:
     """Short leases, so that a successor does not wait long: the same code, and more of its edges."""
     gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = plan.lease_seconds
-    gesta.worker.pool.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
+    gesta.worker.pool.LEASE_SECONDS = gesta.worker.offering.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
@@ -316,6 +318,8 @@ async def work(plan: Plan) -> None:
     declared = flows(plan.receiver, watch, journal=plan.journal, call_seconds=plan.call_seconds)
     engine = Engine(flows=declared, settings=plan.settings())
     await insist(plan, engine.start)
+    if not plan.offers:
+        engine.road.projector.offers = None
     await submit(engine, plan)
     while not (watch.was_frozen and engine.road.pool.lease.held == 0):
         await asyncio.sleep(0.02)

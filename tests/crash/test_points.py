@@ -51,7 +51,8 @@ async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed
     dice = random.Random(f"{crash_seed} {point.name}")
     layout = point.layout or ("together", "apart")[(crash_seed + POINTS.index(point)) % 2]
     at_once = crash_seed // 2 % 2 == 0 if point.at_once is None else point.at_once
-    async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal, at_once=at_once) as on:
+    offers = crash_seed // 4 % 2 == 0 if point.offers is None else point.offers
+    async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal, at_once=at_once, offers=offers) as on:
         if point.throttled:
             on.throttle()
         victims, states = await end_of(on, point, dice)

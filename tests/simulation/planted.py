@@ -128,6 +128,7 @@ def no_token_check(self: MemoryJobQueue, settlement: Settlement) -> Settled:
     "attempts are counted from events",
     "nothing is called that is over, in doubt or called back",
     "no job is lost unless the queue is",
+    "every attempt of an intent has the same key",
     rates=Rates(provider=0.6, crash_at_store=0.01),
     batch=1,
 )

@@ -36,9 +36,9 @@ def at_once(ports: Ports) -> Iterator[list[str]]:
             seen.append("at once" if projection.reached is not None else "left")
             return verdicts
 
-        async def project(original, views, jobs, parked, moves):
+        async def project(original, views, jobs, parked, moves, offer):
             seen.append("projector")
-            return await original(views, jobs, parked, moves)
+            return await original(views, jobs, parked, moves, offer)
 
         ports.commits.replace("append", append)
         ports.commits.replace("project", project)

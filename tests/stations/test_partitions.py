@@ -99,9 +99,9 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
             await asking.submit(Note(str(n)))
         project = store.commits.project
 
-        async def watch(views, jobs, parked, moves):
+        async def watch(views, jobs, parked, moves, offer):
             put.extend(jobs)
-            return await project(views, jobs, parked, moves)
+            return await project(views, jobs, parked, moves, offer)
 
         store.commits.project = watch
         projector._followed, projector._places = frozenset({0, 1, 2}), None

@@ -57,9 +57,9 @@ async def test_the_indexes_follow_the_status(gesta):
 async def test_a_created_request_is_dispatched_once_as_a_bare_pointer(gesta, ports):
     put: list[Job] = []
 
-    async def project(original, views, jobs, parked, moves):
+    async def project(original, views, jobs, parked, moves, offer):
         put.extend(jobs)
-        return await original(views, jobs, parked, moves)
+        return await original(views, jobs, parked, moves, offer)
 
     provider = Provider(Retry("busy"), Retry("busy"))
     async with engine_of(provider) as engine:
@@ -276,8 +276,8 @@ async def test_a_rebuild_gives_the_same_views_and_sends_nothing_again(gesta):
 async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(gesta: Harness, ports) -> None:
     put: list[Job] = []
 
-    async def project(original, views, jobs, parked, moves):
-        is_written = await original(views, jobs, parked, moves)
+    async def project(original, views, jobs, parked, moves, offer):
+        is_written = await original(views, jobs, parked, moves, offer)
         put.extend(jobs if is_written else [])
         return is_written
 

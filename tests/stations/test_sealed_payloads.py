@@ -151,9 +151,9 @@ async def test_a_vault_out_of_reach_fails_nobody_and_holds_back_no_other_flow(ge
     provider, plain = Provider(), Provider()
     retry = RetryPolicy(attempts=1)
     async with engine_of(provider, note_flow(plain), retry=retry) as engine:
+        ports.vault.fail("get", times=500)
         request = await engine.submit(ANA)
         note = await engine.submit(Note())
-        ports.vault.fail("get", times=500)
         await pass_time(gesta, 60)
         assert (await request.status(), (await request.view()).state.attempts) == ("queued", 0)
         assert (await note.status(), provider.calls) == ("sent", [])

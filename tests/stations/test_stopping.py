@@ -12,7 +12,20 @@ from gesta.cli.stop_signal import CLOSE_SECONDS, STOP_SECONDS
 from gesta.road import END_SECONDS, FINISH_SECONDS
 from gesta.wiring import Outside
 from gesta.worker.pool import LAST_SECONDS, STOP_GRACE_SECONDS
-from tests.stations.world import FLOW, URL, Deaf, Gate, Note, Provider, engine_of, let_run, note_flow, pass_time, types_of
+from tests.stations.world import (
+    FLOW,
+    URL,
+    Deaf,
+    Gate,
+    Note,
+    Provider,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+    take_the_long_way,
+    types_of,
+)
 
 DRAIN_SECONDS = Outside.drain_seconds
 #: What the issue promises.
@@ -135,3 +148,31 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
         engine.road.projector.step = step  # type: ignore[method-assign]
         await engine.stop()
         assert 0 < steps < 2 * PROMISED_SECONDS
+
+
+async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
+    provider = Provider()
+    engine = engine_of(provider, on_unknown="park")
+    await engine.start()
+    taken, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow_take(original, *args, **kwargs):
+        answer = await original(*args, **kwargs)
+        if answer[0]:
+            taken.set()
+            await go_on.wait()
+        return answer
+
+    take_the_long_way(engine)
+    ports.queue.replace("take", slow_take)
+    request = await engine.submit(Note())
+    await let_run(gesta)
+    await taken.wait()
+    stopping = asyncio.ensure_future(engine.stop())
+    await let_run(gesta)
+    go_on.set()
+    await stopping
+    assert provider.calls == []
+    async with engine_of(provider, on_unknown="park") as engine:
+        await let_run(gesta)
+        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]

@@ -6,7 +6,7 @@ import pytest
 
 from gesta.job_queue import Job, Taken
 from gesta.worker.takes import CLOCK_PAUSE_SECONDS, POLL_SECONDS, may_have_more, pause_seconds
-from tests.stations.world import Note, Provider, engine_of, let_run
+from tests.stations.world import Note, Provider, engine_of, let_run, take_the_long_way
 
 NOW = 1_000_000
 
@@ -43,6 +43,7 @@ def test_the_next_take_waits_until_the_next_job_falls_due(next_due_ms, seconds):
 async def test_a_request_that_is_alone_is_found_by_one_take(gesta, ports, monkeypatch):
     provider, found = Provider(), []
     async with engine_of(provider) as engine:
+        take_the_long_way(engine)
         await let_run(gesta)
         take = engine.road.pool._queue.take
 

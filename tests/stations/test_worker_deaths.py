@@ -8,7 +8,20 @@ import pytest
 
 from gesta import Done, Rejected, Retry, Unknown
 from gesta.domain.outcome import Outcome
-from tests.stations.world import FLOW, Deaf, Gate, Note, Provider, die, engine_of, let_run, pass_time, result, types_of
+from tests.stations.world import (
+    FLOW,
+    Deaf,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    let_run,
+    pass_time,
+    result,
+    take_the_long_way,
+    types_of,
+)
 
 
 async def test_a_worker_that_dies_with_a_job_is_followed_by_another_when_the_lease_ends(gesta):
@@ -43,6 +56,7 @@ async def test_a_job_taken_by_a_process_that_died_before_the_call_is_suspect(ges
                 await asyncio.Event().wait()
             return answer
 
+        take_the_long_way(dying)
         ports.queue.replace("take", taken_and_dead)
         request = await dying.submit(Note())
         await let_run(gesta)
@@ -278,33 +292,6 @@ async def test_an_attempt_that_outlasts_the_drain_is_cut_and_recorded_as_unknown
     async with engine_of(provider) as engine:
         history = await engine.history(request.id)
         assert [type_name for type_name, _, _ in history][1:] == ["test.note.OutcomeUnknown.v1"]
-
-
-async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innocent(gesta, ports):
-    provider = Provider()
-    engine = engine_of(provider, on_unknown="park")
-    await engine.start()
-    taken, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slow_take(original, *args, **kwargs):
-        answer = await original(*args, **kwargs)
-        if answer[0]:
-            taken.set()
-            await go_on.wait()
-        return answer
-
-    ports.queue.replace("take", slow_take)
-    request = await engine.submit(Note())
-    await let_run(gesta)
-    await taken.wait()
-    stopping = asyncio.ensure_future(engine.stop())
-    await let_run(gesta)
-    go_on.set()
-    await stopping
-    assert provider.calls == []
-    async with engine_of(provider, on_unknown="park") as engine:
-        await let_run(gesta)
-        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
 
 
 async def test_a_job_whose_call_had_not_begun_when_the_drain_was_over_is_given_back(gesta, ports):

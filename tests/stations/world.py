@@ -94,6 +94,11 @@ def engine_of(provider: Provider, url: str = URL, **options: Any) -> Engine:
     return Engine(url, flows=[note_flow(provider, **options)])
 
 
+def take_the_long_way(engine: Engine) -> None:
+    """Jobs are put first and taken after that, as it is where the projector is another process than the worker."""
+    engine.road.projector.offers = None
+
+
 async def pass_time(gesta: Harness, seconds: float, step_seconds: float = 0.25) -> None:
     """Move the clock in small steps, so that everything that runs by the clock gets its turns on the way."""
     for _ in range(round(seconds / step_seconds)):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+from collections import Counter
 
 import msgspec
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gesta.runtime import turn
 from gesta.web import endpoint
@@ -164,7 +166,9 @@ async def test_a_call_leaves_nothing_to_the_search_for_cycles(api_here):
         for _ in range(100):
             writer.write(written(key))
             await read_answer(reader)
-        assert gc.collect() < 100
+        # Of these, because whatever else runs in this process may leave something of its own.
+        left = [type(one).__name__ for one in gc.get_objects() if isinstance(one, RequestResponseCycle | _Exchange)]
+        assert len(left) < 10, Counter(left)
     finally:
         gc.enable()
         writer.close()

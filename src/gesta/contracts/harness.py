@@ -18,7 +18,7 @@ from gesta.vault import Vault
 from gesta.views import Views
 
 #: The ports, by the attribute of the harness that holds each. `at_once`: commits project what they append. `durable`: what was acknowledged is there again after close and open.
-Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "durable"]
+Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"]
 
 
 class Harness(Protocol):

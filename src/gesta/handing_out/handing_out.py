@@ -149,7 +149,7 @@ class HandingOut:
 
     async def _set_aside(self, taken: Taken, error: Exception, reason: str, innocent: dict[str, Taken]) -> None:
         innocent.pop(taken.job.id, None)
-        await self._pool.park(taken, error, reason)
+        await self._pool.aside.park(taken, error, reason)
 
     async def readable(self, passed: Sequence[tuple[Taken, View]], flow: Flow) -> list[tuple[Taken, View, bytes]]:
         """Those whose payloads can be had in clear and fit the flow. The others end as an attempt does that cannot have its payload."""

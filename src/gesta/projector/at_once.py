@@ -35,7 +35,8 @@ class AtOnce:
         projection = self._projection((append, None) for append in appends)
         if projection is None:
             return await self._on_its_way(self._events.append(appends), None)
-        return await self._on_its_way(self._commits.append(appends, projection), projection)
+        with self._projector.offered(projection.jobs) as projection.offer:
+            return await self._on_its_way(self._commits.append(appends, projection), projection)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
         """As Commits.record."""

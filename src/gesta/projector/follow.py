@@ -6,18 +6,20 @@ some partitions of the log (partitions.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from gesta.commits import Commits, Projection
 from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded, Share
+from gesta.job_queue import Job
+from gesta.offer import Offer, Offers
 from gesta.projector.folding import Folding
 from gesta.projector.partitions import Partitions, Places, Stretch, place_of, stands_of
 from gesta.role import RENEWAL_SECONDS
 from gesta.runtime import Runtime, Signal, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import View, Views
+from gesta.views import Move, Parked, View, Views
 
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000
@@ -62,6 +64,8 @@ class Projector:
         #: Appends of ours wait until then, or until they are let go.
         self._held_until, self._held_at = 0.0, float("-inf")
         self._let_go = Signal(runtime)
+        #: The worker beside us, where there is one.
+        self.offers: Offers | None = None
 
     async def place(self) -> int:
         """The position up to which the views show the log: our own where we project all of it, else what the store says."""
@@ -193,7 +197,7 @@ class Projector:
             return 0
         self._at_end = None
         views, jobs, parked = await self._folding.fold(batch, stretch.quiet_until)
-        if not await self._commits.project(views, jobs, parked, places.moves(stretch, reached)):
+        if not await self._project(views, jobs, parked, places.moves(stretch, reached)):
             # Another projector moved a checkpoint: start again from where they stand now.
             self._places = self._at_end = None
             self.partitions.doubt()
@@ -202,6 +206,22 @@ class Projector:
         for listener in self._listeners:
             listener(views)
         return reached - stretch.place
+
+    async def _project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+        with self.offered(jobs) as offer:
+            return await self._commits.project(views, jobs, parked, moves, offer)
+
+    @contextmanager
+    def offered(self, jobs: Sequence[Job]) -> Iterator[Offer | None]:
+        """What the worker beside us offers for jobs that are put meanwhile."""
+        offer = self.offers.make(jobs) if jobs and self.offers is not None else None
+        is_lost = True
+        try:
+            yield offer
+            is_lost = False
+        finally:
+            if offer is not None and self.offers is not None:
+                self.offers.answered(offer, is_lost=is_lost)
 
     def _stand_at_end(self, checkpoints: dict[str, int] | None) -> None:
         """From here on appends are projected at once; not yet while one is on its way that is not: the next one would meet a gap."""

@@ -6,12 +6,9 @@ Receives pointers from the queue; hands a job, its view and its tenant's config 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
-
-import msgspec
 
 from gesta.addresses import INSTALLATION, config_stream
 from gesta.config import ConfigCache
@@ -19,7 +16,7 @@ from gesta.current import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.job_queue import Ack, Drop, Hold, JobQueue, Release, Settlement, Taken
+from gesta.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
 from gesta.pausing import Pausing
 from gesta.repeats import Repeats
 from gesta.runtime import Ids, Runtime, Signal, sleep, spawn
@@ -27,10 +24,12 @@ from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
 from gesta.telemetry import Telemetry
 from gesta.views import Parked, View, Views
+from gesta.worker.aside import Aside
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.missing import PAUSE_MS, Missing
+from gesta.worker.offering import Offering
 from gesta.worker.ours import Ours
 from gesta.worker.takes import POLL_SECONDS, by_job, may_have_more, most_at_once, pause_seconds
 
@@ -49,6 +48,7 @@ class Pool:
         self._subjects, self._pausing, self._attempts = subjects, pausing, attempts
         self._runtime, self._telemetry = runtime, telemetry
         self._deadlines, self._repeats = deadlines, repeats
+        self.aside = Aside(queue, views, repeats, runtime, telemetry)
         repeats.gave_back = self._gave_back
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
@@ -70,6 +70,17 @@ class Pool:
         #: Whether the queue has ever answered a take; where others execute everything, there is none to ask for.
         self.has_begun = not flows
         self._is_stopping = self._has_left = False
+        self.offering = Offering(
+            self._free,
+            self._most,
+            self.lease,
+            self._ours,
+            repeats,
+            runtime,
+            self._begin_all,
+            self._slots_back,
+            durable=self._durable,
+        )
         #: Jobs that are being held by a pause: they may come again as soon as somebody resumes it.
         self._pausing_jobs: set[str] = set()
         #: When the queue said the next job falls due, for tests that own the clock.
@@ -122,6 +133,7 @@ class Pool:
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
         taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking, self.has_begun = None, True
+        self.offering.asked(free, taken)
         if taken:
             self.lease.renewed(token, asked_at)
             self._begin_all(self._ours.sure(taken, since))
@@ -251,7 +263,7 @@ class Pool:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
             else:
                 for recorded, fault in self._config.apply(changes):
-                    await self._set_aside(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
+                    await self.aside.note(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
                 return by_job(taken, keys, found)
 
     async def _run(self, running: Running, view: View, payload: Readable) -> None:
@@ -259,7 +271,7 @@ class Pool:
             await self._attempts.run(view, payload, self._config.of(running.taken.job.tenant), self.lease, running)
         except Exception as error:  # noqa: BLE001 -- a poison job is parked and reported, and the rest goes on
             if not running.is_abandoned:
-                await self.park(running.taken, error)
+                await self.aside.park(running.taken, error)
         finally:
             # Here and not by a callback, which would cost another turn of the loop for each attempt.
             self._tasks.discard(running.task)
@@ -279,7 +291,7 @@ class Pool:
         try:
             await self._attempts.abandon(running)
         except Exception as error:  # noqa: BLE001 -- as above
-            await self.park(running.taken, error)
+            await self.aside.park(running.taken, error)
         finally:
             self._free_slot(running.taken)
 
@@ -296,13 +308,18 @@ class Pool:
             # It was full: its next job may have been ready for long.
             self._news.set()
 
+    def _slots_back(self) -> None:
+        """Slots that were offered came back: somebody's job may have waited for them."""
+        self._news.set()
+        self._ended.set()
+
     async def _hold(self, held: list[tuple[Taken, Hold]]) -> None:
         jobs = {one.job.id for one, _ in held}
         self._pausing_jobs |= jobs
         try:
-            await self._settle([hold for _, hold in held])
+            await self.aside.settle([hold for _, hold in held])
             # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
-            await self._insist(lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held]))
+            await self.aside.insist(lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held]))
         finally:
             self._pausing_jobs -= jobs
             for one, _ in held:
@@ -311,7 +328,7 @@ class Pool:
     async def _give_back(self, taken: list[Taken]) -> None:
         """Nothing has been called, and no attempt is spent."""
         try:
-            await self._release(taken)
+            await self.aside.release(taken)
         finally:
             for one in taken:
                 self._free_slot(one)
@@ -321,37 +338,20 @@ class Pool:
             await self._poison(taken, LookupError("no event of this request"), "request_not_found")
             return
         try:
-            await self._settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)])
+            await self.aside.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)])
         finally:
             self._free_slot(taken)
 
     async def _poison(self, taken: Taken, error: Exception, reason: str = "") -> None:
         try:
-            await self.park(taken, error, reason)
+            await self.aside.park(taken, error, reason)
         finally:
             self._free_slot(taken)
-
-    async def park(self, taken: Taken, error: Exception, reason: str = "") -> None:
-        """Set a job aside that cannot be dealt with, on record, so that the rest goes on."""
-        job = taken.job
-        await self._set_aside(Parked("job", job.tenant, job.id, job.dispatch_version, reason, 0), error)
-        await self._settle([Ack(job.id, taken.token)])
-
-    async def _set_aside(self, parked: Parked, error: Exception) -> None:
-        self._telemetry.parked(parked.what, parked.stream, parked.version, error)
-        told = msgspec.structs.replace(parked, error=parked.error or type(error).__name__, at_ms=self._runtime.now_ms())
-        await self._insist(lambda: self._views.save([], [told], None))
-
-    async def _insist(self, act: Callable[[], Awaitable[object]], settlements: Sequence[Settlement] = ()) -> None:
-        """While the lease is renewed, nobody else would take a held job."""
-        await self._repeats.insist(act, settlements, partial(self._telemetry.store_failed, "worker"))
-
-    async def _settle(self, settlements: Sequence[Settlement]) -> None:
-        await self._insist(lambda: self._queue.settle(settlements), settlements)
 
     async def stop(self, drain_seconds: float) -> None:
         """After `run` was cancelled: give back what was taken last, let attempts end, cut those that take too long (Unknown)."""
         self._is_stopping = True
+        self.offering.close()
         if self._taking is not None:
             self._start(self._give_back_last(self._taking))
         if drain_seconds == 0:
@@ -361,7 +361,7 @@ class Pool:
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
         # One that was cut before it had begun is done and still here.
-        while any(not task.done() for task in self._tasks):
+        while self.offering.on_their_way or any(not task.done() for task in self._tasks):
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
@@ -369,13 +369,7 @@ class Pool:
     async def _give_back_last(self, taking: asyncio.Task[tuple[list[Taken], int | None]]) -> None:
         with suppress(StoreError):
             taken, _ = await asyncio.shield(taking)
-            await self._release(taken)
-
-    async def _release(self, taken: list[Taken]) -> None:
-        # A suspect one is left to the end of the lease: released, it would look innocent.
-        releases = [Release(one.job.id, one.token, 0) for one in taken if not one.is_suspect]
-        if releases:
-            await self._settle(releases)
+            await self.aside.release(taken)
 
     def _cut_short(self) -> None:
         """What has not begun does not begin; what runs is cut and recorded as Unknown."""

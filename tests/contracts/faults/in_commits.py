@@ -13,23 +13,23 @@ from tests.contracts.faults.planting import breaks
 
 @breaks(Project.test_views_jobs_and_checkpoint_are_written_together)
 class PutsNoJobs(MemoryCommits):
-    async def project(self, views, jobs, parked, moves):
-        return await super().project(views, [], parked, moves)
+    async def project(self, views, jobs, parked, moves, offer=None):
+        return await super().project(views, [], parked, moves, offer)
 
 
 @breaks(Project.test_a_projector_that_was_overtaken_writes_nothing, Project.test_of_projectors_that_race_one_dispatches)
 class PutsJobsBeforeItChecks(MemoryCommits):
-    async def project(self, views, jobs, parked, moves):
+    async def project(self, views, jobs, parked, moves, offer=None):
         await self._queue.put(jobs)
-        return await super().project(views, [], parked, moves)
+        return await super().project(views, [], parked, moves, offer)
 
 
 @breaks(Project.test_a_job_that_is_live_already_stops_nothing)
 class StopsAtALiveJob(MemoryCommits):
-    async def project(self, views, jobs, parked, moves):
+    async def project(self, views, jobs, parked, moves, offer=None):
         if await self._queue.find([job.id for job in jobs]):
             return False
-        return await super().project(views, jobs, parked, moves)
+        return await super().project(views, jobs, parked, moves, offer)
 
 
 @breaks(Record.test_events_are_appended_and_their_job_is_acked, Record.test_each_entry_meets_what_the_ones_before_it_wrote)

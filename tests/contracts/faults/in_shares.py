@@ -69,8 +69,8 @@ class ComparesWithTheFirstMark(MemoryViews):
 
 @breaks(Project.test_projectors_that_share_some_checkpoints_never_wait_in_a_circle)
 class SaysYesToWhoeverWaited(MemoryCommits):
-    async def project(self, views, jobs, parked, moves):
-        await super().project(views, jobs, parked, moves)
+    async def project(self, views, jobs, parked, moves, offer=None):
+        await super().project(views, jobs, parked, moves, offer)
         return True
 
 

@@ -11,6 +11,7 @@ from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Appended, Verdict
 from gesta.job_queue import Drop, Job
+from gesta.offer import Offer
 from gesta.views import Move, Parked, View
 
 
@@ -36,17 +37,22 @@ class MemoryCommits:
         after = self._events.length
         is_whole = after - before == sum(len(append.events) for append in appends)
         if is_whole and self._views.save_all(projection.views, [], projection.moves(before, after)):
-            for job in projection.jobs:
-                self._queue.put_one(job)
+            self._queue.put_offered(projection.jobs, projection.offer)
             projection.reached = after
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
         if jobs:
             self._fences.check_jobs()
         if not self._views.save_all(views, parked, moves):
             return False
-        for job in jobs:
-            self._queue.put_one(job)
+        self._queue.put_offered(jobs, offer)
         return True
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:

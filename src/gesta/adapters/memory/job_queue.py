@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gesta.adapters.memory.fences import MemoryFences
 from gesta.domain.turns import Line, give_turns, score_of
 from gesta.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.offer import Offer, chosen_of
 from gesta.runtime import Runtime, Signal
 
 
@@ -172,6 +173,29 @@ class MemoryJobQueue:
             return False
         self._enqueue(_Row(job, max(job.due_ms, self._runtime.now_ms())))
         return True
+
+    def put_offered(self, jobs: Sequence[Job], offer: Offer | None) -> None:
+        """Put all of them; those that are the offering worker's by that are told in the offer."""
+        chosen = [] if offer is None else self._chosen(jobs, offer)
+        ours = {job.id for job in chosen}
+        for job in jobs:
+            if job.id not in ours:
+                self.put_one(job)
+        if offer is not None and chosen:
+            now = self._runtime.now_ms()
+            self._leases.setdefault(offer.token, _Lease(0)).end_ms = self._lease_end(offer.lease_seconds)
+            for job in chosen:
+                row = self._rows[job.id] = _Row(job, now, turn=0)
+                offer.taken.append(self._lease_out(row, offer.token))
+
+    def _chosen(self, jobs: Sequence[Job], offer: Offer) -> list[Job]:
+        now = self._runtime.now_ms()
+        if any(job.id in self._rows for job in jobs) or any(lease.end_ms <= now for lease in self._leases.values()):
+            return []
+        lanes = {flow: self._lanes.setdefault(flow, _Lane()) for flow in offer.free}
+        for lane in lanes.values():
+            self._make_ready(lane)
+        return chosen_of(jobs, {flow: n for flow, n in offer.free.items() if self._first(lanes[flow].ready) is None}, now)
 
     def judge(self, settlement: Settlement) -> Settled:
         """What `settle_one` would answer now; changes nothing."""

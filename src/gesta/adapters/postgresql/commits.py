@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.event_store import PostgresqlEventStore
-from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue, job_values
+from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue, job_values, taken_values
 from gesta.adapters.postgresql.recording import record
 from gesta.adapters.postgresql.views import PostgresqlViews
 from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Verdict
-from gesta.job_queue import Job
+from gesta.job_queue import Job, Taken
+from gesta.offer import Offer, chosen_of
 from gesta.views import Move, Parked, View
 
 
@@ -25,8 +26,22 @@ class PostgresqlCommits:
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
         return await self._events.append(appends)
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
         now = self._queue.now_ms()
+        # All of them or none: then no turn has to be given.
+        if offer is not None and jobs and len(chosen_of(jobs, offer.free, now)) == len(jobs):
+            values = (offer.token, now, round(offer.lease_seconds * 1000), offer.durable)
+            moved = await self._views.project_taken(views, parked, moves, taken_values(jobs, now), values)
+            if moved is not None:
+                offer.taken = [Taken(job, offer.token, 1, now) for job in jobs] if moved else []
+                return moved
         given = await self._queue.turns_for(jobs, now)
         moved = await self._views.project(views, parked, moves, job_values(jobs, given, now))
         if jobs and moved:

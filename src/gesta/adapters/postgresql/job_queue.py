@@ -19,7 +19,7 @@ from gesta.runtime import Runtime, Signal
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
 WAKE_BATCH = 2_000
-WAITING, HELD = 0, 3
+WAITING, LEASED, HELD = 0, 2, 3
 
 
 class PostgresqlJobQueue:
@@ -181,6 +181,14 @@ def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
             )
         )  # fmt: skip
     return [*given.noted, rows]
+
+
+def taken_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
+    """Jobs for the function `project_taken`, in the order of their ids."""
+    return [
+        (job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, LEASED, now_ms, job.priority, 0, False)
+        for job in sorted(jobs, key=_id)
+    ]
 
 
 _id = attrgetter("id")

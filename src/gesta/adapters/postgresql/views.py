@@ -60,6 +60,13 @@ class PostgresqlViews:
         (row,) = await self._database.ask("project", *_projection(views, parked, moves, jobs))
         return self._committed(views, Saved(row["moved"], row["written"] == len(views)))
 
+    async def project_taken(
+        self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Any], offer: Sequence[Any]
+    ) -> bool | None:
+        """As `project`, with jobs that are taken as they are put; None where that cannot be: nothing was written."""
+        (row,) = await self._database.ask("project_taken", *_projection(views, parked, moves, (jobs,)), *offer)
+        return self._committed(views, Saved(row["moved"], row["written"] == len(views))) if row["taken"] else None
+
     async def save_with_jobs(
         self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
     ) -> bool:

@@ -10,13 +10,15 @@ import apsw
 from gesta.adapters.recent_views import Saved
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.event_store import SqliteEventStore, Written, append_one, append_step, attempt_all
-from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_step, settle_step
+from gesta.adapters.sqlite.job_queue import SqliteJobQueue, settle_step
+from gesta.adapters.sqlite.offers import put_offered
 from gesta.adapters.sqlite.statements import run_many, sql
 from gesta.adapters.sqlite.views import SqliteViews, save_step
 from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Appended, Verdict
-from gesta.job_queue import Ack, Drop, Job, Release
+from gesta.job_queue import Ack, Drop, Job, Release, Taken
+from gesta.offer import Offer
 from gesta.views import Move, Parked, View
 
 
@@ -27,17 +29,27 @@ class SqliteCommits:
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
         now = self._queue.now_ms()
 
-        def append(db: apsw.Connection) -> tuple[Written, Saved | None]:
+        def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[Taken]]:
             written = append_step(db, appends)
-            return written, _project_at_once(db, appends, written, projection, now)
+            return written, *_project_at_once(db, appends, written, projection, now)
 
         writing = self._database.write(append, durable=True)
-        if projection.jobs:
-            # Already now, as below: the take comes behind them.
-            self._queue.wake()
-        written, saved = await writing
+        if projection.offer is None:
+            self._wake_for(projection.jobs)
+        written, saved, taken = await writing
         self._committed(appends, written, projection, saved)
+        self._taken(projection.jobs, projection.offer, taken)
         return written.verdicts
+
+    def _wake_for(self, jobs: Sequence[Job]) -> None:
+        """Already when they are sent: a take that is sent from here on comes behind them, and may be part of the same commit."""
+        if jobs:
+            self._queue.wake()
+
+    def _taken(self, jobs: Sequence[Job], offer: Offer | None, taken: list[Taken]) -> None:
+        if offer is not None:
+            offer.taken = taken
+            self._wake_for(jobs[len(taken) :])
 
     def _committed(self, appends: Sequence[Append], written: Written, projection: Projection | None, saved: Saved | None) -> None:
         self._events.committed(appends, written, is_projected=saved is not None)
@@ -45,21 +57,26 @@ class SqliteCommits:
             projection.reached = written.first + sum(len(append.events) for append in appends) - 1
             self._views.recent.committed(projection.views, saved)
 
-    async def project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
         now = self._queue.now_ms()
 
-        def project(db: apsw.Connection) -> Saved:
+        def project(db: apsw.Connection) -> tuple[Saved, list[Taken]]:
             saved = save_step(db, views, parked, moves)
-            if saved.moved and jobs:
-                put_step(db, jobs, now)
-            return saved
+            return saved, put_offered(db, jobs, now, offer) if saved.moved and jobs else []
 
-        saving = self._database.write(project, durable=False)
-        if jobs:
-            # Already now: a take that is sent from here on comes behind them, and may be part of the same commit.
-            self._queue.wake()
-        saved = await saving
+        saving = self._database.write(project, durable=offer is not None and offer.durable)
+        if offer is None:
+            self._wake_for(jobs)
+        saved, taken = await saving
         self._views.recent.committed(views, saved)
+        self._taken(jobs, offer, taken)
         return saved.moved
 
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
@@ -75,7 +92,8 @@ class SqliteCommits:
 
         def record(db: apsw.Connection) -> tuple[list[Recording], Written, Saved | None]:
             recordings, written = _record_step(db, entries, appends, now)
-            return recordings, written, _project_at_once(db, appends, written, projection, now)
+            saved, _ = _project_at_once(db, appends, written, projection, now)
+            return recordings, written, saved
 
         recordings, written, saved = await self._database.write(record, durable=durable)
         if durable:
@@ -87,17 +105,15 @@ class SqliteCommits:
 
 def _project_at_once(
     db: apsw.Connection, appends: Sequence[Append], written: Written, projection: Projection | None, now_ms: int
-) -> Saved | None:
+) -> tuple[Saved | None, list[Taken]]:
     """Where every event was written just now, and the checkpoints stand right before the first one; else None, and nothing is written."""
     if projection is None or written.first is None:
-        return None
+        return None, []
     count = sum(len(append.events) for append in appends)
     saved = save_step(db, projection.views, (), projection.moves(written.first - 1, written.first + count - 1))
     if not saved.moved:
-        return None
-    if projection.jobs:
-        put_step(db, projection.jobs, now_ms)
-    return saved
+        return None, []
+    return saved, put_offered(db, projection.jobs, now_ms, projection.offer) if projection.jobs else []
 
 
 def _record_step(

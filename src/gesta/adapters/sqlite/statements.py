@@ -6,11 +6,14 @@ lock, while a loop of single-row statements would beg for the lock at every row 
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
 import apsw
 
+#: Where the rows go, each with what is the same for all of them: `{rows}`, or `{rows,0,1}`.
+_ROWS = re.compile(r"\{rows([^}]*)\}")
 #: Rows per statement, largest first: up to 127 rows, as some dozens of callers make them, are two statements at most, and a thousand
 #: rows are five. Each is prepared once per connection, as long as its text stays below the 16 KB above which apsw does not keep a statement.
 SIZES = (512, 256, *range(128, 16, -16), *range(16, 0, -1))
@@ -24,8 +27,10 @@ def sql(name: str) -> str:
 
 @cache
 def _sized(name: str, width: int, rows: int, table: str) -> str:
-    row = f"({','.join('?' * width)})"
-    return sql(name).replace("{table}", table).replace("{rows}", ",".join([row] * rows))
+    def values(constants: re.Match[str]) -> str:
+        return ",".join([f"({','.join('?' * width)}{constants[1]})"] * rows)
+
+    return _ROWS.sub(values, sql(name).replace("{table}", table))
 
 
 def run_many(db: apsw.Connection, name: str, width: int, flat: list[apsw.SQLiteValue], table: str = "requests") -> int:

@@ -1,0 +1,57 @@
+"""Station 5, the short way: free slots of a worker are offered with the jobs that are put, so that put and take are one.
+
+The projector asks its own process's worker for an offer (worker/offering.py) and gives it to the store with the jobs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gesta.domain.turns import give_turns, score_of
+from gesta.job_queue import Job, Taken
+
+
+class Offer:
+    """So many free slots of each flow. Jobs that find nobody waiting before them are taken in the commit that puts them.
+
+    `taken` is filled in once that commit stands. The long way, ready for the next take, go: a job that is suspect or not due, all jobs of a
+    flow of which one is ready already, those beyond its slots, and everything while some lease is dead. One that is live stays as it is.
+    """
+
+    __slots__ = ("durable", "free", "lease_seconds", "taken", "token")
+
+    def __init__(self, token: str, free: Mapping[str, int], lease_seconds: float, *, durable: bool) -> None:
+        self.token, self.free, self.lease_seconds, self.durable = token, free, lease_seconds, durable
+        self.taken: list[Taken] = []
+
+
+class Offers(Protocol):
+    """Where a projector gets offers. Each has to be answered, also where the store's answer is lost."""
+
+    def make(self, jobs: Sequence[Job]) -> Offer | None:
+        """For jobs that are about to be put."""
+        ...
+
+    def answered(self, offer: Offer, *, is_lost: bool) -> None: ...
+
+
+def chosen_of(jobs: Sequence[Job], free: Mapping[str, int], now_ms: int) -> list[Job]:
+    """Those of new jobs that so many free slots take, where nobody waits before them: in their turns, if there are more of them."""
+    takable = [job for job in jobs if job.due_ms <= now_ms and job.flow in free and not job.suspect]
+    counts = Counter([job.flow for job in takable])
+    if all(free[flow] >= count for flow, count in counts.items()):
+        return takable
+    lines = [(job.flow, job.tenant, job.priority) for job in takable]
+    turns = give_turns(Counter(lines), {}, {})
+    ranked = []
+    for number, line in enumerate(lines):
+        ranked.append((score_of(turns[line], line[2]), number))
+        turns[line] += 1
+    chosen, left = set(), dict(free)
+    for _, number in sorted(ranked):
+        if left[lines[number][0]] > 0:
+            left[lines[number][0]] -= 1
+            chosen.add(number)
+    return [job for number, job in enumerate(takable) if number in chosen]

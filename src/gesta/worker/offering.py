@@ -1,0 +1,87 @@
+"""Station 6, the short way: the worker's free slots are offered with the jobs that its own process puts, which are then taken as they are put.
+
+Receives jobs on their way to the queue from the projector; hands what came back taken to pool.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from gesta.job_queue import Job, Taken
+from gesta.offer import Offer
+from gesta.repeats import Repeats
+from gesta.runtime import Runtime
+from gesta.worker.lease import LEASE_SECONDS, Lease
+from gesta.worker.ours import Ours
+
+
+class _Given(Offer):
+    """An offer on its way."""
+
+    __slots__ = ("at", "since", "wanted")
+
+    wanted: Mapping[str, int]
+    #: When it was made, by the clock and by the count of repetitions.
+    at: float
+    since: int
+
+
+class Offering:
+    def __init__(
+        self, free: dict[str, int], most: Mapping[str, int], lease: Lease, ours: Ours, repeats: Repeats, runtime: Runtime,
+        begin: Callable[[list[Taken]], None], ended: Callable[[], None], *, durable: bool,
+    ) -> None:  # fmt: skip
+        """`free` are the pool's slots: what is offered is not free meanwhile. `ended` is called where some come back."""
+        self._free, self._most, self._lease, self._ours, self._repeats, self._runtime = free, most, lease, ours, repeats, runtime
+        self._begin, self._ended, self._durable = begin, ended, durable
+        #: Flows of which the queue had no job left when it was asked last. Where it has, whoever waits comes first, and an offer would
+        #: only keep slots from them.
+        self._drained: set[str] = set()
+        self._is_closed = False
+        self.on_their_way = 0
+
+    def asked(self, asked: Mapping[str, int], taken: Sequence[Taken]) -> None:
+        """What a take asked for, and what came."""
+        came = Counter([one.job.flow for one in taken])
+        for flow, most in asked.items():
+            (self._drained.add if came[flow] < most else self._drained.discard)(flow)
+
+    def close(self) -> None:
+        """No more offers; those on their way will be answered."""
+        self._is_closed = True
+
+    def make(self, jobs: Sequence[Job]) -> Offer | None:
+        if self._is_closed or not self._drained:
+            return None
+        wanted = Counter([job.flow for job in jobs])
+        free = {
+            flow: slots
+            for flow in self._drained
+            if flow in wanted and (slots := min(wanted[flow], self._free[flow], self._most[flow])) > 0
+        }
+        if not free:
+            return None
+        for flow, slots in free.items():
+            self._free[flow] -= slots
+        offer = _Given(self._lease.token, free, LEASE_SECONDS, durable=self._durable)
+        offer.wanted, offer.at, offer.since = wanted, self._runtime.monotonic(), self._repeats.count
+        self.on_their_way += 1
+        return offer
+
+    def answered(self, offer: Offer, *, is_lost: bool) -> None:
+        assert isinstance(offer, _Given)
+        self.on_their_way -= 1
+        for flow, slots in offer.free.items():
+            self._free[flow] += slots
+        taken = [] if is_lost else offer.taken
+        if is_lost:
+            # The queue knows what became of them.
+            self._ours.answer_lost()
+        came = Counter([one.job.flow for one in taken])
+        self._drained -= {flow for flow in offer.free if came[flow] < offer.wanted[flow]}
+        if taken:
+            self._lease.renewed(offer.token, offer.at)
+            self._begin(self._ours.sure(taken, offer.since))
+        if len(taken) < sum(offer.free.values()) or self._is_closed:
+            self._ended()
