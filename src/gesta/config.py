@@ -127,7 +127,7 @@ class ConfigCache:
                     self.pauses.fold(tenant, recorded)
                 elif recorded.type in (KEY_CREATED, KEY_REVOKED):
                     self.keys.fold(tenant, recorded)
-                else:
+                elif recorded.type in (PUT, DELETED):
                     if tenant not in fresh:
                         fresh[tenant] = dict(self._snapshots.get(tenant, NOTHING).entities)
                     self._fold(fresh[tenant], tenant, recorded)

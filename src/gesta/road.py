@@ -46,6 +46,7 @@ from gesta.runtime import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
+from gesta.suppressing import Suppressing
 from gesta.sweep import Sweep
 from gesta.telemetry import Telemetry
 from gesta.telling import Telling
@@ -109,6 +110,7 @@ class Road:
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
+        self.suppressing = Suppressing(self.records, self.config, self.config_writer, runtime)
         attempts = Attempts(
             flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
             report_address(outside.settings),
