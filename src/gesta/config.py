@@ -248,6 +248,13 @@ class TenantConfig:
         return secret
 
 
+def not_stored(kind: str, code: str) -> str:
+    """What an attempt says that ends because the tenant lacks something, and what to do."""
+    return (
+        f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT /v1/config/{kind}/{code}), then redrive"
+    )
+
+
 def secret_fields(body: type[ConfigBody]) -> list[str]:
     """The fields of a config type that are kept in the vault."""
     hints = get_type_hints(body, include_extras=True)

@@ -16,7 +16,7 @@ from gesta.config import Entity, secret_fields
 from gesta.config_events import HANDLER_FORGOTTEN, HandlerForgotten
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE
+from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
@@ -147,7 +147,25 @@ class Operating(Overview):
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
         """Raise what `put_config` would; nothing is written."""
-        await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
+        faults = await self._told_of_nothing(fields, tenant) if kind == TOLD and isinstance(fields, dict) else {}
+        try:
+            await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
+        except BadConfig as error:
+            raise BadConfig(kind, code, faults | error.fields) from None
+        if faults:
+            raise BadConfig(kind, code, faults)
+
+    async def _told_of_nothing(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
+        """The fault of a subscription to a flow that there is not: whoever misspelt it would wait for what never comes."""
+        flow = fields.get("flow", "*")
+        if pattern_fault(flow) or not TENANT.fullmatch(tenant) or any(covers(flow, name) for name in self._road.flows):
+            return {}
+        # Others may declare it; then it is known once there are requests of it.
+        known = {*self._road.flows, *(name for name, _ in await self.counts(tenant))}
+        if any(covers(flow, name) for name in known):
+            return {}
+        told = f"no flow {flow!r} is declared here, and the tenant has no request of it; known: {', '.join(sorted(known))}"
+        return {"flow": f"{told}. Put it where the flow is declared, or once there are requests of it"}
 
     async def delete_config(
         self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None, expected: int | None = None
