@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gesta.config import DELETED, ERASED, PUT
-from gesta.config_events import UNSUPPRESSED
+from gesta.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
 from gesta.domain.codec import decode_meta
 from gesta.event_store import Recorded
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
@@ -22,7 +22,9 @@ WORDS = {
     ERASED: "subject_erased",
     KEY_CREATED: "key_created",
     KEY_REVOKED: "key_revoked",
+    SUPPRESSED: "suppressed",
     UNSUPPRESSED: "unsuppressed",
+    HANDLER_FORGOTTEN: "handler_forgotten",
 }
 #: What is told of an event beside what it is about. Never a body: it may hold what only its owner should read.
 _TOLD = frozenset({"reason", "refusal", "name", "scopes", "test", "expiresAt"})
@@ -34,7 +36,7 @@ class Change(msgspec.Struct, frozen=True):
     version: int
     at_ms: int
     what: str
-    #: `kind/code`, what was paused, the digest of a subject, the id of a key, `flow/id` of an entry of the suppression list.
+    #: `kind/code`, what was paused, the digest of a subject, the id of a key, `flow/id` of an entry of the suppression list, the name of a handler.
     about: str
     #: Who decided; empty where it was the engine itself.
     by: str
@@ -64,6 +66,8 @@ def _about(type_name: str, fields: dict[str, Any]) -> str:
     if type_name in (PAUSED, RESUMED):
         parts = {name: fields.get(name) for name in ("flow", "credential")}
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value) or "everything"
-    if type_name == UNSUPPRESSED:
+    if type_name in (SUPPRESSED, UNSUPPRESSED):
         return f"{fields.get('flow')}/{fields.get('id')}"
+    if type_name == HANDLER_FORGOTTEN:
+        return str(fields.get("name"))
     return str(fields.get("subject") if type_name == ERASED else fields.get("id", ""))

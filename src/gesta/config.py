@@ -127,7 +127,7 @@ class ConfigCache:
                     self.pauses.fold(tenant, recorded)
                 elif recorded.type in (KEY_CREATED, KEY_REVOKED):
                     self.keys.fold(tenant, recorded)
-                else:
+                elif recorded.type in (PUT, DELETED):
                     if tenant not in fresh:
                         fresh[tenant] = dict(self._snapshots.get(tenant, NOTHING).entities)
                     self._fold(fresh[tenant], tenant, recorded)
@@ -246,6 +246,13 @@ class TenantConfig:
         secret = self._writer.reference(text)
         self.opened.append(secret)
         return secret
+
+
+def not_stored(kind: str, code: str) -> str:
+    """What an attempt says that ends because the tenant lacks something, and what to do."""
+    return (
+        f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT /v1/config/{kind}/{code}), then redrive"
+    )
 
 
 def secret_fields(body: type[ConfigBody]) -> list[str]:

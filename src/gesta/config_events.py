@@ -25,7 +25,17 @@ class EntityDeleted(msgspec.Struct, frozen=True, rename="camel"):
     code: str
 
 
-UNSUPPRESSED = "config.AddressUnsuppressed.v1"
+SUPPRESSED, UNSUPPRESSED = "config.AddressSuppressed.v1", "config.AddressUnsuppressed.v1"
+HANDLER_FORGOTTEN = "config.HandlerForgotten.v1"
+#: What is only put on record: no entity, pause or key is another for it.
+NOTES = frozenset({SUPPRESSED, UNSUPPRESSED, HANDLER_FORGOTTEN})
+
+
+class AddressSuppressed(msgspec.Struct, frozen=True, rename="camel"):
+    """Somebody decided that an address gets no more messages of a flow. `id` is what its entry is called, a digest; the list has the reason."""
+
+    flow: str
+    id: str
 
 
 class AddressUnsuppressed(msgspec.Struct, frozen=True, rename="camel"):
@@ -33,6 +43,12 @@ class AddressUnsuppressed(msgspec.Struct, frozen=True, rename="camel"):
 
     flow: str
     id: str
+
+
+class HandlerForgotten(msgspec.Struct, frozen=True, rename="camel"):
+    """The place in the log of a handler that no program declares any more was forgotten."""
+
+    name: str
 
 
 class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import msgspec
 
 from gesta.addresses import config_stream
 from gesta.config import DELETED, ERASED, PUT, ConfigCache, Entity, Unreadable, secret_fields
-from gesta.config_events import UNSUPPRESSED, EntityDeleted, EntityPut, SecretRef, SubjectErased
+from gesta.config_events import NOTES, EntityDeleted, EntityPut, SecretRef, SubjectErased
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import TENANT, TENANT_RULE, event_id
@@ -48,6 +49,8 @@ class ConfigWriter:
     ) -> None:
         self.reference, self._renderer = reference, renderer
         self._events, self._safe, self._runtime, self._ids = events, safe, runtime, ids
+        # Whoever brings a whole list notes many at once: in turns, or all but the first few find the stream moved each time they look.
+        self._noting = asyncio.Lock()
 
     async def check(self, cache: ConfigCache, tenant: str, kind: str, code: str, given: dict[str, Any]) -> Checked:
         """The body that `put` would store, and beside what; nothing is written. Raises BadConfig with every fault."""
@@ -159,10 +162,11 @@ class ConfigWriter:
         unless: Callable[[], bool] = bool,
     ) -> None:
         """Put something on record that was done elsewhere; nothing, where what the stream says by then speaks against it."""
-        for _ in range(TRIES):
-            await self.refresh(cache, tenant)
-            if unless() or await self.append(tenant, cache.version(tenant), type_name, data, actor):
-                return
+        async with self._noting:
+            for _ in range(TRIES):
+                await self.refresh(cache, tenant)
+                if unless() or await self.append(tenant, cache.version(tenant), type_name, data, actor):
+                    return
         raise busy(tenant)
 
     async def open(self, tenant: str, entity: Entity | Unreadable | None, field: str) -> list[str]:
@@ -203,7 +207,7 @@ class ConfigWriter:
 
 def _names(recorded: Recorded, entity: Entity) -> bool:
     """Whether an event is about this entity; one that cannot be read may be."""
-    if recorded.type in (ERASED, PAUSED, RESUMED, KEY_CREATED, KEY_REVOKED, UNSUPPRESSED):
+    if recorded.type in (ERASED, PAUSED, RESUMED, KEY_CREATED, KEY_REVOKED) or recorded.type in NOTES:
         return False
     try:
         named = msgspec.json.decode(recorded.data, type=EntityDeleted)

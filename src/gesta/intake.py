@@ -19,7 +19,7 @@ from gesta.config_writer import ConfigWriter
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
-from gesta.domain.ids import event_id, id_bytes, id_text
+from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
 from gesta.domain.notification import decide
 from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
@@ -92,7 +92,11 @@ class Intake:
 
     async def submit(self, payload: Payload, options: Options = NO_OPTIONS) -> Accepted:
         """Accept a request. When this returns, it survives power loss."""
-        draft = self._draft(payload, options)
+        try:
+            # As `_drafted`, without one more coroutine for each request.
+            draft = self._draft(payload, options)
+        except InvalidRequest as refused:
+            raise await self._refusal(refused, payload, options) from None
         if draft.flow.check is not None:
             await self._check(draft, payload)
         if not self._admission.is_open:
@@ -106,9 +110,7 @@ class Intake:
 
     async def defer(self, payload: Payload, options: Options, outbox: Outbox, within: object) -> Accepted:
         """Accept a request as part of the transaction on `within`: it exists if and only if that commits."""
-        draft = self._draft(payload, options)
-        if draft.flow.check is not None:
-            await self._check(draft, payload)
+        draft = await self._drafted(payload, options)
         if not self._admission.is_open:
             await self._admission.ask()
         # A rollback, like a crash, then leaves keys that seal nothing.
@@ -131,10 +133,7 @@ class Intake:
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
-            draft = self._draft(payload, options)
-            if draft.flow.check is not None:
-                await self._check(draft, payload)
-            drafts.append(draft)
+            drafts.append(await self._drafted(payload, options))
             if number % TURN == 0:
                 # A large batch leaves the others their turns.
                 await turn()
@@ -146,10 +145,7 @@ class Intake:
         refused: dict[int, InvalidRequest] = {}
         for number, (payload, options) in enumerate(requests):
             try:
-                draft = self._draft(payload, options)
-                if draft.flow.check is not None:
-                    await self._check(draft, payload)
-                drafts.append(draft)
+                drafts.append(await self._drafted(payload, options))
             except InvalidRequest as error:
                 refused[number] = error
             if number % TURN == TURN - 1:
@@ -190,6 +186,31 @@ class Intake:
             raise UnknownFlow(type(payload).__name__, list(self._flows), "payload")
         return kind
 
+    async def faults(self, payload: Payload, tenant: str) -> dict[str, str]:
+        """What the flow's own check says of a payload; nothing of one that cannot be checked now: it is at fault itself, or the store is away."""
+        kind = self._kind_of(payload)
+        if kind.flow.check is None or not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
+            return {}
+        try:
+            self._validated(kind, payload, NO_OPTIONS, {} if kind.plan is None else about_of(payload)[1])
+            return await self._checked(kind.flow, payload, tenant)
+        except (InvalidRequest, StoreError):
+            return {}
+
+    async def _drafted(self, payload: Payload, options: Options) -> Draft:
+        """A draft that has passed the flow's own check."""
+        try:
+            draft = self._draft(payload, options)
+        except InvalidRequest as refused:
+            raise await self._refusal(refused, payload, options) from None
+        if draft.flow.check is not None:
+            await self._check(draft, payload)
+        return draft
+
+    async def _refusal(self, refused: InvalidRequest, payload: Payload, options: Options) -> InvalidRequest:
+        """Where the options alone are at fault, the payload is checked all the same: nobody has to mend one after the other."""
+        return InvalidRequest(refused.flow, await self.faults(payload, options.tenant) | refused.fields)
+
     def _draft(self, payload: Payload, options: Options) -> Draft:
         kind = self._kind_of(payload)
         if options.tenant != self._pace.tenant:
@@ -206,18 +227,21 @@ class Intake:
         return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
 
     async def _check(self, draft: Draft, payload: Payload) -> None:
+        if faults := await self._checked(draft.flow, payload, draft.options.tenant):
+            raise InvalidRequest(draft.flow.name, faults)
+
+    async def _checked(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
         """The flow's own check, which may look into the tenant's config. What this process has read of it may be old: it never refuses by that."""
-        assert draft.flow.check is not None
-        tenant = draft.options.tenant
+        assert flow.check is not None
         if not self._config.version(tenant):
             # Read for the first time: a process that only submits never does it elsewhere.
             await self._writer.refresh(self._config, tenant)
         config = self._config.of(tenant)
-        if await draft.flow.check(payload, config, self._templates(config)):
-            await self._writer.refresh(self._config, tenant)
-            config = self._config.of(tenant)
-            if faults := await draft.flow.check(payload, config, self._templates(config)):
-                raise InvalidRequest(draft.flow.name, dict(faults))
+        if not await flow.check(payload, config, self._templates(config)):
+            return {}
+        await self._writer.refresh(self._config, tenant)
+        config = self._config.of(tenant)
+        return dict(await flow.check(payload, config, self._templates(config)))
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_draft`, of a row whose form the store has looked at."""

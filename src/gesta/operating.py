@@ -13,10 +13,10 @@ from gesta.access import ApiKey
 from gesta.addresses import config_stream
 from gesta.audit import Change, change_of
 from gesta.config import Entity, secret_fields
-from gesta.config_events import UNSUPPRESSED, AddressUnsuppressed
+from gesta.config_events import HANDLER_FORGOTTEN, HandlerForgotten
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
-from gesta.domain.ids import TENANT, TENANT_RULE
+from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
@@ -72,31 +72,25 @@ class Operating(Overview):
         return count
 
     async def suppress(
-        self, flow: str, address: str, *, reason: str = "by hand", source: str = BY_HAND, tenant: str = "default"
+        self,
+        flow: str,
+        address: str,
+        *,
+        reason: str = "by hand",
+        source: str = BY_HAND,
+        tenant: str = "default",
+        actor: Actor | None = None,
     ) -> Entry:
-        """No more messages of this flow to an address, until somebody takes it off the list; also after the person was erased."""
-        now = self._road.runtime.now_ms()
-        return await suppression.suppress(self._records(tenant), self._addresses(flow), address, reason, now, source)
+        """No more messages of this flow to an address, until somebody takes it off the list; also after the person was erased. It is put on record."""
+        return await self._road.suppressing.suppress(tenant, flow, self._addresses(flow), address, reason, actor, source)
 
     async def unsuppress(self, flow: str, address: str, *, tenant: str = "default", actor: Actor | None = None) -> bool:
         """Messages may go there again, which is put on record. False when it was not on the list."""
-        entry = await self.suppressed(flow, address, tenant=tenant)
-        if entry is None:
-            return False
-        await self._note_unsuppressed(flow, entry.id, tenant, actor)
-        return await suppression.unsuppress(self._records(tenant), self._addresses(flow), address)
+        return await self._road.suppressing.unsuppress(tenant, flow, self._addresses(flow), address, actor)
 
     async def unsuppress_entry(self, flow: str, entry_id: str, *, tenant: str = "default", actor: Actor | None = None) -> None:
         """The same by the id that the list shows. Raises NotFound."""
-        records, channel = self._records(tenant), self._addresses(flow)
-        if await records.has_digest(channel.kind, entry_id):
-            await self._note_unsuppressed(flow, entry_id, tenant, actor)
-        await suppression.unsuppress_entry(records, channel, entry_id)
-
-    async def _note_unsuppressed(self, flow: str, entry_id: str, tenant: str, actor: Actor | None) -> None:
-        # First the note: a crash in between leaves one too many, and never an address that nobody has taken off.
-        note = encode(AddressUnsuppressed(flow, entry_id))
-        await self._road.config_writer.note(self._road.config, tenant, UNSUPPRESSED, note, actor)
+        await self._road.suppressing.unsuppress_entry(tenant, flow, self._addresses(flow), entry_id, actor)
 
     async def suppressed(self, flow: str, address: str, *, tenant: str = "default") -> Entry | None:
         """Why and since when an address gets no messages; None when it does."""
@@ -153,7 +147,25 @@ class Operating(Overview):
 
     async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
         """Raise what `put_config` would; nothing is written."""
-        await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
+        faults = await self._told_of_nothing(fields, tenant) if kind == TOLD and isinstance(fields, dict) else {}
+        try:
+            await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
+        except BadConfig as error:
+            raise BadConfig(kind, code, faults | error.fields) from None
+        if faults:
+            raise BadConfig(kind, code, faults)
+
+    async def _told_of_nothing(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
+        """The fault of a subscription to a flow that there is not: whoever misspelt it would wait for what never comes."""
+        flow = fields.get("flow", "*")
+        if pattern_fault(flow) or not TENANT.fullmatch(tenant) or any(covers(flow, name) for name in self._road.flows):
+            return {}
+        # Others may declare it; then it is known once there are requests of it.
+        known = {*self._road.flows, *(name for name, _ in await self.counts(tenant))}
+        if any(covers(flow, name) for name in known):
+            return {}
+        told = f"no flow {flow!r} is declared here, and the tenant has no request of it; known: {', '.join(sorted(known))}"
+        return {"flow": f"{told}. Put it where the flow is declared, or once there are requests of it"}
 
     async def delete_config(
         self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None, expected: int | None = None
@@ -203,8 +215,15 @@ class Operating(Overview):
             if one.name.startswith(prefix)
         ]
 
-    async def forget_handler(self, name: str) -> None:
-        """Nobody is told under this name any more; its place is gone, and holds nothing back. A program that declares it begins anew."""
+    async def forget_handler(self, name: str, *, actor: Actor | None = None) -> None:
+        """Nobody is told under this name any more; its place is gone, and holds nothing back. A program that declares it begins anew.
+
+        Handlers are the installation's, so it is on record with the tenant of its settings, whose keys are shown them.
+        """
+        _check_actor(actor)
+        note, owner = encode(HandlerForgotten(name)), self._road.outside.settings.tenant
+        # First the note: a crash in between leaves one too many, and never a place that is gone without a word.
+        await self._road.config_writer.note(self._road.config, owner, HANDLER_FORGOTTEN, note, actor)
         await self._views.forget(checkpoint_of(name))
 
     async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
@@ -306,7 +325,7 @@ class Operating(Overview):
         return await self._road.keys.revoke(tenant, key_id, actor)
 
     async def audit(self, tenant: str = "default", before: int | None = None, limit: int = 50) -> list[Change]:
-        """Who changed what of a tenant's config, keys, pauses and people, newest first; `before` a version continues a listing."""
+        """Who changed what of a tenant's config, keys, pauses, people, suppression lists and handlers, newest first; `before` a version continues a listing."""
         events = self._road.outside.stores.events
         return [change_of(one) for one in await events.read_back(config_stream(tenant), before, min(max(limit, 1), PAGE))]
 

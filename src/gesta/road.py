@@ -46,6 +46,7 @@ from gesta.runtime import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
+from gesta.suppressing import Suppressing
 from gesta.sweep import Sweep
 from gesta.telemetry import Telemetry
 from gesta.telling import Telling
@@ -109,6 +110,7 @@ class Road:
         giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
+        self.suppressing = Suppressing(self.records, self.config, self.config_writer, runtime)
         attempts = Attempts(
             flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
             report_address(outside.settings),
@@ -117,8 +119,6 @@ class Road:
             work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
             deadlines, repeats, runtime, ids, telemetry,
         )  # fmt: skip
-        if {"projector", "worker"} <= work.parts and stores.pending is None:
-            self.projector.offers = self.pool.offering
         #: The door for those who execute flows that are declared external.
         self.external, lapses = station(
             flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, self.pool, identity, runtime, ids,
@@ -210,6 +210,8 @@ class Road:
                 self._stations["outbox"] = Draining(
                     stores.outbox, self.intake, self.flows, partitions, self.runtime, self.telemetry
                 ).run
+        if {"projector", "worker"} <= work.parts and stores.pending is None:
+            self.projector.offers = self.pool.offering
         if "worker" in work.parts:
             self._stations |= {"worker": self.pool.run, "queue": self.pool.listen}
             self._stations |= {"lease": self.pool.lease.keep, "deadlines": deadlines.run}

@@ -62,8 +62,7 @@ async def suppress(
     records: TenantRecords, channel: Addresses, address: str, reason: str, at_ms: int, source: str = BY_HAND
 ) -> Entry:
     """No more messages to this address. One that is on the list stays there for its first reason."""
-    if not isinstance(reason, str) or not 0 < len(reason) <= REASON_LENGTH_MAX or not reason.isprintable():
-        raise BadInput(f"reason: 1 to {REASON_LENGTH_MAX} printable characters")
+    check_reason(reason)
     name = name_of(channel, address)
     entry_id = records.digest(channel.kind, name)
     for _ in range(TRIES):
@@ -96,7 +95,7 @@ async def unsuppress_entry(records: TenantRecords, channel: Addresses, entry_id:
 async def entry_of(records: TenantRecords, channel: Addresses, address: str) -> Entry | None:
     """What the list has of an address; None: nothing."""
     found = (await suppressions(records, channel, [address])).get(address)
-    return None if found is None else Entry(records.digest(channel.kind, name_of(channel, address)), found)
+    return None if found is None else Entry(id_of(records, channel, address), found)
 
 
 async def listed(records: TenantRecords, channel: Addresses, after: str, limit: int) -> tuple[list[Entry], str | None]:
@@ -115,6 +114,17 @@ async def listed(records: TenantRecords, channel: Addresses, after: str, limit: 
         if len(found) >= limit:
             break
     return found, after
+
+
+def id_of(records: TenantRecords, channel: Addresses, address: str) -> str:
+    """What the entry of an address is called, whether there is one or not."""
+    return records.digest(channel.kind, name_of(channel, address))
+
+
+def check_reason(reason: str) -> None:
+    """Raise BadInput for what cannot stand on the list."""
+    if not isinstance(reason, str) or not 0 < len(reason) <= REASON_LENGTH_MAX or not reason.isprintable():
+        raise BadInput(f"reason: 1 to {REASON_LENGTH_MAX} printable characters")
 
 
 def name_of(channel: Addresses, address: str) -> str:

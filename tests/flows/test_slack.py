@@ -148,6 +148,7 @@ async def test_a_message_that_can_go_nowhere_says_so(gesta):
         assert (state.status, state.reason) == ("failed", "channel_missing")  # S0-12
         state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a", workspace="eu"))
         assert state.reason == "workspace_missing"
+        assert "gesta config put slack.workspace" in state.detail
         state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a", app="robot"))
         assert state.reason == "app_config_missing"
     assert gesta.sandbox.slack.calls == 0

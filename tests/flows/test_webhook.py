@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from gesta.adapters.memory.buckets import MemoryBuckets
 from gesta.attempt import Attempt
-from gesta.config import TenantConfig
+from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Record
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
@@ -220,7 +220,7 @@ async def test_an_endpoint_that_the_tenant_does_not_have_is_refused():
     road = Road(webhook.flow())
     for endpoint in ("default", "erp"):
         outcome = await road.attempt(webhook.Message("order.paid", {}, endpoint=endpoint))
-        assert outcome == Rejected("endpoint_missing", f"the tenant has no webhook.endpoint {endpoint}")
+        assert outcome == Rejected("endpoint_missing", not_stored("webhook.endpoint", endpoint))
     assert road.receiver.calls == 0
 
 

@@ -78,7 +78,8 @@ async def test_a_template_is_filled_in_as_it_is_when_the_attempt_begins(gesta: H
 async def test_a_template_that_is_missing_or_was_removed_ends_the_attempt(gesta: Harness) -> None:
     post = Post()
     async with Engine(URL, flows=[post.flow]) as engine:
-        assert await outcome(engine, Letter()) == ("failed", "template_missing: the tenant has no template welcome")
+        to_do = "put it (gesta config put template welcome, or PUT /v1/config/template/welcome), then redrive"
+        assert await outcome(engine, Letter()) == ("failed", f"template_missing: the tenant has no template welcome; {to_do}")
         await put(engine, text="x")
         await put(engine, "other", tenant="b", text="of b")
         await engine.operating.delete_config(TEMPLATE, "welcome")

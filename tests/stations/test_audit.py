@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from gesta import Actor, Engine
 from gesta.addresses import config_stream
 from gesta.audit import WORDS
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
+from gesta.errors import BadInput
 from gesta.event_store import Append, NewEvent
+from gesta.flows import email, sms
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
+from gesta.settings import Settings
+from gesta.subscriptions import checkpoint_of
 from tests.stations.world import URL, Provider, note_flow
 
 ADA, BOB = Actor("ada"), Actor("bob")
@@ -76,6 +83,56 @@ async def test_an_erasure_is_on_the_trail_by_its_digest(gesta):
         assert (change.what, change.by) == ("subject_erased", "ada")
         assert change.about
         assert "somebody" not in change.about
+
+
+async def test_who_puts_an_address_on_a_list_and_takes_it_off_is_on_the_trail(gesta):
+    async with Engine(URL, flows=[email.flow(), sms.flow()], work=False) as engine:
+        operating = engine.operating
+        text = await operating.suppress(sms.message.NAME, "+4930123456", reason="asked by phone", tenant="acme", actor=ADA)
+        await email.suppress(engine, "bo@example.com", tenant="acme", actor=ADA)
+        letter = await operating.suppressed(email.NAME, "bo@example.com", tenant="acme")
+        # What stands already is nobody's doing.
+        await email.suppress(engine, "Bo@example.com", tenant="acme", actor=BOB)
+        assert await email.unsuppress(engine, "bo@example.com", tenant="acme", actor=BOB)
+        assert not await email.unsuppress(engine, "bo@example.com", tenant="acme", actor=ADA)
+        await operating.unsuppress_entry(sms.message.NAME, text.id, tenant="acme", actor=BOB)
+        trail = await operating.audit("acme")
+        assert letter is not None
+        numbers, letters = f"{sms.message.NAME}/{text.id}", f"{email.NAME}/{letter.id}"
+        assert [(one.what, one.about, one.by) for one in trail] == [
+            ("unsuppressed", numbers, "bob"),
+            ("unsuppressed", letters, "bob"),
+            ("suppressed", letters, "ada"),
+            ("suppressed", numbers, "ada"),
+        ]
+        assert [word for word in ("bo@", "493012", "by phone") if word in repr(trail)] == []
+        assert all(one.at_ms for one in trail)
+
+
+async def test_nothing_is_noted_of_what_cannot_be_put_on_a_list(gesta):
+    nobody: Any = "ada"
+    async with Engine(URL, flows=[email.flow()], work=False) as engine:
+        for given in ({"address": "no address"}, {"reason": ""}, {"actor": nobody}, {"tenant": "no/tenant"}):
+            asked: Any = {"address": "bo@example.com"} | given
+            with pytest.raises(BadInput, match=next(iter(given))):
+                await engine.operating.suppress(email.NAME, **asked)
+        assert await engine.operating.audit() == []
+        assert await engine.operating.suppressed(email.NAME, "bo@example.com") is None
+
+
+async def test_a_whole_list_is_brought_at_once(tmp_path):
+    async with Engine(f"sqlite:///{tmp_path / 'gesta.db'}", flows=[email.flow()], work=False) as engine:
+        people = [f"person{number}@example.com" for number in range(40)]
+        await asyncio.gather(*(engine.operating.suppress(email.NAME, one, actor=ADA) for one in people))
+        assert len(await engine.operating.audit(limit=100)) == len(people)
+
+
+async def test_who_forgot_a_handler_is_on_the_trail_of_those_who_run_the_installation(gesta):
+    async with Engine(settings=Settings(url=URL, tenant="acme"), flows=[note_flow(Provider())], work=False) as engine:
+        await engine.road.outside.stores.views.begin(checkpoint_of("old ledger"), 1)
+        await engine.operating.forget_handler("old ledger", actor=ADA)
+        (change,) = await engine.operating.audit("acme")
+        assert (change.what, change.about, change.by) == ("handler_forgotten", "old ledger", "ada")
 
 
 async def test_the_trail_is_read_in_pages_from_its_end(gesta, ports):

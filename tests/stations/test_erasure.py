@@ -21,9 +21,9 @@ from gesta import (
 )
 from gesta.config import ERASED
 from gesta.domain.codec import decode_meta
-from gesta.errors import BadInput, StoreError
+from gesta.errors import BadInput, Refused, StoreError
 from tests.stations.people import ANA, URL, Letter, engine_of, flow_of, stored, vaults
-from tests.stations.world import Gate, Provider, all_events, die, let_run, pass_time, result
+from tests.stations.world import Gate, Note, Provider, all_events, die, let_run, note_flow, pass_time, result
 
 
 async def test_the_same_content_is_a_duplicate_and_other_content_a_conflict_before_and_after_the_erasure(gesta):
@@ -49,6 +49,37 @@ async def test_a_waiting_request_of_somebody_erased_ends_as_subject_erased_witho
         assert (await request.status(), len(provider.calls)) == ("failed", 1)
     assert isinstance(outcome, Rejected)
     assert outcome.reason == "subject_erased"
+
+
+async def test_a_dead_letter_about_somebody_erased_is_not_redriven(gesta, ports):
+    provider, plain = Provider(Rejected("no"), Rejected("no")), Provider(Rejected("no"))
+    async with engine_of(provider, note_flow(plain)) as engine:
+        about_ana, about_bo = await engine.submit(ANA), await engine.submit(Letter("bo@x.example"))
+        about_nobody = await engine.submit(Note())
+        await let_run(gesta)
+        await engine.erase("ana@x.example")
+        before = len(await all_events(engine))
+        for again in (False, True):
+            with pytest.raises(Refused, match="was erased") as refused:
+                await about_ana.redrive(again=again)
+            assert refused.value.code == "subject_erased"
+        assert len(await all_events(engine)) == before
+        ports.vault.calls.clear()
+        assert await about_nobody.redrive() == "queued"
+        assert not ports.vault.calls["get"], "what holds nothing personal needs no question to the vault"
+        assert await about_bo.redrive() == "queued"
+        await let_run(gesta)
+        assert (len(provider.calls), len(plain.calls)) == (3, 2)
+
+
+async def test_whether_somebody_was_erased_need_not_be_known_to_redrive(gesta, ports):
+    async with engine_of(Provider(Rejected("no"))) as engine:
+        request = await engine.submit(ANA)
+        await let_run(gesta)
+        ports.vault.fail("get")
+        assert await request.redrive() == "queued"
+        await let_run(gesta)
+        assert await request.status() == "sent"
 
 
 async def test_an_erasure_is_on_record_with_who_decided_and_not_with_who_was_erased(gesta):

@@ -11,6 +11,7 @@ from gesta.config import TenantConfig
 from gesta.event_store import Append
 from gesta.flows.flow import ConfigBody
 from gesta.intake import Invalid
+from gesta.options import Options
 from gesta.outbox import Raw
 from gesta.rendering import Templates
 from tests.stations.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result
@@ -76,6 +77,30 @@ async def test_a_payload_that_does_not_fit_its_type_is_refused_before(gesta, che
         with pytest.raises(InvalidRequest):
             await engine.submit(Note(7))  # type: ignore[arg-type]
         assert checking.asked == 0
+
+
+async def test_what_it_refuses_is_told_with_what_is_wrong_with_the_options(gesta, checking):
+    async with chat(checking) as engine:
+        for submitting in (
+            engine.submit(Note("ops"), key="", priority=11),
+            engine.submit_many([(Note("ops"), Options(key="", priority=11))]),
+        ):
+            with pytest.raises(InvalidRequest) as refused:
+                await submitting
+            assert set(refused.value.fields) == {"text", "key", "priority"}
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(Note("ops"), tenant="no/tenant")
+        assert set(refused.value.fields) == {"tenant"}
+        assert await all_events(engine) == []
+
+
+async def test_what_is_wrong_is_told_also_where_the_config_cannot_be_read(gesta, checking, ports):
+    async with chat(checking, work=False) as engine:
+        ports.events.fail("read", times=9)
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(Note("ops"), priority=11)
+        assert set(refused.value.fields) == {"priority"}
+        ports.events.heal()
 
 
 async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):

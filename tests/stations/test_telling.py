@@ -68,7 +68,7 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
 async def test_only_what_was_subscribed_is_told_and_only_to_its_tenant(gesta):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["sent"], flow="test.*")
-        await subscribe(engine, "other", "theirs", flow="shop.order")
+        await subscribe(engine, "other", "theirs", flow=webhook.NAME)
         mine = await engine.submit(Note())
         await engine.submit(Note(), tenant="other")
         await engine.submit(Note(), tenant="third")
@@ -255,6 +255,8 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
     ("fields", "fault"),
     [
         ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
+        ({"flow": "shop.misspelt"}, "flow: no flow 'shop.misspelt' is declared here.*known: "),
+        ({"flow": "shpo.*", "statuses": ["sold"]}, "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status"),
         ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
         ({"endpoint": ""}, "endpoint"),
         ({"url": "https://x.example"}, "url"),
@@ -265,6 +267,17 @@ async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fi
         with pytest.raises(BadConfig, match=fault):
             await engine.operating.put_config(webhook.TOLD, "shop", fields)
         assert CHECKPOINT not in {one.name for one in await engine.road.outside.stores.views.checkpoints()}
+
+
+async def test_a_flow_that_others_declare_is_subscribed_once_the_tenant_has_requests_of_it(gesta):
+    async with engine_of() as engine, Engine(URL, flows=[webhook.flow()], work=False) as other:
+        with pytest.raises(BadConfig, match="no flow"):
+            await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+        await engine.submit(Note())
+        await gesta.settle()
+        await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+        with pytest.raises(BadConfig, match="no flow"):
+            await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW}, tenant="acme")
 
 
 async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):

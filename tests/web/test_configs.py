@@ -30,6 +30,21 @@ async def test_what_is_put_is_read_without_its_secret(api):
     assert FIRST not in made.text + shown.text + listed.text
 
 
+async def test_fields_that_stand_outside_are_told_where_they_belong(api_here):
+    key = await api_here.key()
+    bare = await api_here.call("PUT", HERE, {"url": "https://shop.example/hooks", "secret": FIRST}, key=key)
+    assert bare.status == 422
+    assert set(bare.body["errors"]) == {"url", "secret", "fields"}
+    assert bare.body["errors"]["url"] == 'put it inside "fields"'
+    assert 'put them inside "fields"' in bare.body["errors"]["fields"]
+    beside = await api_here.call("PUT", HERE, {**_fields(), "disabled": True}, key=key)
+    assert beside.body["errors"] == {"disabled": 'put it inside "fields"'}
+    empty = await api_here.call("PUT", HERE, {}, key=key)
+    assert empty.body["errors"] == {"fields": "missing"}
+    many = await api_here.call("PUT", HERE, {f"strange-{number}": 1 for number in range(1_000)}, key=key)
+    assert len(many.body["errors"]) == 51
+
+
 async def test_a_secret_left_out_stays_and_everything_else_is_replaced(api):
     key = await api.key()
     await api.call("PUT", HERE, _fields(disabled=True), key=key)

@@ -54,6 +54,19 @@ async def test_one_is_redriven_and_one_is_removed(api):
     assert history[-1]["actor"].startswith("key:")
 
 
+async def test_what_is_about_somebody_erased_is_refused_and_holds_back_no_other(api):
+    key = await api.key()
+    gone = await _ended(api, "refuse", payload={"text": "refuse", "to": "ada@example.org"})
+    stays = await _ended(api, "refuse", payload={"text": "refuse", "to": "bo@example.org"})
+    await api.call("POST", "/v1/erase", {"subject": "ada@example.org"}, key=key)
+    for path in (f"/v1/dead-letters/shop.note/{gone}/redrive", f"/v1/requests/shop.note/{gone}/redrive"):
+        refused = await api.call("POST", path, {}, key=key)
+        assert (refused.status, refused.body["code"], refused.body["requestId"]) == (409, "subject_erased", gone)
+        assert "was erased" in refused.body["detail"]
+    many = await api.call("POST", "/v1/dead-letters/redrive", {}, key=key)
+    assert [(one["id"], one["verdict"]) for one in many.body["results"]] == [(stays, "redriven"), (gone, "refused")]
+
+
 async def test_many_are_redriven_by_filter_with_a_verdict_each(api):
     key = await api.key("read", "operate")
     ids = [await _ended(api, "refuse") for _ in range(4)][::-1]

@@ -72,6 +72,22 @@ async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
 
 
 @pytest.mark.parametrize(
+    "option",
+    [{"priority": 11}, {"correlationId": "x" * 513}, {"colour": "red"}, {"ttlSeconds": "soon"}],
+    ids=["out-of-range", "too-long", "unknown", "no-number"],
+)
+async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_the_payload(api_here, option):
+    key = await api_here.key("submit")
+    body = {"flow": "notification.sms", "payload": {"to": "no number", "body": "hello"}, **option}
+    wrong = {"payload.to", *option}
+    single = await api_here.call("POST", "/v1/requests", body, key=key)
+    assert (single.status, set(single.body["errors"])) == (422, wrong)
+    batch = await api_here.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
+    assert set(batch.body["results"][0]["problem"]["errors"]) == wrong
+    assert await api_here.engine.find() == []
+
+
+@pytest.mark.parametrize(
     ("raw", "status", "code"),
     [
         (b"{", 400, "malformed_json"),

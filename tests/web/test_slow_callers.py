@@ -67,6 +67,19 @@ async def test_an_answer_that_nobody_takes_in_ends_the_connection(monkeypatch, a
     assert 0 < taken.count(b"HTTP/1.1 200") < 200
 
 
+async def test_who_comes_as_one_too_many_is_told_so_and_when_to_come_again(monkeypatch, api_here):
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
+    _, idle = await connected(api_here)
+    refused = await api_here.call("GET", "/v1/requests", key="any")
+    assert (refused.status, refused.body["code"]) == (503, "too_many_connections")
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("5", "close")
+    idle.close()
+    async with asyncio.timeout(20):
+        while (await api_here.call("GET", "/live")).status != 200:
+            pass
+
+
 async def test_headers_without_end_end_the_connection(api_here):
     reader, writer = await connected(api_here)
     writer.write(HEAD.encode())

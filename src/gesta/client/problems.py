@@ -13,7 +13,9 @@ from gesta.web.problem import ProblemShape
 E = TypeVar("E", bound=e.GestaError)
 
 #: Nothing was done, whatever was asked: the same call may be made again.
-NOTHING_DONE = frozenset({"too_many", "too_slow", "not_running", "try_later", "too_many_streams", "too_many_previews"})
+NOTHING_DONE = frozenset(
+    {"too_many", "too_slow", "not_running", "try_later", "too_many_connections", "too_many_streams", "too_many_previews"}
+)
 
 
 def read_problem(status: int, raw: bytes) -> ProblemShape:

@@ -38,6 +38,7 @@ import msgspec
 
 from gesta import signatures
 from gesta.attempt import Attempt
+from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes, pattern_fault
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
@@ -50,7 +51,6 @@ from gesta.scrub import masked_host
 from gesta.unspent import CredentialRefused
 
 if TYPE_CHECKING:
-    from gesta.config import TenantConfig
     from gesta.records import TenantRecords
     from gesta.rendering import Renderer
 
@@ -189,7 +189,7 @@ async def _endpoint(code: str, declared: Endpoint | None, attempt: Attempt) -> t
             raise AttemptEnded(Rejected("endpoint_disabled", endpoint.disabled_reason))
         return endpoint, await attempt.config.secrets(ENDPOINT, code, "secret")
     if declared is None or code != DEFAULT:
-        raise AttemptEnded(Rejected("endpoint_missing", f"the tenant has no {ENDPOINT} {code}"))
+        raise AttemptEnded(Rejected("endpoint_missing", not_stored(ENDPOINT, code)))
     if not declared.secret.startswith(_REFERENCE) and not attempt.test:
         return declared, [declared.secret]
     try:

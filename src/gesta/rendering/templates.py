@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.config import DERIVED_MAX, Entity, TenantConfig
+from gesta.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound_http import AttemptEnded
@@ -46,7 +46,7 @@ class Templates:
         """Fill in a template. Ends the attempt when there is none, or a variable is missing: then nothing is sent."""
         entity = self.find(code, locale)
         if entity is None:
-            raise AttemptEnded(Rejected("template_missing", f"the tenant has no template {code}"))
+            raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, code)))
         written = _written(data)
         try:
             answer = written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)

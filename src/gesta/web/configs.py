@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -12,8 +13,12 @@ from gesta.config import Entity
 from gesta.errors import BadConfig, BadCursor
 from gesta.schemas import config_schema
 from gesta.shapes import EntityShape, entity_shape
+from gesta.validation import UNKNOWN_MAX
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
 
 PAGE_MAX = 200
 #: An entity tag, or more with commas between: RFC 9110, 8.8.3.
@@ -113,6 +118,15 @@ async def list_config_kinds(call: Call) -> Answer:
     return Answer(Kinds(found))
 
 
+async def inside_fields(_engine: Engine, _tenant: str, given: dict[str, Any]) -> dict[str, str]:
+    """What to do about a body that has the fields of the entity beside `fields`, or in its place."""
+    beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
+    told = dict.fromkeys(beside, 'put it inside "fields"')
+    if beside and "fields" not in given:
+        told["fields"] = 'missing; the others are its fields, put them inside "fields": {"fields": {"name": …}}'
+    return told
+
+
 def _named(call: Call) -> tuple[str, str]:
     return call.params["kind"], call.params["code"]
 
@@ -161,7 +175,7 @@ ROUTES = [
     Route("GET", "/v1/config-kinds", list_config_kinds, "read", "What config there can be", "config", answer=Kinds),
     Route("GET", _HERE, get_config, "read", "One entity of the config", "config", answer=EntityShape, problems=(404, 409)),
     Route(
-        "PUT", _HERE, put_config, "admin", "Store an entity of the config", "config", query=Putting, body=Put, answer=EntityShape, problems=(404, 412),
+        "PUT", _HERE, put_config, "admin", "Store an entity of the config", "config", query=Putting, body=Put, also=inside_fields, answer=EntityShape, problems=(404, 412),
         headers=_IF_MATCH | _IF_NONE_MATCH, example=_EXAMPLE,
     ),
     Route(

@@ -79,7 +79,8 @@ class Endpoint:
             at_once = body_at_once(exchange, headers, route)
             raw = await self._read(receive) if at_once is None else at_once
             if route.takes == JSON and route.body is not None:
-                body = decode_body(raw, headers, route.body, None if route.also is None else partial(route.also, web.engine))
+                also = None if route.also is None else partial(route.also, web.engine, grant.tenant)
+                body = await decode_body(raw, headers, route.body, also)
         if route.weighs is not None:
             self._weigh(grant, min(route.weighs(body), web.rates.burst) - 1, limits)
         peer = scope.get("client")

@@ -39,7 +39,7 @@ class KeyList(Shape, frozen=True):
 
 
 class ChangeShape(Shape, frozen=True):
-    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, or `flow/id` of an address that was taken off the suppression list. `by` is null where gesta itself decided."""
+    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id` of an entry of the suppression list, or the name of a handler. `by` is null where gesta itself decided."""
 
     version: int
     at: str
@@ -89,7 +89,7 @@ async def revoke_key(call: Call) -> Answer:
 
 
 async def audit(call: Call) -> Answer:
-    """Who changed what of the tenant: config, keys, pauses, erased people, addresses that may be written to again."""
+    """Who changed what of the tenant: config, keys, pauses, erased people, suppression lists, handlers that were forgotten."""
     asked: TrailQuery = call.query
     found = await call.engine.operating.audit(call.tenant, asked.before, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1

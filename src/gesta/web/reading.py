@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -17,7 +17,7 @@ from gesta.web.problem import Problem, invalid
 from gesta.web.route import JSON, Asked, Receive, Route
 
 T = TypeVar("T", bound=msgspec.Struct)
-Also = Callable[[dict[str, Any]], Mapping[str, str]]
+Also = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
 #: Parameters of one query. More are somebody's experiment.
 PARAMETERS_MAX = 50
 #: What reading JSON raises where it is none.
@@ -88,7 +88,7 @@ async def read_body(receive: Receive, route: Route) -> bytes:
             return part if len(parts) == 1 else b"".join(parts)
 
 
-def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None = None) -> T:
+async def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None = None) -> T:
     """The body as its type; raises with every fault at once. `also` tells faults of what the type leaves open."""
     sent_as = headers("content-type") or ""
     if sent_as != JSON and (sent_as := sent_as.partition(";")[0].strip().lower()) != JSON:
@@ -107,7 +107,7 @@ def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None =
         raise invalid({"body": "must be a JSON object"})
     value, faults = decode_fields(kind, given)
     if value is None:
-        raise invalid(faults if also is None else {**faults, **also(given)})
+        raise invalid(faults if also is None else {**faults, **await also(given)})
     return value
 
 

@@ -118,7 +118,7 @@ class Attempts(Shape, frozen=True):
 async def submit(call: Call) -> Answer:
     """Ask for one side effect. 202: it is on disk and will be done once. 200: this key was here before with the same content."""
     asked: Submit = call.body
-    payload, options = read(call, asked, _key(call, asked.key), call.actor)
+    payload, options = await read(call, asked, _key(call, asked.key), call.actor)
     try:
         request = Request(call.road, await call.road.intake.submit(payload, options))
     except InvalidRequest as error:
@@ -143,7 +143,7 @@ async def submit_batch(call: Call) -> Answer:
     actor = call.actor
     for place, raw in enumerate(raws):
         try:
-            ready.append(_read_one(call, raw, actor))
+            ready.append(await _read_one(call, raw, actor))
             places.append(place)
         except Problem as problem:
             results[place] = Result("invalid", problem=problem.shape)
@@ -263,15 +263,15 @@ def _key(call: Call, in_body: str | None) -> str | None:
     return in_header
 
 
-def _read_one(call: Call, raw: msgspec.Raw, actor: Actor) -> tuple[Payload, Options]:
+async def _read_one(call: Call, raw: msgspec.Raw, actor: Actor) -> tuple[Payload, Options]:
     try:
         asked = _decode_submit(raw)
     except UNREADABLE:
-        raise _problem_of_one(call.engine, raw) from None
-    return read(call, asked, asked.key, actor)
+        raise await _problem_of_one(call.engine, call.tenant, raw) from None
+    return await read(call, asked, asked.key, actor)
 
 
-def _problem_of_one(engine: Engine, raw: msgspec.Raw) -> Problem:
+async def _problem_of_one(engine: Engine, tenant: str, raw: msgspec.Raw) -> Problem:
     """What is wrong with one request of a batch."""
     try:
         given = msgspec.json.decode(raw)
@@ -280,11 +280,11 @@ def _problem_of_one(engine: Engine, raw: msgspec.Raw) -> Problem:
         return unreadable(error, raw)
     if not isinstance(given, dict):
         return invalid({"request": "must be a JSON object"})
-    return invalid({**decode_fields(Submit, given)[1], **faults_beside(engine, given)})
+    return invalid({**decode_fields(Submit, given)[1], **await faults_beside(engine, tenant, given)})
 
 
-def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payload, Options]:
-    """What was asked, of the flow's own type; raises with every fault of payload and options at once."""
+async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payload, Options]:
+    """What was asked, of the flow's own type; raises with every fault of payload and options at once. Only a payload of its type can be checked."""
     grant = call.grant
     options = Options(
         key, grant.tenant, asked.deliver_at, None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
@@ -297,6 +297,8 @@ def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payl
     payload, faults = decode_fields(flow.payload, asked.payload)
     wrong = option_errors(options)
     if payload is None or wrong:
+        if payload is not None:
+            faults = await call.road.intake.faults(payload, grant.tenant)
         raise invalid(_of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()})
     return payload, options
 
@@ -305,7 +307,7 @@ def _of_payload(faults: Any) -> dict[str, str]:
     return {name if name in ("payload", "key", "test") else f"payload.{name}": fault for name, fault in faults.items()}
 
 
-def faults_beside(engine: Engine, given: dict[str, Any]) -> dict[str, str]:
+async def faults_beside(engine: Engine, tenant: str, given: dict[str, Any]) -> dict[str, str]:
     """What else is wrong with a body that does not fit its type: flow, payload, key and ids. Nobody has to mend one after the other."""
     key, correlation_id, causation_id = (
         text if isinstance(text := given.get(name), str) else None for name in ("key", "correlationId", "causationId")
@@ -319,7 +321,8 @@ def faults_beside(engine: Engine, given: dict[str, Any]) -> dict[str, str]:
         return faults | {"flow": str(UnknownFlow(name, list(engine.flows)))}
     if not isinstance(payload, dict):
         return faults
-    return faults | _of_payload(decode_fields(engine.flows[name].payload, payload)[1])
+    value, wrong = decode_fields(engine.flows[name].payload, payload)
+    return faults | _of_payload(wrong if value is None else await engine.road.intake.faults(value, tenant))
 
 
 ROUTES = [

@@ -120,8 +120,8 @@ class Route:
     example: Any = None
     #: Headers that the route looks at beside those that every route does: name → what it means.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: What is wrong with a body beyond its type, told with the rest where the type does not fit: (engine, the body as it came).
-    also: Callable[[Engine, dict[str, Any]], Mapping[str, str]] | None = None
+    #: What is wrong with a body beyond its type, told with the rest where the type does not fit: (engine, tenant, the body as it came).
+    also: Callable[[Engine, str, dict[str, Any]], Awaitable[Mapping[str, str]]] | None = None
     #: How much of a key's rate a call is; a batch is as many as it carries.
     weighs: Callable[[Any], int] | None = None
 

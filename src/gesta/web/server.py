@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gesta.errors import BadInput
 from gesta.runtime import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
 from gesta.web import exchange
+from gesta.web.endpoint import send_answer
 from gesta.web.problem import MEDIA_TYPE, Problem
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first request.
@@ -27,6 +28,8 @@ REST_SECONDS = 30
 #: How long calls may go on when the server stops; streams have no end of their own.
 STOP_SECONDS = 3
 CONNECTIONS_MAX = 2_000
+#: When those who came as one too many may come again.
+FULL_SECONDS = 5
 _TICK_SECONDS = 0.01
 _DATE_SECONDS = 1.0
 
@@ -99,7 +102,16 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head, self._head_bytes = False, 0
         self._end_patience()
-        super().on_headers_complete()
+        app = self.app
+        if len(self.connections) >= CONNECTIONS_MAX or len(self.tasks) >= CONNECTIONS_MAX:
+            # Our own limit: that of uvicorn answers in plain text, and does not say when to come again.
+            self.app = _full
+            self.logger.warning("more than %d connections or calls at once; one was refused", CONNECTIONS_MAX - 1)
+        try:
+            # The application of a call is chosen in there, so this one is refused and the next one on the same connection may be not.
+            super().on_headers_complete()
+        finally:
+            self.app = app
         # The application is given this very scope, at its first turn.
         self.scope["extensions"] = {exchange.NAME: _Exchange(self.cycle)}  # type: ignore[dict-item]
 
@@ -135,6 +147,13 @@ class _Protocol(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+async def _full(_scope: Any, _receive: Any, send: Any) -> None:
+    """The answer to one too many."""
+    told = "too many connections are open; nothing was done, come again"
+    headers = {"Retry-After": str(FULL_SECONDS), "Connection": "close"}
+    await send_answer(Problem(503, "too_many_connections", told, headers=headers).answer(), send)
 
 
 class _Server(uvicorn.Server):
@@ -206,7 +225,6 @@ async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=REST_SECONDS,
-        limit_concurrency=CONNECTIONS_MAX,
     )
     clock = SystemRuntime()
     server, ended = _Server(config, clock), Signal(clock)

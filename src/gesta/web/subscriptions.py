@@ -57,7 +57,7 @@ async def forget_subscription(call: Call) -> Answer:
         if one.name == name:
             if one.is_held:
                 raise Problem(409, "in_use", "a running process tells this handler; stop that first")
-            await call.engine.operating.forget_handler(name)
+            await call.engine.operating.forget_handler(name, actor=call.actor)
             return Answer(status=204)
     raise NotFound("subscription", name)
 

@@ -65,10 +65,11 @@ async def list_suppressed(call: Call) -> Answer:
 
 
 async def suppress(call: Call) -> Answer:
-    """No more messages of this flow to this address. One that is on the list stays there for its first reason."""
+    """No more messages of this flow to this address. One that is on the list stays there for its first reason; the audit trail has who decided it."""
     asked: Address = call.body
+    actor = call.actor
     entry = await call.engine.operating.suppress(
-        call.params["flow"], asked.address, reason=asked.reason, source=call.actor.user_id, tenant=call.tenant
+        call.params["flow"], asked.address, reason=asked.reason, source=actor.user_id, tenant=call.tenant, actor=actor
     )
     return Answer(shape(entry))
 

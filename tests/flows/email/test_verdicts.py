@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gesta import Done, Engine, Rejected, Retry, Unknown
+from gesta.config import not_stored
 from gesta.flows import email
 from gesta.flows.email.smtp import THROTTLED_SECONDS, Verdict, after_mail_fault, verdict_of
 from gesta.outbound_mail import MailAnswer, MailFault, MailReply
@@ -149,7 +150,7 @@ async def test_what_is_missing_in_a_senders_config_is_told(gesta):
     async with Engine("memory://senders", flows=[email.flow()]) as engine:
         ref = await email.store_body(engine, "<p>Hi</p>")
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
-        assert await request.outcome() == Rejected("sender_missing", "the tenant has no email.sender default")
+        assert await request.outcome() == Rejected("sender_missing", not_stored("email.sender", "default"))
         await engine.operating.put_config("email.sender", "default", {"kind": "smtp", "from_address": "shop@example.com"})
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
         await gesta.settle(days=0)

@@ -12,6 +12,7 @@ from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput, StoreError
 from gesta.flows.email import recipients
 from gesta.flows.email.addresses import ADDRESSES, address_fault, normal
+from gesta.flows.email.contract import NAME
 from gesta.flows.email.documents import DocumentHash, document_hash, normal_document
 from gesta.flows.email.html_refs import BODY_BYTES_MAX, NoBody, bounded, html_text
 from gesta.flows.email.recipients import Person
@@ -19,6 +20,7 @@ from gesta.records import TenantRecords
 from gesta.suppression import Suppressed
 
 if TYPE_CHECKING:
+    from gesta.domain.events import Actor
     from gesta.engine import Engine
 
 BODY = "email.body"
@@ -46,16 +48,18 @@ async def drop_body(engine: Engine, ref: str, *, tenant: str = "default") -> Non
     await _records(engine, tenant).forget(BODY, ref.removeprefix("db:").lower(), upto=1)
 
 
-async def suppress(engine: Engine, address: str, *, reason: str = "by hand", tenant: str = "default") -> None:
-    """No more letters to this address: it holds until `unsuppress`, also after the person was erased."""
+async def suppress(
+    engine: Engine, address: str, *, reason: str = "by hand", tenant: str = "default", actor: Actor | None = None
+) -> None:
+    """No more letters to this address: it holds until `unsuppress`, also after the person was erased. It is on record with who decided."""
     _check_address(address)
-    await suppression.suppress(_records(engine, tenant), ADDRESSES, address, reason, engine.road.runtime.now_ms())
+    await engine.road.suppressing.suppress(tenant, NAME, ADDRESSES, address, reason, actor)
 
 
-async def unsuppress(engine: Engine, address: str, *, tenant: str = "default") -> bool:
-    """Letters may go there again. False when it was not on the list."""
+async def unsuppress(engine: Engine, address: str, *, tenant: str = "default", actor: Actor | None = None) -> bool:
+    """Letters may go there again, which is on record, too. False when it was not on the list."""
     _check_address(address)
-    return await suppression.unsuppress(_records(engine, tenant), ADDRESSES, address)
+    return await engine.road.suppressing.unsuppress(tenant, NAME, ADDRESSES, address, actor)
 
 
 async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -> Suppressed | None:

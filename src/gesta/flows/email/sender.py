@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from gesta.attempt import Attempt
+from gesta.config import not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.limits import PerSecond
@@ -58,7 +59,7 @@ def sender_of(attempt: Attempt, code: str) -> Sender:
     """The account that a letter names. Ends the attempt when the tenant has none of that code."""
     entity = attempt.config.get(SENDER, code)
     if entity is None:
-        raise AttemptEnded(Rejected("sender_missing", f"the tenant has no {SENDER} {code}"))
+        raise AttemptEnded(Rejected("sender_missing", not_stored(SENDER, code)))
     sender = entity.body
     assert isinstance(sender, Sender)
     if (sender.kind == "smtp" and not sender.host) or (sender.kind == "ses" and not sender.region):

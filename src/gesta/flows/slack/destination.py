@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from gesta.attempt import Attempt
-from gesta.config import Entity, TenantConfig
+from gesta.config import Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.limits import Limit
@@ -80,7 +80,7 @@ def _workspace(message: Message, stored: Entity | None, declared: str | None) ->
         assert isinstance(stored.body, Workspace)
         return stored.body
     if declared is None or message.workspace != DEFAULT:
-        raise AttemptEnded(Rejected("workspace_missing", f"the tenant has no {WORKSPACE} {message.workspace}"))
+        raise AttemptEnded(Rejected("workspace_missing", not_stored(WORKSPACE, message.workspace)))
     return Workspace("")
 
 
@@ -90,7 +90,7 @@ def _channel(message: Message, config: TenantConfig) -> Channel | None:
         return None
     stored = config.get(CHANNEL, message.channel_code)
     if stored is None:
-        raise AttemptEnded(Rejected("channel_config_missing", f"the tenant has no {CHANNEL} {message.channel_code}"))
+        raise AttemptEnded(Rejected("channel_config_missing", not_stored(CHANNEL, message.channel_code)))
     assert isinstance(stored.body, Channel)
     if stored.body.disabled:
         raise AttemptEnded(
@@ -122,7 +122,7 @@ def _app(message: Message, config: TenantConfig) -> App | None:
         return None
     stored = config.get(APP, message.app)
     if stored is None:
-        raise AttemptEnded(Rejected("app_config_missing", f"the tenant has no {APP} {message.app}"))
+        raise AttemptEnded(Rejected("app_config_missing", not_stored(APP, message.app)))
     assert isinstance(stored.body, App)
     return stored.body
 

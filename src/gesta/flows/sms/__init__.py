@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gesta.attempt import Attempt
-from gesta.config import TenantConfig
+from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
@@ -154,7 +154,7 @@ async def _account(
         assert isinstance(stored.body, Account)
         account, tokens = stored.body, await attempt.config.secrets(ACCOUNT, message.account, "auth_token")
     elif declared is None or message.account != DEFAULT:
-        raise AttemptEnded(Rejected("account_missing", f"the tenant has no {ACCOUNT} {message.account}"))
+        raise AttemptEnded(Rejected("account_missing", not_stored(ACCOUNT, message.account)))
     else:
         account, tokens = declared, _referenced(declared.auth_token, attempt)
     if not tokens:

@@ -1,0 +1,76 @@
+"""What people decide about suppression lists: on record with who decided, and then on the list.
+
+What providers' reports and answers put there is not noted here: the events of the request that they are about say it.
+"""
+
+from __future__ import annotations
+
+from gesta import suppression
+from gesta.config import ConfigCache
+from gesta.config_events import SUPPRESSED, UNSUPPRESSED, AddressSuppressed, AddressUnsuppressed
+from gesta.config_writer import ConfigWriter
+from gesta.domain.codec import encode
+from gesta.domain.events import Actor
+from gesta.domain.ids import TENANT, TENANT_RULE
+from gesta.errors import BadInput
+from gesta.options import actor_errors
+from gesta.records import Records, TenantRecords
+from gesta.runtime import Runtime
+from gesta.suppression import BY_HAND, Addresses, Entry
+
+
+class Suppressing:
+    """First the note, then the list: a crash in between leaves a note too many, and never an entry that nobody has put on or taken off."""
+
+    def __init__(self, records: Records, config: ConfigCache, writer: ConfigWriter, runtime: Runtime) -> None:
+        self._records, self._config, self._writer, self._runtime = records, config, writer, runtime
+
+    async def suppress(
+        self,
+        tenant: str,
+        flow: str,
+        channel: Addresses,
+        address: str,
+        reason: str,
+        actor: Actor | None,
+        source: str = BY_HAND,
+    ) -> Entry:
+        """Put an address on the list. One that is there stays for its first reason, and nothing is noted."""
+        records = self._of(tenant, actor)
+        suppression.check_reason(reason)
+        standing = await suppression.entry_of(records, channel, address)
+        if standing is not None:
+            return standing
+        # The reason stays off the record, which is for ever: it may name the person.
+        note = AddressSuppressed(flow, suppression.id_of(records, channel, address))
+        await self._writer.note(self._config, tenant, SUPPRESSED, encode(note), actor)
+        return await suppression.suppress(records, channel, address, reason, self._runtime.now_ms(), source)
+
+    async def unsuppress(self, tenant: str, flow: str, channel: Addresses, address: str, actor: Actor | None) -> bool:
+        """Take an address off the list. False when it was not there."""
+        records = self._of(tenant, actor)
+        entry = await suppression.entry_of(records, channel, address)
+        if entry is None:
+            return False
+        await self._note_unsuppressed(tenant, flow, entry.id, actor)
+        return await suppression.unsuppress(records, channel, address)
+
+    async def unsuppress_entry(self, tenant: str, flow: str, channel: Addresses, entry_id: str, actor: Actor | None) -> None:
+        """The same by the id that the list shows. Raises NotFound."""
+        records = self._of(tenant, actor)
+        if await records.has_digest(channel.kind, entry_id):
+            await self._note_unsuppressed(tenant, flow, entry_id, actor)
+        await suppression.unsuppress_entry(records, channel, entry_id)
+
+    async def _note_unsuppressed(self, tenant: str, flow: str, entry_id: str, actor: Actor | None) -> None:
+        note = encode(AddressUnsuppressed(flow, entry_id))
+        await self._writer.note(self._config, tenant, UNSUPPRESSED, note, actor)
+
+    def _of(self, tenant: str, actor: Actor | None) -> TenantRecords:
+        """The tenant's records, for somebody whose name may stand on the record."""
+        faults = actor_errors(actor)
+        if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
+            faults["tenant"] = TENANT_RULE
+        if faults:
+            raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
+        return self._records.of(tenant)
