@@ -47,7 +47,7 @@ NO_TESTS = (
     "If it does, declare it with @flow(…, sandbox=True)"
 )
 #: Requests of a batch that are prepared before everybody else gets their turn.
-TURN = 100
+TURN = 300
 
 
 AppendAll = Callable[[Sequence[Append]], Awaitable[list[Verdict]]]
@@ -167,7 +167,7 @@ class Intake:
                 if not answers:
                     raise
                 raise PartlyAccepted(answers, len(drafts), error) from error
-            if len(part) >= TURN and self._pace.is_mixed:
+            if len(part) >= PART and self._pace.is_mixed:
                 await self._pace.give_way(began)
         return answers
 

@@ -17,7 +17,8 @@ class Offer:
     """So many free slots of each flow. Jobs that find nobody waiting before them are taken in the commit that puts them.
 
     `taken` is filled in once that commit stands. The long way, ready for the next take, go: a job that is suspect or not due, all jobs of a
-    flow of which one is ready already, those beyond its slots, and everything while some lease is dead. One that is live stays as it is.
+    flow of which one is ready already, those beyond its slots, and everything while some lease is dead or some other job has fallen due and
+    waits to be woken. One that is live stays as it is. A store may take fewer, or none.
     """
 
     __slots__ = ("durable", "free", "lease_seconds", "taken", "token")

@@ -244,6 +244,7 @@ class Road:
         last = until + END_SECONDS
         await self.external.stop(last)
         self.subscriptions.stop()
+        self.pool.offering.close()
         await self._end(["sweep", "worker"], last)
         if was_running and "sweep" in self._roles:
             await self.sweep.role.give_up()

@@ -9,10 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from gesta.adapters import open_stores
+from gesta.adapters.postgresql.address import address_of
+from gesta.adapters.postgresql.connections import connect
+from gesta.adapters.postgresql.harness import Harness, SharedServer
 from gesta.commits import Entry
-from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_view
+from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view
 from gesta.errors import StoreError
 from gesta.job_queue import Ack, Drop, Hold, Release
+from gesta.offer import Offer
 from gesta.runtime import SystemRuntime
 from gesta.views import Move
 from tests.postgresql.places import fresh_url, opened
@@ -198,3 +202,27 @@ async def test_a_job_is_never_with_two_at_once():
     assert sorted(got) == sorted(job.id for job in jobs)  # R1-21
     for one in stores:
         await one.close()
+
+
+async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worker_has_renewed_meanwhile(tmp_path):
+    store = Harness(tmp_path)
+    await store.open()
+    flow, token, name = fresh_name(), fresh_name("token"), fresh_name()
+    offers = [Offer(token, {flow: 5}, 4.0, durable=False) for _ in range(2)]
+    assert await store.commits.project([], [fresh_job(flow)], [], [Move(name, 0, 7)], offers[0])
+    other = await connect(address_of(await SharedServer.url()))
+    await other.execute("begin")
+    await other.execute(f"select * from {store._schema}.checkpoints where name = '{name}' for update")
+    late = asyncio.create_task(store.commits.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], offers[1]))
+    while not await other.fetch("select 1 from pg_locks where not granted"):
+        await asyncio.sleep(0.01)
+    for _ in range(5):
+        store.runtime.advance(1)
+        assert await store.queue.extend(token, 4.0)
+    await other.execute("commit")
+    await other.close(timeout=5)
+    assert await late
+    assert [len(offer.taken) for offer in offers] == [1, 1]
+    # Its worker believes until four seconds from here.
+    assert await store.queue.take(fresh_name("token"), {flow: 5}, 4.0, durable=False) == ([], store.runtime.now_ms() + 4_000)
+    await store.close()

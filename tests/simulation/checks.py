@@ -20,7 +20,7 @@ from gesta.event_store import Recorded
 from gesta.job_queue import Job
 from gesta.projector.folding import CONFIG
 from gesta.views import View
-from tests.simulation.provider import CARELESS
+from tests.simulation.provider import CARELESS, SLOTS
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -75,6 +75,13 @@ class Checks:
         others = [one for one in world.provider.calls[state.id] if not (one.is_over or one.is_cut or one.process.is_dead)]
         rival = next((one for one in others if one.lease.covers(one.token)), None)
         self._holds("two never call at once", rival is None or world.queue_was_lost, f"{name} by {call.process.name}")
+        beside = [
+            one
+            for calls in world.provider.calls.values()
+            for one in calls
+            if one.process is call.process and one.attempt.flow == state.flow and not (one.is_over or one.is_cut)
+        ]
+        self._holds("no flow has more calls at once than slots", len(beside) < SLOTS, f"{name} by {call.process.name}")
 
     def _may_have_met(self, state: State) -> bool:
         """Called back or expired at the very instant of its first take: what docs/why.md leaves open where the queue is apart."""

@@ -42,6 +42,7 @@ from gesta.subscriptions import Subscriber
 from gesta.views import Move
 from gesta.worker import attempt, guard, takes
 from gesta.worker.attempt import Attempts
+from gesta.worker.offering import Offering
 from gesta.worker.pool import Pool
 from gesta.worker.soundness import sound
 from tests.simulation.options import Rates
@@ -356,6 +357,11 @@ def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
 def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> None:
     self._holding[taken.job.id] = taken
     self._start(self._begin([taken]))
+
+
+@plants(Offering, "asks", "no flow has more calls at once than slots", payloads=("Deduping",), submits=14)
+def takes_more_than_there_are_slots(self: Offering, _flow: str, _slots: int) -> int:
+    return 10
 
 
 @plants(

@@ -69,6 +69,8 @@ class Sealed(Payload, frozen=True):
 PAYLOADS: dict[str, type[Any]] = {
     kind.__name__: kind for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless, Sealed)
 }
+#: How many calls of a flow a process may make at once.
+SLOTS = 3
 #: Providers that do the same key once.
 DEDUPING = frozenset({"sim.deduping", "sim.forgetting", "sim.sealed"})
 #: A flow that resends although its provider does it again: the residual that G3 names.
@@ -125,7 +127,7 @@ class Provider:
         rules = Rules(RETRY, cast("Any", policy), protects)
         reconcile = self._ask if policy == "ask" else None
         return Flow(
-            name, kind, self._execute, rules, reconcile, timeout_seconds=8.0, concurrency=3, journal=kind is Journalled,
+            name, kind, self._execute, rules, reconcile, timeout_seconds=8.0, concurrency=SLOTS, journal=kind is Journalled,
             credential=lambda _: CREDENTIAL,
         )  # fmt: skip
 

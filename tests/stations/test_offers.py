@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
-from gesta import Done, Engine
+from gesta import Done, Engine, Retry
+from gesta.errors import Fenced
 from gesta.job_queue import Job
 from gesta.offer import chosen_of
+from gesta.unspent import Postponed
 from gesta.work import Work
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result, types_of
 
@@ -164,6 +166,110 @@ async def test_a_job_that_comes_under_a_lease_that_is_over_is_not_called_under_i
         # S0-5, K-12: another worker may have had it since; this one found it again, and in doubt.
         assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
     assert provider.calls == []
+
+
+async def put_slowly(ports) -> asyncio.Event:
+    """Whoever projects hears of it only when the event is set; the store has done it by then."""
+    go_on = asyncio.Event()
+
+    async def slow(original, *args):
+        answer = await original(*args)
+        await go_on.wait()
+        return answer
+
+    ports.commits.replace("project", slow)
+    return go_on
+
+
+async def test_a_slot_that_a_take_asked_for_is_not_offered_a_second_time(gesta, ports):
+    gates = Gate(), Gate()
+    provider = Provider(Retry("later", ""), *gates)
+    async with engine_of(provider, concurrency=1) as engine:
+        await let_run(gesta)
+        await engine.submit(Note("first"))
+        await let_run(gesta)
+        go_on = asyncio.Event()
+
+        async def slow(original, *args, **kwargs):
+            answer = await original(*args, **kwargs)
+            if answer[0]:
+                await go_on.wait()
+            return answer
+
+        ports.queue.replace("take", slow)
+        # The retry falls due: a take has it, and its answer is on its way.
+        while not (await ports.queue.backlog())[FLOW].leased:
+            await pass_time(gesta, 0.25)
+        await engine.submit(Note("second"))
+        await let_run(gesta)
+        go_on.set()
+        await let_run(gesta)
+        assert len(provider.calls) == 2
+        for gate in gates:
+            gate.opened.set()
+        await pass_time(gesta, 1)
+        assert len(provider.calls) == 3
+        assert engine.road.pool._free == {FLOW: 1}
+
+
+@pytest.mark.parametrize("is_doubt_first", [True, False])
+async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(gesta, ports, is_doubt_first):
+    gate, a, b = Gate(), Gate(), Gate()
+
+    async def postponed(payload, attempt):
+        await gate(payload, attempt)
+        raise Postponed(0.001)
+
+    provider = Provider(postponed, a, b)
+    flows, worker = [note_flow(provider, on_unknown="park", concurrency=1)], Work(frozenset({"worker"}))
+    async with Engine(URL, flows=flows, work=worker), engine_of(provider, on_unknown="park", concurrency=2) as engine:
+        await let_run(gesta)
+        go_on = await put_slowly(ports)
+        requests = [] if is_doubt_first else [await engine.submit(Note())]
+        await let_run(gesta)
+        # For a while after this the queue is asked what is ours.
+        ports.queue.fail("take")
+        await pass_time(gesta, 2)
+        [request] = requests or [await engine.submit(Note())]
+        await pass_time(gesta, 1.5)
+        go_on.set()
+        await let_run(gesta)
+        gate.opened.set()
+        await pass_time(gesta, 1)
+        # G3: the second call, of one of the two, and none beside it.
+        assert len(provider.calls) == 2
+        a.opened.set()
+        await pass_time(gesta, 2)
+        assert (await request.status(), len(provider.calls)) == ("sent", 2)
+
+
+async def test_a_stop_does_not_wait_for_ever_for_an_answer(gesta, ports):
+    provider = Provider()
+    engine = engine_of(provider, on_unknown="park")
+    await engine.start()
+    await let_run(gesta)
+    go_on = await put_slowly(ports)
+    await engine.submit(Note())
+    await let_run(gesta)
+    stopping = asyncio.ensure_future(engine.stop())
+    await pass_time(gesta, 30, 1)
+    assert stopping.done()
+    # And what comes after that begins nothing.
+    go_on.set()
+    await let_run(gesta)
+    assert provider.calls == []
+
+
+async def test_a_tenant_that_has_left_leaves_nobody_in_doubt(gesta, ports):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        ports.commits.fail("project", Fenced("here", "left", "another store", None))
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert await request.status() == "sent"
+        # Refused as a whole: there is nothing to look for.
+        assert ports.queue.calls["taken_by"] == 0
 
 
 async def test_a_flow_that_this_worker_does_not_take_is_left_to_others(gesta, ports):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gesta import Engine
+from gesta import Done, Engine, Request
 from gesta.cli.stop_signal import CLOSE_SECONDS, STOP_SECONDS
 from gesta.road import END_SECONDS, FINISH_SECONDS
 from gesta.wiring import Outside
@@ -176,3 +176,30 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
         assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+
+
+#: Their attempts begin in so many parts that a stop comes in between.
+LARGE = 3000
+
+
+async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopped_are_given_back_innocent(gesta):
+    stopping: list[asyncio.Future[None]] = []
+
+    async def stop(_payload: object, _attempt: object) -> Done:
+        stopping.append(asyncio.ensure_future(engine.stop()))
+        return Done("first")
+
+    provider = Provider(stop)
+    engine = engine_of(provider, on_unknown="park", concurrency=LARGE + 1000)
+    await engine.start()
+    object.__setattr__(engine.road.outside, "drain_seconds", 25.0)
+    await let_run(gesta)
+    requests = [one for one in await engine.submit_many([Note() for _ in range(LARGE)]) if isinstance(one, Request)]
+    await let_run(gesta)
+    await stopping[0]
+    begun = len(provider.calls)
+    assert 0 < begun < LARGE
+    async with engine_of(provider, on_unknown="park", concurrency=LARGE + 1000) as engine:
+        await let_run(gesta)
+        assert [await (await engine.request(one.id)).status() for one in requests] == ["sent"] * LARGE
+    assert len(provider.calls) == LARGE

@@ -50,6 +50,17 @@ class OffersContract(Contract):
         assert (await _put(harness, [new], {flow: 10})).taken == []
         assert [one.job.id for one in await take(harness, flow)] == [waiting.id, new.id]
 
+    async def test_what_has_fallen_due_comes_first(self, harness: CommitsHarness) -> None:
+        """Also where no take has woken it yet."""
+        flow = fresh_name()
+        waiting, new = fresh_job(flow, due_ms=harness.runtime.now_ms() + 1000), fresh_job(flow)
+        await _put(harness, [waiting], {flow: 10})
+        harness.runtime.advance(1)
+        offer = Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
+        assert await harness.commits.project([], [new], [], [Move(fresh_name(), 0, 7)], offer) is True
+        assert offer.taken == []
+        assert {one.job.id for one in await take(harness, flow)} == {waiting.id, new.id}
+
     async def test_what_a_dead_worker_held_comes_first(self, harness: CommitsHarness) -> None:
         flow = fresh_name()
         (held,) = (await _put(harness, [fresh_job(flow)], {flow: 10})).taken

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from gesta.commits import Commits, Projection
-from gesta.errors import StoreError
+from gesta.errors import Fenced, StoreError, StoreFull
 from gesta.event_store import EventStore, Recorded, Share
 from gesta.job_queue import Job
 from gesta.offer import Offer, Offers
@@ -219,6 +219,10 @@ class Projector:
         try:
             yield offer
             is_lost = False
+        except (Fenced, StoreFull):
+            # Refused as a whole: nothing was written.
+            is_lost = False
+            raise
         finally:
             if offer is not None and self.offers is not None:
                 self.offers.answered(offer, is_lost=is_lost)

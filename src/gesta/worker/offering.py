@@ -6,7 +6,8 @@ Receives jobs on their way to the queue from the projector; hands what came back
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from gesta.job_queue import Job, Taken
 from gesta.offer import Offer
@@ -14,6 +15,7 @@ from gesta.repeats import Repeats
 from gesta.runtime import Runtime
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.ours import Ours
+from gesta.worker.takes import few
 
 
 class _Given(Offer):
@@ -41,6 +43,24 @@ class Offering:
         self._is_closed = False
         self.on_their_way = 0
 
+    def asks(self, flow: str, slots: int) -> int:
+        """For how many of its free slots a take asks: where nobody is thought to wait, some are left to be offered meanwhile."""
+        most = min(slots, self._most[flow])
+        return min(most, few(self._most[flow])) if flow in self._drained else most
+
+    @contextmanager
+    def kept(self, slots: Mapping[str, int]) -> Iterator[None]:
+        """What a take asks for is not free meanwhile: an offer would give it a second time."""
+        self._change(slots, -1)
+        try:
+            yield
+        finally:
+            self._change(slots, 1)
+
+    def _change(self, slots: Mapping[str, int], sign: int) -> None:
+        for flow, count in slots.items():
+            self._free[flow] += sign * count
+
     def asked(self, asked: Mapping[str, int], taken: Sequence[Taken]) -> None:
         """What a take asked for, and what came."""
         came = Counter([one.job.flow for one in taken])
@@ -52,7 +72,7 @@ class Offering:
         self._is_closed = True
 
     def make(self, jobs: Sequence[Job]) -> Offer | None:
-        if self._is_closed or not self._drained:
+        if self._is_closed or not self._drained or self._ours.is_uncertain:
             return None
         wanted = Counter([job.flow for job in jobs])
         free = {
@@ -62,8 +82,7 @@ class Offering:
         }
         if not free:
             return None
-        for flow, slots in free.items():
-            self._free[flow] -= slots
+        self._change(free, -1)
         offer = _Given(self._lease.token, free, LEASE_SECONDS, durable=self._durable)
         offer.wanted, offer.at, offer.since = wanted, self._runtime.monotonic(), self._repeats.count
         self.on_their_way += 1
@@ -72,8 +91,7 @@ class Offering:
     def answered(self, offer: Offer, *, is_lost: bool) -> None:
         assert isinstance(offer, _Given)
         self.on_their_way -= 1
-        for flow, slots in offer.free.items():
-            self._free[flow] += slots
+        self._change(offer.free, 1)
         taken = [] if is_lost else offer.taken
         if is_lost:
             # The queue knows what became of them.

@@ -26,6 +26,12 @@ class Ours:
         #: Jobs of which only the queue knows whether they are ours.
         self._doubted: set[str] = set()
         self._next_look = 0.0
+        self._is_looking = False
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether the queue is being asked, or has to be asked soon: what it tells must not come by another way meanwhile."""
+        return self._is_looking or bool(self._doubted) or self._runtime.monotonic() < self._lost_until
 
     @property
     def is_in_doubt(self) -> bool:
@@ -50,9 +56,12 @@ class Ours:
         """What is ours beside the jobs that are `known`. Raises StoreError; then it has to be asked again."""
         asked_at, token, since = self._runtime.monotonic(), self._lease.token, self._repeats.count
         here, doubted = frozenset(known), set(self._doubted)
-        self._next_look = asked_at + LOOK_SECONDS
-        is_held = await self._queue.extend(token, LEASE_SECONDS)
-        held = await self._queue.taken_by(token) if is_held else []
+        self._next_look, self._is_looking = asked_at + LOOK_SECONDS, True
+        try:
+            is_held = await self._queue.extend(token, LEASE_SECONDS)
+            held = await self._queue.taken_by(token) if is_held else []
+        finally:
+            self._is_looking = False
         if is_held:
             self._lease.renewed(token, asked_at)
         ids = {one.job.id for one in held}

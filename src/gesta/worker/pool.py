@@ -6,11 +6,10 @@ Receives pointers from the queue; hands a job, its view and its tenant's config 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gesta.addresses import INSTALLATION, config_stream
 from gesta.config import ConfigCache
 from gesta.current import Loader
 from gesta.domain.outcome import Retry
@@ -19,11 +18,11 @@ from gesta.flows.flow import Flow
 from gesta.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
 from gesta.pausing import Pausing
 from gesta.repeats import Repeats
-from gesta.runtime import Ids, Runtime, Signal, sleep, spawn
+from gesta.runtime import Ids, Runtime, Signal, sleep, spawn, turn
 from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
 from gesta.telemetry import Telemetry
-from gesta.views import Parked, View, Views
+from gesta.views import View, Views
 from gesta.worker.aside import Aside
 from gesta.worker.attempt import Attempts
 from gesta.worker.deadlines import Deadlines, Running
@@ -31,9 +30,12 @@ from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.offering import Offering
 from gesta.worker.ours import Ours
-from gesta.worker.takes import POLL_SECONDS, by_job, may_have_more, most_at_once, pause_seconds
+from gesta.worker.requests import Requests
+from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
 
 STORE_PAUSE_SECONDS = 1.0
+#: Attempts of one take that begin before everybody else gets their turn.
+AT_A_TIME = 100
 #: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
@@ -44,11 +46,12 @@ class Pool:
         self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, pausing: Pausing,
         attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
     ) -> None:  # fmt: skip
-        self._flows, self._queue, self._views, self._loader, self._config = flows, queue, views, loader, config
+        self._flows, self._queue, self._config = flows, queue, config
         self._subjects, self._pausing, self._attempts = subjects, pausing, attempts
         self._runtime, self._telemetry = runtime, telemetry
         self._deadlines, self._repeats = deadlines, repeats
         self.aside = Aside(queue, views, repeats, runtime, telemetry)
+        self._requests = Requests(loader, config, self.aside, runtime, telemetry)
         repeats.gave_back = self._gave_back
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
@@ -95,9 +98,9 @@ class Pool:
         if self._config.pauses.declared:
             await self._try_what_others_declared()
         while True:
-            free = {flow: min(slots, self._most[flow]) for flow, slots in self._free.items() if slots > 0}
+            free = {flow: self.offering.asks(flow, slots) for flow, slots in self._free.items() if slots > 0}
             try:
-                if self._ours.is_in_doubt:
+                if self._ours.is_in_doubt and not self.offering.on_their_way:
                     self._begin_all(await self._ours.look(self._holding.keys() | self._again.keys()))
                 elif free:
                     await self._take(free)
@@ -131,7 +134,8 @@ class Pool:
         since = self._repeats.count
         # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the next start.
         self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
-        taken, self.next_due_ms = await asyncio.shield(self._taking)
+        with self.offering.kept(free):
+            taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking, self.has_begun = None, True
         self.offering.asked(free, taken)
         if taken:
@@ -141,6 +145,9 @@ class Pool:
             await self._news.wait(pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms()))
 
     def _begin_all(self, taken: list[Taken]) -> None:
+        if self._has_left:
+            # Nobody waits for them any more: they are found under a dead lease.
+            return
         fresh, is_lost = [], False
         for one in taken:
             held = self._holding.get(one.job.id)
@@ -184,6 +191,16 @@ class Pool:
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
+    async def _start_attempts(self, ready: Sequence[tuple[Taken, View, Readable]]) -> None:
+        """In parts: callers who have new requests to bring get their turns in between, so that the store has them to write while these run."""
+        for number, (one, view, payload) in enumerate(ready):
+            if number and number % AT_A_TIME == 0:
+                await turn()
+                if self._is_stopping:
+                    await self._give_back([rest for rest, _, _ in ready[number:]])
+                    return
+            self._start_attempt(one, view, payload)
+
     def _start_attempt(self, taken: Taken, view: View, payload: Readable) -> None:
         running = Running(taken)
         running.task = spawn(self._run(running, view, payload), "gesta-attempt")
@@ -196,7 +213,7 @@ class Pool:
     async def _begin(self, taken: list[Taken]) -> None:
         """Load all the requests of one take in one call, then run each attempt on its own: a slow one holds back nobody."""
         try:
-            found = await self._load(taken)
+            found = await self._requests.load(taken)
         except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
             for one in taken:
                 self._start(self._begin([one]) if len(taken) > 1 else self._poison(one, error))
@@ -205,6 +222,7 @@ class Pool:
             await self._give_back(taken)
             return
         self._missing.found(taken, found)
+        clear: list[tuple[Taken, View, Readable]] = []
         sealed: list[tuple[Taken, View]] = []
         holds = self._pausing.holds_of(taken, found, self._flows)
         if holds:
@@ -218,7 +236,8 @@ class Pool:
             elif MARK in view.payload:
                 sealed.append((one, view))
             else:
-                self._start_attempt(one, view, view.payload)
+                clear.append((one, view, view.payload))
+        await self._start_attempts(clear)
         if sealed:
             await self._begin_sealed(sealed)
 
@@ -232,8 +251,7 @@ class Pool:
         if self._is_stopping:
             await self._give_back([one for one, _ in sealed])
             return
-        for (one, view), payload in zip(sealed, opened, strict=True):
-            self._start_attempt(one, view, payload)
+        await self._start_attempts([(one, view, payload) for (one, view), payload in zip(sealed, opened, strict=True)])
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
         """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""
@@ -246,25 +264,6 @@ class Pool:
                 if not self.lease.covers(token):
                     # Not ours any more; nothing is called and nothing is recorded.
                     return [Retry("vault_unavailable", "nothing was called")] * len(views)
-
-    async def _load(self, taken: list[Taken]) -> dict[str, View]:
-        """The requests, by the ids of the jobs that point to them."""
-        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
-        while True:
-            wanted = [
-                (config_stream(tenant), self._config.version(tenant))
-                for tenant in {INSTALLATION, *(one.job.tenant for one in taken)}
-            ]
-            try:
-                found, changes = await self._loader.load(keys, wanted)
-            except StoreError as error:
-                # Held and not called yet: while the lease is renewed, nobody else would do them.
-                self._telemetry.store_failed("worker", error)
-                await sleep(self._runtime, STORE_PAUSE_SECONDS)
-            else:
-                for recorded, fault in self._config.apply(changes):
-                    await self.aside.note(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
-                return by_job(taken, keys, found)
 
     async def _run(self, running: Running, view: View, payload: Readable) -> None:
         try:
@@ -325,7 +324,7 @@ class Pool:
             for one, _ in held:
                 self._free_slot(one)
 
-    async def _give_back(self, taken: list[Taken]) -> None:
+    async def _give_back(self, taken: Sequence[Taken]) -> None:
         """Nothing has been called, and no attempt is spent."""
         try:
             await self.aside.release(taken)
@@ -361,7 +360,7 @@ class Pool:
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
         # One that was cut before it had begun is done and still here.
-        while self.offering.on_their_way or any(not task.done() for task in self._tasks):
+        while (self.offering.on_their_way and not self._has_left) or any(not task.done() for task in self._tasks):
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
@@ -380,5 +379,6 @@ class Pool:
         """The store does not take what was learned: the next start finds these jobs under a dead lease, and in doubt."""
         self._has_left = True
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
+        self._ended.set()
         for task in self._tasks:
             task.cancel()

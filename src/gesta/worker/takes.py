@@ -26,6 +26,11 @@ def most_at_once(slots: int) -> int:
     return max(TAKE_LEAST, slots // TAKES_TO_FILL, slots - KEPT_BACK_MOST)
 
 
+def few(most: int) -> int:
+    """How many of them it asks for where nobody is thought to wait."""
+    return max(TAKE_LEAST, most // TAKES_TO_FILL)
+
+
 def by_job(taken: Sequence[Taken], keys: Sequence[Key], found: Mapping[Key, View]) -> dict[str, View]:
     """What was found of the requests that jobs point to, by the ids of the jobs; `keys` has one for each job."""
     return {one.job.id: found[key] for one, key in zip(taken, keys, strict=True) if key in found}

@@ -45,6 +45,21 @@ class PassesWhoeverWaits(MemoryJobQueue):
         return chosen
 
 
+@breaks(Offers.test_what_has_fallen_due_comes_first)
+class LooksForReadyOnesOnly(MemoryJobQueue):
+    def _make_ready(self, lane):
+        if not self._is_choosing:
+            super()._make_ready(lane)
+
+    _is_choosing = False
+
+    def _chosen(self, jobs, offer):
+        self._is_choosing = True
+        chosen = super()._chosen(jobs, offer)
+        self._is_choosing = False
+        return chosen
+
+
 @breaks(Offers.test_what_a_dead_worker_held_comes_first)
 class LeavesTheDeadWhereTheyAre(MemoryJobQueue):
     def _chosen(self, jobs, offer):

@@ -27,11 +27,10 @@ class SqliteCommits:
         self._database, self._events, self._views, self._queue = database, events, views, queue
 
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
-        now = self._queue.now_ms()
-
         def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[Taken]]:
             written = append_step(db, appends)
-            return written, *_project_at_once(db, appends, written, projection, now)
+            # The clock is read when the lock is held: the wait for it must not eat into a lease.
+            return written, *_project_at_once(db, appends, written, projection, self._queue.now_ms())
 
         writing = self._database.write(append, durable=True)
         if projection.offer is None:
@@ -65,11 +64,9 @@ class SqliteCommits:
         moves: Sequence[Move],
         offer: Offer | None = None,
     ) -> bool:
-        now = self._queue.now_ms()
-
         def project(db: apsw.Connection) -> tuple[Saved, list[Taken]]:
             saved = save_step(db, views, parked, moves)
-            return saved, put_offered(db, jobs, now, offer) if saved.moved and jobs else []
+            return saved, put_offered(db, jobs, self._queue.now_ms(), offer) if saved.moved and jobs else []
 
         saving = self._database.write(project, durable=offer is not None and offer.durable)
         if offer is None:

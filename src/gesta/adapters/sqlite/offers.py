@@ -26,8 +26,8 @@ def put_offered(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Of
 
 
 def _chosen(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer) -> list[Job]:
-    if db.execute(sql("dead_leases"), (now_ms,)).get is not None:
-        # A take brings their jobs back, which come before these.
+    if db.execute(sql("dead_leases"), (now_ms,)).get is not None or db.execute(sql("any_due"), (now_ms,)).get is not None:
+        # A take brings those jobs back, or wakes them: they come before these.
         return []
     wanted = {job.flow for job in jobs}
     free = {

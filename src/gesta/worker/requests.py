@@ -1,0 +1,40 @@
+"""The requests that jobs point to, loaded in one call for a whole take, and their tenants' config brought up to date with it."""
+
+from __future__ import annotations
+
+from gesta.addresses import INSTALLATION, config_stream
+from gesta.config import ConfigCache
+from gesta.current import Loader
+from gesta.errors import StoreError
+from gesta.job_queue import Taken
+from gesta.runtime import Runtime, sleep
+from gesta.telemetry import Telemetry
+from gesta.views import Parked, View
+from gesta.worker.aside import Aside
+from gesta.worker.takes import by_job
+
+STORE_PAUSE_SECONDS = 1.0
+
+
+class Requests:
+    def __init__(self, loader: Loader, config: ConfigCache, aside: Aside, runtime: Runtime, telemetry: Telemetry) -> None:
+        self._loader, self._config, self._aside, self._runtime, self._telemetry = loader, config, aside, runtime, telemetry
+
+    async def load(self, taken: list[Taken]) -> dict[str, View]:
+        """The requests, by the ids of the jobs that point to them."""
+        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
+        while True:
+            wanted = [
+                (config_stream(tenant), self._config.version(tenant))
+                for tenant in {INSTALLATION, *(one.job.tenant for one in taken)}
+            ]
+            try:
+                found, changes = await self._loader.load(keys, wanted)
+            except StoreError as error:
+                # Held and not called yet: while the lease is renewed, nobody else would do them.
+                self._telemetry.store_failed("worker", error)
+                await sleep(self._runtime, STORE_PAUSE_SECONDS)
+            else:
+                for recorded, fault in self._config.apply(changes):
+                    await self._aside.note(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
+                return by_job(taken, keys, found)
