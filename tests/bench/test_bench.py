@@ -35,6 +35,16 @@ def test_it_prints_every_figure_and_removes_its_files(tmp_path, capsys, options)
 
 
 @pytest.mark.slow
+def test_keyed_requests_are_held_against_those_without_keys_in_the_same_run(tmp_path, capsys):
+    assert small_run(tmp_path, keyed=True) == 0
+    figures = msgspec.json.decode(capsys.readouterr().out)
+    mean = sum(figures["plain_runs"]) / 2
+    assert figures["of_plain"] == pytest.approx(figures["requests_per_second"] / mean, abs=0.001)
+    assert small_run(tmp_path, keyed=True, json=False) == 0
+    assert "without keys" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_people_get_a_table(tmp_path, capsys):
     assert small_run(tmp_path, json=False) == 0
     printed = capsys.readouterr().out

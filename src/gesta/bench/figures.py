@@ -64,7 +64,8 @@ class Figures(Measured, frozen=True, kw_only=True):
     ratio: float
     #: Far apart: the machine was not quiet, and the ratio is worth less.
     raw_runs: list[float]
-    #: The plain flow in the same run, before and after a channel that is held against it; and what the channel reaches of it.
+    #: The plain flow in the same run, before and after a channel that is held against it, and what the channel reaches of it; with `--keyed`
+    #: the plain flow without keys.
     plain_runs: list[float]
     of_plain: float | None
     #: Another system in the same run, where one was asked for.

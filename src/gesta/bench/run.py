@@ -42,12 +42,14 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
     plain_runs: list[float] = []
     tell("raw", 0, 1)
     await _beside(plan, store, peer, raw_runs, peer_runs)
-    if subject.is_compared:
-        plain_runs.append(await _plain_rate(plan, store))
+    # What costs more than a plain request without a key is held against one.
+    is_compared = subject.is_compared or (plan.keyed and not plan.history)
+    if is_compared:
+        plain_runs.append(await _plain_rate(plan, store, keyed=plan.keyed and subject.is_compared))
     measured = await _measure_gesta(plan, subject, store, tell)
     tell("raw again", 0, 1)
-    if subject.is_compared:
-        plain_runs.append(await _plain_rate(plan, store))
+    if is_compared:
+        plain_runs.append(await _plain_rate(plan, store, keyed=plan.keyed and subject.is_compared))
     await _beside(plan, store, peer, raw_runs, peer_runs)
     tell("raw again", 1, 1)
     raw = statistics.mean(run.requests_per_second for run in raw_runs)
@@ -83,11 +85,11 @@ async def _beside(plan: Plan, store: BenchStore, peer: Peer | None, raw_runs: li
         peer_runs.append(await peer.run(plan.requests))
 
 
-async def _plain_rate(plan: Plan, store: BenchStore) -> float:
+async def _plain_rate(plan: Plan, store: BenchStore, *, keyed: bool) -> float:
     """Requests of the plain flow per second, under the same load on the same store."""
     async with Engine(settings=store.settings, flows=[PLAIN.flow]) as engine:
         await _first(engine, PLAIN)
-        load = Load(engine, PLAIN.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
+        load = Load(engine, PLAIN.payload, keyed=keyed, stall_seconds=plan.stall_seconds)
         return round(plan.requests / await load.full(plan.requests, batch=plan.batch))
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gesta.bench.figures import Figures, PeerFigures
+from gesta.bench.subjects import PLAIN
 
 if TYPE_CHECKING:
     from gesta.bench.crash import CrashFigures
@@ -98,6 +99,8 @@ def _plain_rows(figures: Figures) -> dict[str, str]:
     if figures.of_plain is None:
         return {}
     runs = " and ".join(f"{run:,.0f}" for run in figures.plain_runs)
+    if figures.flow == PLAIN.flow.name:
+        return {"without keys": f"{runs} per second", "of that": f"{figures.of_plain:.2f} with them"}
     return {
         "plain flow": f"{runs} per second",
         "of the plain flow": f"{figures.of_plain:.2f}; the provider's answers are given in this process, in place of its SDK's calls",
