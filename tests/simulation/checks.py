@@ -202,7 +202,9 @@ class Checks:
                 world.hits["residual"] += max(0, residual)
                 self._holds("a careless flow doubles only what was in doubt", residual <= missing + forced, f"{name}: {effects}")
             else:
-                self._holds("one effect for each intent", max(effects.values()) <= 1, f"{name}: {effects}")
+                allowed = 1 + (request_id in world.lost_unrelayed)
+                world.hits["residual_of_a_lost_queue"] += max(effects.values()) > 1
+                self._holds("one effect for each intent", max(effects.values()) <= allowed, f"{name}: {effects}")
                 # Absent with the whole queue counts as never held: such a request may expire, and then be redriven as a new intent.
                 is_one = residual <= forced + world.queue_was_lost
                 self._holds("one effect for each request, unless a person forced another", is_one, f"{name}: {effects}")

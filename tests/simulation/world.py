@@ -54,6 +54,7 @@ class World:
         self._numbers = 0
         self.is_healed = False
         self.queue_was_lost = False
+        self.lost_unrelayed: set[str] = set()
         self.broken: Broken | None = None
         self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random), options.partitions)
         self.queue_database = MemoryDatabase(SimulatedRuntime(self.loop, self.random)) if options.apart else self.database
@@ -202,6 +203,10 @@ class World:
         self.hit("queue_lost")
         self.told(None, f"the queue is lost with {len(self.queue._rows)} jobs")
         self.queue_was_lost = True
+        # Put, and not yet forgotten by the relay: it will put them once more, as if for the first time (docs/guarantees.md, G3).
+        self.lost_unrelayed |= {row.job.request_id for row in self.queue._rows.values()} & {
+            job.request_id for job in self.database.views._pending.first(10_000)
+        }
         self.queue.__init__(SimulatedRuntime(self.loop, self.random))  # type: ignore[misc]
 
     def _rebuild(self) -> None:
