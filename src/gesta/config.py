@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import msgspec
 
 from gesta.addresses import config_stream
+from gesta.channels import how_to_add
 from gesta.config_events import EntityDeleted, EntityPut, SecretRef
 from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry
@@ -90,7 +91,7 @@ class ConfigCache:
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
-            raise NotFound("config kind", name, f"; known: {', '.join(sorted(self._kinds)) or 'none'}")
+            raise NotFound("config kind", name, f"; known: {', '.join(sorted(self._kinds)) or 'none'}{how_to_add(name)}")
         return self._kinds[name]
 
     @property

@@ -66,8 +66,13 @@ class Engine:
         """Declare a flow, before the engine starts."""
         if not isinstance(flow, Flow):
             raise BadFlow(getattr(flow, "__name__", repr(flow)), "not a flow; put @flow('kind.name') above the executor")
-        if flow.name in self._flows or any(known.payload is flow.payload for known in self._flows.values()):
-            raise BadFlow(flow.name, "a flow of this name or with this payload type is declared already")
+        if flow.name in self._flows:
+            raise BadFlow(flow.name, "a flow of this name is declared already; give one of the two another name")
+        same = next((known.name for known in self._flows.values() if known.payload is flow.payload), None)
+        if same is not None:
+            kind = flow.payload.__name__
+            told = f"its payload type {kind} is that of {same!r}, which is declared already; take a subclass: class Other({kind}, frozen=True)"
+            raise BadFlow(flow.name, told)
         if self._road is not None:
             raise BadFlow(flow.name, "flows are declared before the engine starts")
         self._flows[flow.name] = flow

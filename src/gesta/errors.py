@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gesta.channels import how_to_add
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.operation import State
 
@@ -67,7 +68,8 @@ class InvalidRequest(BadInput):
 class UnknownFlow(BadInput):
     def __init__(self, name: str, known: list[str], what: str = "flow") -> None:
         told = f"no flow {name!r}" if what == "flow" else f"no flow that takes a {name} as its payload"
-        super().__init__(f"{told} is registered with this engine; it has: {', '.join(sorted(known)) or 'none'}")
+        has = ", ".join(sorted(known)) or "none"
+        super().__init__(f"{told} is registered with this engine; it has: {has}{how_to_add(name)}")
         self.name = name
 
 

@@ -49,7 +49,8 @@ def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str,
     for name, field in fields.items():
         if name not in given:
             if field.required:
-                faults[name] = "missing"
+                words = _words(msgspec.inspect.type_info(field.type))
+                faults[name] = f"missing; known: {', '.join(map(str, words))}" if words else "missing"
             continue
         try:
             msgspec.convert(given[name], field.type, str_keys=True)

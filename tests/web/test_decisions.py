@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 async def ended(api, key: str, text: str) -> str:
     body = {"flow": "shop.note", "payload": {"text": text}}
@@ -61,3 +63,43 @@ async def test_a_waiting_attempt_is_made_now(api):
     here = await ended(api, key, "later")
     answer = await api.call("POST", f"{here}/retry", key=key)
     assert (answer.status, answer.body["status"]) == (200, "queued")
+
+
+async def test_no_body_is_an_empty_one_where_nothing_is_required(api_here):
+    key = await api_here.key()
+    here = await ended(api_here, key, "refuse")
+    # The client of the test names a kind of nothing, as some do; curl names none.
+    answer = await api_here.call("POST", f"{here}/redrive", key=key)
+    assert (answer.status, answer.body["status"]) == (200, "queued")
+    await api_here.call("GET", f"{here}?wait=20s", key=key)
+    letter = here.replace("/requests/", "/dead-letters/")
+    answer = await api_here.call("POST", f"{letter}/redrive", raw=b"", headers={"Content-Type": "application/json"}, key=key)
+    assert (answer.status, answer.body["status"]) == (200, "queued")
+    needed = await api_here.call("POST", f"{here}/resolve", key=key)
+    assert needed.status == 415
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/cancel"), ("POST", "/retry"), ("DELETE", None), ("DELETE", "/v1/pauses")]
+)
+async def test_a_body_where_none_is_taken_is_refused_and_nothing_is_done(api_here, method, path):
+    key = await api_here.key()
+    here = await ended(api_here, key, "later")
+    where = here.replace("/requests/", "/dead-letters/") if path is None else path if path.startswith("/v1") else here + path
+    answer = await api_here.call(method, where, {"reason": "a typo"}, key=key)
+    assert (answer.status, answer.body["code"]) == (422, "invalid")
+    assert "none is taken here" in answer.body["errors"]["body"]
+    assert (await api_here.call("GET", here, key=key)).body["status"] == "queued"
+
+
+async def test_an_empty_object_is_no_body(api_here):
+    key = await api_here.key()
+    here = await ended(api_here, key, "later")
+    assert (await api_here.call("POST", f"{here}/cancel", {}, key=key)).status == 200
+
+
+async def test_what_a_doubt_can_end_in_is_told_to_who_leaves_it_out(api_here):
+    key = await api_here.key()
+    here = await ended(api_here, key, "doubt")
+    answer = await api_here.call("POST", f"{here}/resolve", {}, key=key)
+    assert answer.body["errors"]["result"] == "missing; known: executed, not_executed, rejected"

@@ -150,3 +150,30 @@ async def test_a_store_that_fails_uses_nothing_up(api_here, monkeypatch):
         broken.setattr(keys, "create", fail)
         assert (await api_here.call("POST", "/v1/first-key", {"token": token})).status == 503
     assert (await api_here.call("POST", "/v1/first-key", {"token": token})).status == 201
+
+
+async def test_the_page_shows_the_curl_line_that_works(api_here):
+    path, token = await offered(api_here)
+    page = await api_here.call("GET", path)
+    line = re.search(r"<code>curl '([^']+)' -H '([^:]+): ([^']+)' -d '([^']+)'</code>", page.text)
+    assert line is not None
+    place, name, value, body = line.groups()
+    assert place == api_here.address.partition("//")[2] + "/v1/first-key"
+    assert token in body
+    made = await api_here.call("POST", "/v1/first-key", raw=body.encode(), headers={name: value})
+    assert made.status == 201
+
+
+@pytest.mark.parametrize("host", ["a'; echo", "<b>", "$(id)"])
+async def test_a_host_that_means_something_to_a_shell_or_a_page_is_not_in_the_line(api_here, host):
+    path, _ = await offered(api_here)
+    page = await api_here.call("GET", path, headers={"Host": host})
+    assert page.status == 400 or ("curl 'ADDRESS/v1/first-key'" in page.text and host not in page.text)
+
+
+@pytest.mark.parametrize("path", ["/first-key", "/v1/first-key"])
+async def test_a_token_in_the_query_of_a_post_is_told_where_it_belongs(api_here, path):
+    _, token = await offered(api_here)
+    answer = await api_here.call("POST", f"{path}?token={token}")
+    assert answer.status == 422
+    assert answer.body["errors"] == {"token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'}

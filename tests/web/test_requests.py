@@ -311,3 +311,8 @@ async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
     assert "known: cancelled, expired, failed, queued, requested, sent, unknown, validated" in answer.body["errors"]["status"]
     empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))
     assert empty.body["detail"] == "the body is empty; send a JSON object"
+
+
+async def test_a_batch_that_is_a_bare_list_is_told_what_to_send(api_here):
+    answer = await api_here.call("POST", "/v1/requests/batch", [{"flow": "shop.note", "payload": {}}], key=await api_here.key())
+    assert (answer.status, answer.body["errors"]) == (422, {"body": 'must be a JSON object; send {"requests": […]}'})

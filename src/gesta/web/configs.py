@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,8 +119,9 @@ async def list_config_kinds(call: Call) -> Answer:
     return Answer(Kinds(found))
 
 
-async def inside_fields(_engine: Engine, _tenant: str, given: dict[str, Any]) -> dict[str, str]:
-    """What to do about a body that has the fields of the entity beside `fields`, or in its place."""
+async def inside_fields(engine: Engine, _tenant: str, path: Mapping[str, str], given: dict[str, Any]) -> dict[str, str]:
+    """What to do about a body that has the fields of the entity beside `fields`, or in its place. Of a kind that is unknown, nobody mends a body."""
+    engine.road.config.kind(path["kind"])
     beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
     told = dict.fromkeys(beside, 'put it inside "fields"')
     if beside and "fields" not in given:

@@ -14,7 +14,7 @@ from gesta.errors import AccessDenied, GestaError
 from gesta.runtime import Timer, spawn
 from gesta.web.exchange import Exchange, exchange_of
 from gesta.web.problem import Problem, problem_of
-from gesta.web.reading import CallerGone, Headers, body_at_once, check_actor, decode_body, decode_query, read_body
+from gesta.web.reading import CallerGone, Headers, body_at_once, check_actor, decode_body, decode_query, read_body, refuse_body
 from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
 
 if TYPE_CHECKING:
@@ -73,19 +73,22 @@ class Endpoint:
             self._weigh(grant, 1, limits)
         if route.method != "GET" and grant is not OPEN:
             check_actor(headers)
-        query = decode_query(scope["query_string"], route.query)
+        query = decode_query(scope["query_string"], route)
+        params = scope.get("path_params", {})
         raw, body = b"", None
-        if route.body is not None or route.takes != JSON:
+        if route.method != "GET":
             at_once = body_at_once(exchange, headers, route)
             raw = await self._read(receive) if at_once is None else at_once
-            if route.takes == JSON and route.body is not None:
-                also = None if route.also is None else partial(route.also, web.engine, grant.tenant)
-                body = await decode_body(raw, headers, route.body, also)
+            if route.body is not None:
+                beside = None if route.also is None else partial(route.also, web.engine, grant.tenant, params)
+                body = await decode_body(raw, headers, route, beside)
+            elif route.takes == JSON:
+                refuse_body(raw)
         if route.weighs is not None:
             self._weigh(grant, min(route.weighs(body), web.rates.burst) - 1, limits)
         peer = scope.get("client")
         call = Call(
-            web, road, grant, scope.get("path_params", {}), query, body, headers, scope.get("root_path", ""), raw,
+            web, road, grant, params, query, body, headers, scope.get("root_path", ""), raw,
             lambda work: while_there(work, receive), peer[0] if peer else "", scope.get("scheme", "http"),
         )  # fmt: skip
         return await route.handler(call)

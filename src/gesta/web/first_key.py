@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from hmac import compare_digest
+from html import escape
 from ipaddress import ip_address
 from string import Template
 from typing import Final
@@ -53,8 +55,13 @@ $content
 )
 _ASK: Final = Template(
     """<p>No admin key exists yet. This makes the first one, for the tenant <code>$tenant</code>. It is shown once.</p>
-<form method="post" action="first-key"><input type="hidden" name="token" value="$token"><button>Make the first admin key</button></form>"""
+<form method="post" action="first-key"><input type="hidden" name="token" value="$token"><button>Make the first admin key</button></form>
+<p>Or by curl:</p>
+<p><code>curl '$place/v1/first-key' -H 'Content-Type: application/json' -d '{"token": "$token"}'</code></p>"""
 )
+#: What may stand between quotes in a shell. A Host header comes from the caller.
+_PLACE: Final = re.compile(r"[\w.:\[\]/-]+", re.ASCII)
+_MISPLACED: Final = {"token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'}
 _SHOW: Final = Template(
     """<p>This is the admin key of the tenant <code>$tenant</code>. Keep it now: nobody can show it again.</p>
 <p><code>$key</code></p>
@@ -119,7 +126,9 @@ async def first_key_page(call: Call) -> Answer:
     if not await offer.fits(token):
         raise _none()
     # The token was compared, so it is one of letters that need no escaping; and no tenant's name has any that does.
-    return _page(_ASK.substitute(tenant=offer.tenant, token=token))
+    place = f"{call.header('host') or ''}{call.root}"
+    place = escape(place) if _PLACE.fullmatch(place) else "ADDRESS"
+    return _page(_ASK.substitute(tenant=offer.tenant, token=token, place=place))
 
 
 async def first_key_form(call: Call) -> Answer:
@@ -170,10 +179,11 @@ ROUTES = [
     Route("GET", "/first-key", first_key_page, None, "A page that makes the first admin key", "keys", query=Asking, gives=HTML, problems=(404,)),
     Route(
         "POST", "/first-key", first_key_form, None, "What the button of that page does", "keys", takes=FORM, gives=HTML,
-        problems=(404,), body_bytes_max=_BODY_BYTES_MAX,
+        problems=(404,), body_bytes_max=_BODY_BYTES_MAX, misplaced=_MISPLACED,
     ),
     Route(
         "POST", "/v1/first-key", first_key, None, "The first admin key, by the token of the link", "keys", body=Token, answer=MadeKey, status=201,
         problems=(404,), body_bytes_max=_BODY_BYTES_MAX, example={"token": "the token of the link that gesta serve printed"},
+        misplaced=_MISPLACED,
     ),
 ]  # fmt: skip

@@ -86,7 +86,10 @@ def problems_of(route: Route) -> set[int]:
     if _PARAMETER.search(route.path):
         found.add(404)
     if has_body(route):
-        found |= {408, 413, 415}
+        found.add(415)
+    if route.method != "GET":
+        # Also where none is taken: it is read to be refused.
+        found |= {408, 413}
     if route.method != "GET":
         found.add(507)
     return found
@@ -111,7 +114,7 @@ def _operation(route: Route, schemas: Schemas, flows: Mapping[str, Flow], links:
         told["description"] = plain(route.handler.__doc__)
     told["parameters"] = _parameters(route, schemas)
     if has_body(route):
-        told["requestBody"] = {"required": True, "content": {route.takes: _body(route, schemas, flows)}}
+        told["requestBody"] = {"required": route.needs_body, "content": {route.takes: _body(route, schemas, flows)}}
     told["security"] = security_of(route)
     told["responses"] = {str(status): _success(route, schemas) | links for status in successes_of(route)}
     told["responses"] |= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,8 +16,7 @@ from gesta.web.exchange import Exchange
 from gesta.web.problem import Problem, invalid
 from gesta.web.route import JSON, Asked, Receive, Route
 
-T = TypeVar("T", bound=msgspec.Struct)
-Also = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
+Beside = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
 #: Parameters of one query. More are somebody's experiment.
 PARAMETERS_MAX = 50
 #: What reading JSON raises where it is none.
@@ -88,8 +87,13 @@ async def read_body(receive: Receive, route: Route) -> bytes:
             return part if len(parts) == 1 else b"".join(parts)
 
 
-async def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | None = None) -> T:
-    """The body as its type; raises with every fault at once. `also` tells faults of what the type leaves open."""
+async def decode_body(raw: bytes, headers: Headers, route: Route, beside: Beside | None = None) -> Any:
+    """The body as its route's type; raises with every fault at once. `beside` tells faults of what the type leaves open."""
+    kind = route.body
+    assert kind is not None
+    if not raw and not route.needs_body:
+        # Whatever it is sent as: some clients name a kind of nothing, too.
+        return _nothing(kind)
     sent_as = headers("content-type") or ""
     if sent_as != JSON and (sent_as := sent_as.partition(";")[0].strip().lower()) != JSON:
         raise Problem(415, "not_json", f"send the body as {JSON}, not as {sent_as or 'nothing'}")
@@ -104,17 +108,24 @@ async def decode_body(raw: bytes, headers: Headers, kind: type[T], also: Also | 
     except UNREADABLE as error:
         raise unreadable(error, raw) from None
     if not isinstance(given, dict):
-        raise invalid({"body": "must be a JSON object"})
+        raise invalid({"body": "; ".join(filter(None, ("must be a JSON object", route.object_hint)))})
     value, faults = decode_fields(kind, given)
     if value is None:
-        raise invalid(faults if also is None else {**faults, **await also(given)})
+        raise invalid(faults if beside is None else {**faults, **await beside(given)})
     return value
 
 
-def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
+def refuse_body(raw: bytes) -> None:
+    """Where none is taken: what somebody says there, a reason or a choice, must not be lost in silence."""
+    if raw and raw.strip() != b"{}":
+        raise invalid({"body": "none is taken here, and nothing of it would be kept; send the call without it"})
+
+
+def decode_query(query_string: bytes, route: Route) -> Asked:
     """The parameters of a query as their type; raises with every fault at once."""
+    kind = route.query
     if not query_string:
-        return _no_query(kind)
+        return _nothing(kind)
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"),
@@ -134,7 +145,7 @@ def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
     fields = {field.encode_name: field for field in fields_of(kind)}
     for name, value in list(given.items()):
         if name not in fields:
-            faults[name] = f"unknown; known: {', '.join(fields) or 'none'}"
+            faults[name] = route.misplaced.get(name) or f"unknown; known: {', '.join(fields) or 'none'}"
             continue
         try:
             given[name] = msgspec.convert(value, fields[name].type, strict=False)
@@ -150,7 +161,7 @@ def decode_query(query_string: bytes, kind: type[Asked]) -> Asked:
 
 
 @cache
-def _no_query(kind: type[Asked]) -> Asked:
+def _nothing(kind: type[Asked]) -> Asked:
     try:
         return msgspec.convert({}, kind)
     except msgspec.ValidationError:

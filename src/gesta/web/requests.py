@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -280,7 +280,7 @@ async def _problem_of_one(engine: Engine, tenant: str, raw: msgspec.Raw) -> Prob
         return unreadable(error, raw)
     if not isinstance(given, dict):
         return invalid({"request": "must be a JSON object"})
-    return invalid({**decode_fields(Submit, given)[1], **await faults_beside(engine, tenant, given)})
+    return invalid({**decode_fields(Submit, given)[1], **await faults_beside(engine, tenant, {}, given)})
 
 
 async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payload, Options]:
@@ -307,7 +307,7 @@ def _of_payload(faults: Any) -> dict[str, str]:
     return {name if name in ("payload", "key", "test") else f"payload.{name}": fault for name, fault in faults.items()}
 
 
-async def faults_beside(engine: Engine, tenant: str, given: dict[str, Any]) -> dict[str, str]:
+async def faults_beside(engine: Engine, tenant: str, _path: Mapping[str, str], given: dict[str, Any]) -> dict[str, str]:
     """What else is wrong with a body that does not fit its type: flow, payload, key and ids. Nobody has to mend one after the other."""
     key, correlation_id, causation_id = (
         text if isinstance(text := given.get(name), str) else None for name in ("key", "correlationId", "causationId")
@@ -332,7 +332,7 @@ ROUTES = [
     ),
     Route(
         "POST", "/v1/requests/batch", submit_batch, "submit", "Ask for up to 1,000 at once", "requests", body=Batch, answer=Results,
-        body_bytes_max=BATCH_BYTES_MAX, weighs=lambda body: len(body.requests),
+        object_hint='send {"requests": […]}', body_bytes_max=BATCH_BYTES_MAX, weighs=lambda body: len(body.requests),
     ),
     Route("GET", "/v1/requests", listing, "read", "List requests, newest first", "requests", query=Listing, answer=Page),
     Route("GET", "/v1/requests/{flow}/{id}", show, "read", "A request as it is now", "requests", query=Wait, answer=Whole, problems=(404,)),

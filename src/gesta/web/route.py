@@ -10,6 +10,7 @@ import msgspec
 
 from gesta.access import Grant, Scope
 from gesta.domain.events import Actor
+from gesta.validation import fields_of
 
 if TYPE_CHECKING:
     from gesta.engine import Engine
@@ -93,6 +94,8 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
+#: (engine, tenant, the parts of the path, the body as it came) → faults. What it raises is told instead of them.
+Also = Callable[["Engine", str, Mapping[str, str], dict[str, Any]], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Route:
     summary: str
     tag: str
     query: type[Asked] = Nothing
-    body: type[Any] | None = None
+    body: type[Asked] | None = None
     answer: type[Any] | None = None
     #: The status of a success, and others that a caller must expect beside those that every route has.
     status: int = 200
@@ -120,8 +123,12 @@ class Route:
     example: Any = None
     #: Headers that the route looks at beside those that every route does: name → what it means.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: What is wrong with a body beyond its type, told with the rest where the type does not fit: (engine, tenant, the body as it came).
-    also: Callable[[Engine, str, dict[str, Any]], Awaitable[Mapping[str, str]]] | None = None
+    #: Parameters that people put into the query and that do not belong there: name → where they do.
+    misplaced: Mapping[str, str] = field(default_factory=dict)
+    #: What is wrong with a body beyond its type, told with the rest where the type does not fit.
+    also: Also | None = None
+    #: What a body that is no JSON object should have been; without it, only that it is none.
+    object_hint: str = ""
     #: How much of a key's rate a call is; a batch is as many as it carries.
     weighs: Callable[[Any], int] | None = None
 
@@ -129,6 +136,11 @@ class Route:
     def name(self) -> str:
         """The operation's id: what its handler is called."""
         return self.handler.__name__
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether nothing may not stand for `{}`. A body that the handler reads itself is never left out."""
+        return self.body is None or any(one.required for one in fields_of(self.body))
 
 
 def item(call: Call, name: str) -> str:

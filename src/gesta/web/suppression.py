@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -12,6 +13,9 @@ from gesta.errors import BadCursor, NotFound
 from gesta.suppression import REASON_LENGTH_MAX, Entry
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
+
+if TYPE_CHECKING:
+    from gesta.engine import Engine
 
 _ID = re.compile(r"[0-9a-f]{32}")
 PAGE_MAX = 200
@@ -93,6 +97,12 @@ async def unsuppress(call: Call) -> Answer:
     return Answer(status=204)
 
 
+async def flow_first(engine: Engine, _tenant: str, path: Mapping[str, str], _given: dict[str, Any]) -> dict[str, str]:
+    """Of a flow that is unknown, nobody mends a body."""
+    engine.flow(path["flow"])
+    return {}
+
+
 _HERE = "/v1/suppression/{flow}"
 ROUTES = [
     Route(
@@ -100,11 +110,11 @@ ROUTES = [
         answer=SuppressedPage, problems=(400, 422),
     ),
     Route(
-        "PUT", _HERE, suppress, "operate", "No more messages to an address", "suppression", body=Address, answer=SuppressedShape,
+        "PUT", _HERE, suppress, "operate", "No more messages to an address", "suppression", body=Address, also=flow_first, answer=SuppressedShape,
         problems=(422,), example={"address": "ada@example.com", "reason": "asked by phone"},
     ),
     Route(
-        "POST", f"{_HERE}/find", find_suppressed, "operate", "Whether an address is on the list", "suppression", body=Sought,
+        "POST", f"{_HERE}/find", find_suppressed, "operate", "Whether an address is on the list", "suppression", body=Sought, also=flow_first,
         answer=SuppressedShape, problems=(404, 422), example={"address": "ada@example.com"},
     ),
     Route(
