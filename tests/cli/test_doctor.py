@@ -62,9 +62,11 @@ def test_one_sentence_answers_why_a_request_has_not_been_sent(cli, shop, comes_t
 def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop):
     """Its lease is over, and a projector alone takes nothing over."""
     request_id = shop("retry")
+    put_job()
     db = apsw.Connection("gesta.db")
     now = int(time.time() * 1000)
-    db.execute("update jobs set state = 2, token = 'gone', takes = 1, due_ms = ?", (now - 60_000,))
+    # A retry is the same opening of the request, so its job has the same name.
+    db.execute("update jobs set id = ?1 || '-1', request_id = ?1, dispatch_version = 1, state = 2, token = 'gone'", (request_id,))
     db.execute("insert into leases (token, until_ms) values ('gone', ?)", (now - 33_000,))
     db.execute("insert or replace into roles (name, owner, until_ms) values ('projector', 'host:7:x', ?)", (now + 60_000,))
     db.close()
