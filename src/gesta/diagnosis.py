@@ -19,6 +19,7 @@ from gesta.scrub import scrub
 from gesta.subscriptions import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
 from gesta.views import Checkpoint, Held, Parked
+from gesta.why_not import nobody_executes
 
 Level = Literal["ok", "warn", "bad"]
 
@@ -27,13 +28,15 @@ MIB = 1024 * 1024
 #: From when on something that should move at once is worth a look, and a call in the night.
 SLOW_MS, STUCK_MS = 60_000, 600_000
 LAG_MS = 10_000
+#: From when on a ready job of a flow that has nothing at work says that nobody executes it: a worker looks every second.
+DESERTED_MS = 30_000
 FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
 #: A write-ahead log of this size: some process has been reading for very long.
 LOG_LARGE = 1024 * MIB
 BEHIND = 10_000
 
 
-_WAITED_FOR_US = "more slots or processes; or does no running process declare this flow? `gesta doctor ID` tells of one"
+_WAITED_FOR_US = "its slots are busy: more of them, or more processes"
 _WAITED_FOR_OTHERS = "others execute this flow and have not come for it: do its workers run, and with a key of the right tenant?"
 
 
@@ -122,8 +125,8 @@ def _store(facts: Facts) -> Iterator[Finding]:
 def _roles(facts: Facts) -> Iterator[Finding]:
     known = {role.name: role for role in facts.roles}
     is_busy = bool(facts.backlog or facts.unseen)
-    for about, names, does in (
-        (CHECKPOINT, checkpoints_of(facts.partitions), "projects"), (SWEEP, [SWEEP], "sweeps"),
+    for about, names, does, part_of_it in (
+        (CHECKPOINT, checkpoints_of(facts.partitions), "projects", "projector"), (SWEEP, [SWEEP], "sweeps", "sweeper"),
     ):  # fmt: skip
         held = Counter(known[name].owner for name in names if name in known and known[name].is_held(facts.now_ms))
         for owner, count in sorted(held.items()):
@@ -133,7 +136,8 @@ def _roles(facts: Facts) -> Iterator[Finding]:
             ended = [known[name].until_ms for name in names if name in known and not known[name].is_held(facts.now_ms)]
             since = f"the last lease ended {ago(max(ended), facts.now_ms)}" if any(ended) else "no process ever has"
             part = f" {len(names) - held.total()} of {len(names)} partitions" if held else ""
-            yield Finding("bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", "start `gesta serve`")
+            advice = f"start `gesta {part_of_it}` (or `gesta serve`, which does everything)"
+            yield Finding("bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", advice)
 
 
 def _projector(facts: Facts) -> Iterator[Finding]:
@@ -163,12 +167,22 @@ def _queue(facts: Facts) -> Iterator[Finding]:
     lanes = {flow_of_lane(name) for name in facts.backlog if flow_of_lane(name) != name}
     for flow, jobs in sorted(by_flow(facts.backlog).items()):
         age = 0 if jobs.oldest_ready_ms is None else facts.now_ms - jobs.oldest_ready_ms
-        oldest = f"; the oldest ready one for {span(age)}" if jobs.ready else ""
         level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
-        yield Finding(
-            level, f"queue {flow}", f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.leased} at work{f', {jobs.held} held by a pause (gesta pause)' if jobs.held else ''}{oldest}",
-            "" if level == "ok" else _WAITED_FOR_OTHERS if flow in lanes else _WAITED_FOR_US,
-        )  # fmt: skip
+        advice = "" if level == "ok" else _WAITED_FOR_OTHERS if flow in lanes else _WAITED_FOR_US
+        if flow not in lanes and not jobs.at_work and (age > DESERTED_MS or jobs.abandoned):
+            # Whoever takes anything at all takes over what is abandoned, so nobody does; but a death of just now is no news yet.
+            level = "bad" if age > DESERTED_MS else "warn"
+            advice = nobody_executes(flow)
+        yield Finding(level, f"queue {flow}", _counts(jobs, age), advice)
+
+
+def _counts(jobs: Backlog, age_ms: int) -> str:
+    parts = [f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.at_work} at work"]
+    if jobs.abandoned:
+        parts.append(f"{jobs.abandoned} left by a worker that is gone")
+    if jobs.held:
+        parts.append(f"{jobs.held} held by a pause (gesta pause)")
+    return ", ".join(parts) + (f"; the oldest ready one for {span(age_ms)}" if jobs.ready else "")
 
 
 def _pauses(facts: Facts) -> Iterator[Finding]:

@@ -9,12 +9,13 @@ from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
 from gesta.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
-from gesta.job_queue import Standing
+from gesta.job_queue import Backlog, Standing, by_flow
 from gesta.pauses import Pause
 from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
 from gesta.scrub import scrub
 from gesta.settings import odd_variables
+from gesta.sweep import ROLE as SWEEP
 from gesta.telling import Listening, listening_of
 from gesta.views import Filter, View
 from gesta.why_not import RequestFacts
@@ -67,6 +68,7 @@ async def _told(road: Road, tenant: str) -> list[Listening]:
 
 
 async def examine_request(road: Road, view: View) -> RequestFacts:
+    """Looks at every live job, too: whether somebody executes the flow shows in what else of it is at work."""
     state = view.state
     await road.pausing.paused(state.tenant)
     stores, now = road.outside.stores, road.runtime.now_ms()
@@ -80,6 +82,8 @@ async def examine_request(road: Road, view: View) -> RequestFacts:
         next((one for one in found if one.job.id == name), None),
         road.pausing.pause_of(view, road.flows.get(state.flow)),
         None if (flow := road.flows.get(state.flow)) is None else flow.is_external,
+        any(role.name == SWEEP and role.is_held(now) for role in roles),
+        by_flow(await stores.queue.backlog()).get(state.flow, Backlog()).at_work,
     )
 
 

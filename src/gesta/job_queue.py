@@ -85,6 +85,9 @@ Settlement = Ack | Release | Drop | Hold
 Settled = Literal["done", "lost", "active", "absent"]
 
 
+#: No lease lasts longer.
+LONGEST_LEASE_MS = 600_000
+
 #: Waits for its time, is ready to be taken, leased by a worker, or held by a pause.
 JobState = Literal["waiting", "ready", "leased", "held"]
 
@@ -96,6 +99,12 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     state: JobState
     #: Takes without a recorded end, the present one included.
     takes: int
+    #: When the lease on it ends or ended; None: it is not leased.
+    until_ms: int | None = None
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """Its lease is over, and nobody has come for it since. One that ends later than any lasts was made before the clock was set back."""
+        return self.until_ms is not None and not now_ms < self.until_ms <= now_ms + LONGEST_LEASE_MS
 
 
 class Backlog(msgspec.Struct, frozen=True, gc=False):
@@ -103,10 +112,18 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
 
     waiting: int = 0
     ready: int = 0
+    #: Abandoned ones included.
     leased: int = 0
     #: Since when the oldest ready one could have been taken.
     oldest_ready_ms: int | None = None
     held: int = 0
+    #: Leased ones whose lease is over: whoever took them is gone, and nobody has come for them since.
+    abandoned: int = 0
+
+    @property
+    def at_work(self) -> int:
+        """How many somebody has in hand."""
+        return self.leased - self.abandoned
 
 
 def by_flow(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
@@ -119,8 +136,8 @@ def by_flow(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
 
 def _together(parts: list[Backlog]) -> Backlog:
     oldest = min((one.oldest_ready_ms for one in parts if one.oldest_ready_ms is not None), default=None)
-    waiting, ready, leased, held = (sum(getattr(one, name) for one in parts) for name in ("waiting", "ready", "leased", "held"))
-    return Backlog(waiting, ready, leased, oldest, held)
+    names = ("waiting", "ready", "leased", "held", "abandoned")
+    return Backlog(oldest_ready_ms=oldest, **{name: sum(getattr(one, name) for one in parts) for name in names})
 
 
 class JobQueue(Protocol):

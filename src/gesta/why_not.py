@@ -22,6 +22,18 @@ class RequestFacts(msgspec.Struct, frozen=True):
     pause: Pause | None = None
     #: Whether others execute its flow, as this process declares it; None: it does not declare it.
     is_external: bool | None = None
+    #: Whether somebody sweeps.
+    is_swept: bool = True
+    #: How many jobs of its flow somebody has in hand.
+    at_work: int = 0
+
+
+#: For so long a ready job may wait although somebody executes its flow and has a free slot.
+MOMENT_MS = 5_000
+
+
+def nobody_executes(flow: str) -> str:
+    return f"nobody executes {flow}; start a process that declares it: `gesta worker --app …` or `gesta serve --app …`"
 
 
 def why_not_sent(facts: RequestFacts) -> str:
@@ -33,22 +45,54 @@ def why_not_sent(facts: RequestFacts) -> str:
             f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been sent, and only a person can tell; "
             f"gesta resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT"
         )
-    if not facts.is_worked_on:
+    if not facts.is_worked_on and not facts.is_swept and not facts.at_work:
         return f"no process works on this store{_then(state, facts.now_ms)}; start `gesta serve`"
     if facts.pause is not None and (facts.job is None or facts.job.state != "leased"):
         return _paused(facts.pause, facts.now_ms)
-    if facts.job is not None and facts.job.state == "leased" and state.external:
+    if facts.job is not None and facts.job.state == "leased":
+        return _abandoned(facts, facts.job) if facts.job.is_abandoned(facts.now_ms) else _in_hand(state)
+    if state.due_at is not None and state.due_at > facts.now_ms:
+        return _waits(state, facts.now_ms)
+    if facts.job is None:
+        return _without_a_job(facts)
+    return _ready(facts, facts.now_ms - facts.job.job.due_ms)
+
+
+def _in_hand(state: State) -> str:
+    if state.external:
         return (
             f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)} with this one{_called_back(state)}; without a report "
             "it is in doubt when the lease ends"
         )
-    if facts.job is not None and facts.job.state == "leased":
-        return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
-    if state.due_at is not None and state.due_at > facts.now_ms:
-        return _waits(state, facts.now_ms)
-    if facts.job is None:
-        return "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
-    waiting = facts.now_ms - facts.job.job.due_ms
+    return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
+
+
+def _abandoned(facts: RequestFacts, job: Standing) -> str:
+    state, until_ms = facts.state, job.until_ms or 0
+    ended = f"ended {ago(until_ms, facts.now_ms)}" if until_ms <= facts.now_ms else "is from before the clock was set back"
+    if state.external:
+        then = (
+            "the sweep puts that on record"
+            if facts.is_swept
+            else "nobody sweeps to put that on record; start `gesta sweeper` (or `gesta serve`)"
+        )
+        return f"whoever executes {state.flow} for us had it in hand and has not reported (the lease {ended}); {then}"
+    return (
+        f"the worker that had it is gone (its lease {ended}), and no worker has come for it{_called_back(state)}; "
+        "start one: `gesta worker` (or `gesta serve`)"
+    )
+
+
+def _without_a_job(facts: RequestFacts) -> str:
+    if not facts.is_worked_on:
+        return "its job is not in the queue, and nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)"
+    if not facts.is_swept:
+        return "its job is not in the queue, although it is due, and nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)"
+    return "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
+
+
+def _ready(facts: RequestFacts, waiting: int) -> str:
+    state = facts.state
     if facts.is_external is not None and facts.is_external != state.external:
         who = "others execute" if state.external else "gesta itself executes"
         return (
@@ -60,10 +104,12 @@ def why_not_sent(facts: RequestFacts) -> str:
             f"it is ready since {span(waiting)} and waits for somebody of tenant {state.tenant} who executes {state.flow} to come for it: "
             f"POST /v1/flows/{state.flow}/work; gesta itself never does"
         )
-    return (
-        f"it is ready since {span(waiting)} and nobody has taken it yet: every slot is busy, "
-        f"or no running process declares the flow {state.flow}; `gesta doctor` shows the queue"
-    )
+    since = f"it is ready since {span(waiting)} and nobody has taken it yet"
+    if facts.at_work:
+        return f"{since}: every slot is busy, {facts.at_work} of {state.flow} are at work; `gesta doctor` shows the queue"
+    if waiting < MOMENT_MS:
+        return f"{since}: the next free worker does, if one runs that declares the flow {state.flow}"
+    return f"{since}: {nobody_executes(state.flow)}"
 
 
 def _paused(pause: Pause, now_ms: int) -> str:

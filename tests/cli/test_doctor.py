@@ -1,5 +1,7 @@
 """The command `gesta doctor` on a real file."""
 
+import time
+
 import apsw
 import pytest
 
@@ -55,6 +57,23 @@ def test_one_sentence_answers_why_a_request_has_not_been_sent(cli, shop, comes_t
     answer = cli("doctor", request_id, "--json").json
     assert answer["id"] == request_id
     assert says.endswith(answer["why"][: len(says.partition(": ")[2])])
+
+
+def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop):
+    """Its lease is over, and a projector alone takes nothing over."""
+    request_id = shop("retry")
+    put_job()
+    db = apsw.Connection("gesta.db")
+    now = int(time.time() * 1000)
+    # A retry is the same opening of the request, so its job has the same name.
+    db.execute("update jobs set id = ?1 || '-1', request_id = ?1, dispatch_version = 1, state = 2, token = 'gone'", (request_id,))
+    db.execute("insert into leases (token, until_ms) values ('gone', ?)", (now - 33_000,))
+    db.execute("insert or replace into roles (name, owner, until_ms) values ('projector', 'host:7:x', ?)", (now + 60_000,))
+    db.close()
+    assert cli("doctor", request_id).out.startswith("queued: the worker that had it is gone (its lease ended 3")
+    told = {one["about"]: one for one in cli("doctor", "--json").json}["queue shop.note"]
+    assert (told["level"], told["what"]) == ("warn", "0 ready, 0 waiting, 0 at work, 1 left by a worker that is gone")
+    assert "nobody executes shop.note" in told["advice"]
 
 
 def test_a_request_that_is_not_there_is_not_found(cli, shop):

@@ -10,6 +10,7 @@ import pytest
 from gesta import Rejected, Retry
 from gesta.adapters import Health
 from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
+from gesta.domain.ids import lane_of
 from gesta.domain.operation import State
 from gesta.examination import examine, examine_request
 from gesta.job_queue import Backlog, Job, Standing
@@ -82,6 +83,48 @@ def test_a_store_that_nobody_works_on_is_bad_only_when_there_is_something_to_do(
     assert len(found(roles=(Held("projector", "x", NOW + 10**9), HELD[1]))) == 1
 
 
+def test_what_to_start_is_the_part_that_is_missing():
+    """Where the parts run as processes of their own, one more `gesta serve` is not what is wanted."""
+    (projector,) = found(roles=HELD[1:])
+    assert projector.advice.startswith("start `gesta projector` (or `gesta serve`")
+    (sweep,) = found(roles=HELD[:1])
+    assert sweep.advice.startswith("start `gesta sweeper` (or `gesta serve`")
+
+
+def test_a_queue_that_nobody_takes_from_is_bad_before_it_is_slow():
+    waited = NOW - 55_000
+    (queue,) = found(backlog={"a.b": Backlog(0, 2, 4, waited, abandoned=4)})
+    assert (queue.level, queue.about) == ("bad", "queue a.b")
+    assert queue.what == "2 ready, 0 waiting, 0 at work, 4 left by a worker that is gone; the oldest ready one for 55 s"
+    assert (
+        queue.advice == "nobody executes a.b; start a process that declares it: `gesta worker --app …` or `gesta serve --app …`"
+    )
+    assert [one.level for one in found(backlog={"a.b": Backlog(ready=1, oldest_ready_ms=waited)})] == ["bad"]
+    # Somebody has one in hand, or may come any moment: all is well.
+    assert found(backlog={"a.b": Backlog(0, 2, 4, waited, abandoned=3)}) == []
+    assert found(backlog={"a.b": Backlog(ready=1, oldest_ready_ms=NOW - 20_000)}) == []
+    # A worker that died has left something, and nobody has come for it.
+    assert [(one.level, one.advice[:19]) for one in found(backlog={"a.b": Backlog(leased=1, abandoned=1)})] == [
+        ("warn", "nobody executes a.b")
+    ]
+    # Others execute this one, in their own time.
+    assert found(backlog={lane_of("a.b", "acme"): Backlog(ready=1, oldest_ready_ms=waited)}) == []
+
+
+async def test_who_executes_the_flow_is_part_of_the_facts_of_a_request(gesta):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        queue, view = engine.road.outside.stores.queue, await request.view()
+        await queue.put([Job("x-1", "default", "other.flow", "x", 1)])
+        view = msgspec.structs.replace(view, state=msgspec.structs.replace(view.state, flow="other.flow"))
+        assert (await examine_request(engine.road, view)).at_work == 0
+        await queue.take("dies", {"other.flow": 1}, 0.5, durable=False)
+        facts = await examine_request(engine.road, view)
+        assert (facts.at_work, facts.is_swept, facts.is_worked_on) == (1, True, True)
+
+
 def test_who_projects_which_part_is_told_and_what_nobody_projects():
     def held(*owners: str) -> tuple[Held, ...]:
         parts = (Held(f"projector/{n}", owner, NOW + 3_000 if owner else 0) for n, owner in enumerate(owners))
@@ -108,15 +151,24 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ({"status": "expired"}, {}, "its time to live ended"),
         ({"status": "cancelled"}, {}, "it was called back"),
         ({"status": "unknown", "reason": "timeout", "policy": "park"}, {"is_worked_on": False}, "only a person can tell; gesta resolve r-1 --executed"),
-        ({}, {"is_worked_on": False}, "no process works on this store; start `gesta serve`"),
-        ({"due_at": NOW + 60_000}, {"is_worked_on": False}, "(and it is not due before 2027-01-15 08:01:00.000Z)"),
-        ({}, {"job": Standing(JOB.job, "leased", 1)}, "a worker is at it right now, 1 try with this one"),
+        ({}, {"is_worked_on": False, "is_swept": False}, "no process works on this store; start `gesta serve`"),
+        ({"due_at": NOW + 60_000}, {"is_worked_on": False, "is_swept": False}, "(and it is not due before 2027-01-15 08:01:00.000Z)"),
+        ({}, {"job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1}, "a worker is at it right now, 1 try with this one"),
+        ({}, {"job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1, "is_worked_on": False, "is_swept": False}, "a worker is at it right now"),
+        ({}, {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)}, "the worker that had it is gone (its lease ended 33 s ago), and no worker has come for it; start one: `gesta worker` (or `gesta serve`)"),
+        ({}, {"job": Standing(JOB.job, "leased", 1, NOW + 10**9)}, "(its lease is from before the clock was set back)"),
+        ({"external": True}, {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)}, "has not reported (the lease ended 33 s ago); the sweep puts that on record"),
+        ({"external": True}, {"job": Standing(JOB.job, "leased", 1, NOW - 33_000), "is_swept": False}, "start `gesta sweeper` (or `gesta serve`)"),
         ({"due_at": NOW + 30_000, "attempts": 1, "reason": "throttled", "detail": "429 from hooks.example.com"}, {}, "it waits until 2027-01-15 08:00:30.000Z (in 30 s) because of throttled, 429 from hooks.example.com, after 1 try"),
         ({"due_at": NOW + 30_000}, {}, "it is scheduled for 2027-01-15 08:00:30.000Z (in 30 s)"),
         ({"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "in doubt (timeout) and will be asked about at the provider"),
         ({"status": "unknown", "policy": "same_key", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "sent again under the same key"),
         ({}, {"job": None}, "the sweep puts it back"),
-        ({}, {}, f"it is ready since 5 s and nobody has taken it yet: every slot is busy, or no running process declares the flow {FLOW}"),
+        ({}, {"job": None, "is_swept": False}, "nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)"),
+        ({}, {"job": None, "is_worked_on": False}, "nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)"),
+        ({}, {"at_work": 4}, f"it is ready since 5 s and nobody has taken it yet: every slot is busy, 4 of {FLOW} are at work"),
+        ({}, {}, f"it is ready since 5 s and nobody has taken it yet: nobody executes {FLOW}; start a process that declares it: `gesta worker --app …` or"),
+        ({}, {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 20), "ready", 0)}, f"the next free worker does, if one runs that declares the flow {FLOW}"),
     ],
 )  # fmt: skip
 def test_one_sentence_says_why_a_request_has_not_been_sent(state, facts, words):

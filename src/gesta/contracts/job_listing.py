@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gesta.contracts.harness import Capability, QueueHarness
-from gesta.contracts.job_queue import take
+from gesta.contracts.job_queue import LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
+from gesta.domain.ids import lane_of
 from gesta.job_queue import Backlog, Hold, Standing
 
 
@@ -55,3 +56,47 @@ class JobListingContract(Contract):
         assert [(one.state, one.job) for one in own if one.job.id == second.id] == [("waiting", second)]
         harness.runtime.advance(6)
         assert {one.state for one in await harness.queue.jobs(first.id, 2)} <= {"ready", "leased"}
+
+    async def test_a_job_whose_lease_is_over_is_told_from_one_at_work(self, harness: QueueHarness) -> None:
+        """Also while nobody takes anything: what a dead worker had stays leased until somebody comes for it."""
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        assert await _ends(harness, job.id) == (None, False)
+        await take(harness, flow, token)
+        end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
+        assert await _ends(harness, job.id) == (end, False)
+        harness.runtime.advance(LEASE_SECONDS - 0.001)
+        assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
+        harness.runtime.advance(0.001)
+        assert (await harness.queue.backlog())[flow] == Backlog(leased=1, abandoned=1)
+        assert await _ends(harness, job.id) == (end, True)
+
+    async def test_a_lease_that_was_renewed_is_not_over(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        harness.runtime.advance(LEASE_SECONDS / 2)
+        assert await harness.queue.extend(token, LEASE_SECONDS)
+        harness.runtime.advance(LEASE_SECONDS / 2)
+        assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
+        assert await _ends(harness, job.id) == (harness.runtime.now_ms() + round(LEASE_SECONDS * 500), False)
+
+    async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(self, harness: QueueHarness) -> None:
+        lane = lane_of(fresh_name(), "acme")
+        job = fresh_job(lane, "acme")
+        await harness.queue.put([job])
+        await harness.queue.hand_out(fresh_name("token"), lane, 1, LEASE_SECONDS)
+        end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
+        assert await _ends(harness, job.id) == (end, False)
+        assert (await harness.queue.backlog())[lane] == Backlog(leased=1)
+        harness.runtime.advance(LEASE_SECONDS)
+        assert await _ends(harness, job.id) == (end, True)
+        assert (await harness.queue.backlog())[lane] == Backlog(leased=1, abandoned=1)
+
+
+async def _ends(harness: QueueHarness, job_id: str) -> tuple[int | None, bool]:
+    """When the lease on a job ends, and whether it is over."""
+    (standing,) = await harness.queue.jobs(job_id[:-1], 1)
+    return standing.until_ms, standing.is_abandoned(harness.runtime.now_ms())

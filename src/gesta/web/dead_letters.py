@@ -147,6 +147,7 @@ ROUTES = [
     Route(
         "POST", "/v1/dead-letters/redrive", redrive_dead_letters, "operate", "Execute many dead letters again", "dead letters",
         body=RedriveMany, answer=RedrivenMany, example={"flow": "notification.slack", "limit": 100}, weighs=lambda body: body.limit,
+        is_broad=True,
     ),
     Route("GET", _HERE, get_dead_letter, "read", "One dead letter", "dead letters", answer=DeadLetter, problems=(404,)),
     Route(

@@ -82,7 +82,7 @@ ROUTES = [
     Route("GET", "/v1/pauses", list_pauses, "operate", "What is paused", "operating", answer=Pauses),
     Route(
         "POST", "/v1/pauses", pause, "operate", "Begin nothing more", "operating", body=PauseAsked, answer=PauseShape,
-        example={"reason": "the receiver is being moved"},
+        example={"reason": "the receiver is being moved"}, is_broad=True,
     ),
     Route("DELETE", "/v1/pauses", resume, "operate", "Let it go on", "operating", query=Chosen, answer=Resumed, problems=(404,)),
 ]  # fmt: skip

@@ -129,6 +129,8 @@ class Route:
     also: Also | None = None
     #: What a body that is no JSON object should have been; without it, only that it is none.
     object_hint: str = ""
+    #: Where nothing is chosen, everything of the tenant is meant: then it has to be said, if only by `{}`.
+    is_broad: bool = False
     #: How much of a key's rate a call is; a batch is as many as it carries.
     weighs: Callable[[Any], int] | None = None
 
@@ -140,7 +142,7 @@ class Route:
     @property
     def needs_body(self) -> bool:
         """Whether nothing may not stand for `{}`. A body that the handler reads itself is never left out."""
-        return self.body is None or any(one.required for one in fields_of(self.body))
+        return self.body is None or self.is_broad or any(one.required for one in fields_of(self.body))
 
 
 def item(call: Call, name: str) -> str:

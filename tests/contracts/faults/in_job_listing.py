@@ -1,5 +1,7 @@
 """Queues that show people something else than they hold."""
 
+from msgspec.structs import replace
+
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_listing import JobListingContract as Listing
 from tests.contracts.faults.planting import breaks
@@ -22,3 +24,32 @@ class HasAlwaysAnOldest(MemoryJobQueue):
     async def backlog(self):
         found = await super().backlog()
         return {flow: type(one)(one.waiting, one.ready, one.leased, one.oldest_ready_ms or 0) for flow, one in found.items()}
+
+
+@breaks(
+    Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work, Listing.test_a_job_that_was_handed_out_has_a_lease_of_its_own
+)
+class CountsTheDeadAsAtWork(MemoryJobQueue):
+    async def backlog(self):
+        return {flow: replace(one, abandoned=0) for flow, one in (await super().backlog()).items()}
+
+
+@breaks(Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work)
+class TellsNoEndOfALease(MemoryJobQueue):
+    def _standing(self, row):
+        return replace(super()._standing(row), until_ms=None)
+
+
+@breaks(Listing.test_a_lease_that_was_renewed_is_not_over)
+class TellsTheFirstEndOfALease(MemoryJobQueue):
+    def _standing(self, row):
+        found = super()._standing(row)
+        if row.token is None:
+            return found
+        firsts = self.__dict__.setdefault("firsts", {})
+        return replace(found, until_ms=firsts.setdefault(row.token, found.until_ms))
+
+    async def take(self, token, flows, lease_seconds, *, durable):
+        answer = await super().take(token, flows, lease_seconds, durable=durable)
+        await self.jobs("", 1_000)
+        return answer

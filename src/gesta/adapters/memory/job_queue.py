@@ -145,18 +145,25 @@ class MemoryJobQueue:
 
     async def backlog(self) -> dict[str, Backlog]:
         found: dict[str, Backlog] = {}
+        now = self._runtime.now_ms()
         for row in self._rows.values():
             state, before = self._state(row), found.get(row.job.flow, Backlog())
             oldest = before.oldest_ready_ms
             if state == "ready":
                 oldest = row.available_ms if oldest is None else min(oldest, row.available_ms)
-            found[row.job.flow] = replace(before, **{state: getattr(before, state) + 1}, oldest_ready_ms=oldest)
+            counts = {state: getattr(before, state) + 1, "abandoned": before.abandoned + self._standing(row).is_abandoned(now)}
+            found[row.job.flow] = replace(before, **counts, oldest_ready_ms=oldest)
         return found
 
     async def jobs(self, after_id: str, limit: int) -> list[Standing]:
         names = heapq.nsmallest(limit, (name for name in self._rows if name > after_id))
-        rows = (self._rows[name] for name in names)
-        return [Standing(replace(row.job, due_ms=row.available_ms), self._state(row), row.takes) for row in rows]
+        return [self._standing(self._rows[name]) for name in names]
+
+    def _standing(self, row: _Row) -> Standing:
+        until_ms = None
+        if row.token is not None:
+            until_ms = self._leases[row.token].end_ms if row.until_ms is None else row.until_ms
+        return Standing(replace(row.job, due_ms=row.available_ms), self._state(row), row.takes, until_ms)
 
     def _state(self, row: _Row) -> JobState:
         if row.token is not None:

@@ -199,11 +199,11 @@ def _lines(rows: Sequence[Row]) -> list[tuple[str, Line]]:
 
 
 def _standing(row: Row, now_ms: int) -> Standing:
-    *job, state, takes = row
+    *job, state, takes, until_ms = row
     due_ms = row["due_ms"]
     # A waiting job becomes ready at the next take, which may be long in coming.
     named: JobState = "leased" if state == 2 else "held" if state == HELD else "ready" if due_ms <= now_ms else "waiting"
-    return Standing(Job(*job), named, takes)
+    return Standing(Job(*job), named, takes, until_ms)
 
 
 def _handed_out(row: Row, token: str) -> Taken:

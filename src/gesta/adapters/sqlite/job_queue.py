@@ -229,10 +229,11 @@ def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: 
 
 
 def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
-    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, state, takes = row
+    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, state, takes, until_ms = row
     # A waiting job becomes ready at the next take, which may be long in coming.
     named: JobState = "leased" if state == 2 else "held" if state == 3 else "ready" if due_ms <= now_ms else "waiting"
-    return Standing(Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)), named, takes)
+    job = Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect))
+    return Standing(job, named, takes, until_ms)
 
 
 def _taken(row: _Row, token: str) -> Taken:
