@@ -29,7 +29,7 @@ from tests.crash.program import Plan, Watch, flows, main
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.crash.program"])
 #: Far more than anything here takes.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 RETRY_AFTER_SECONDS = 2
 
 

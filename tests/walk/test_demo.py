@@ -19,7 +19,7 @@ from gesta.demo.orders import Result, Tally
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 #: A receiver without a memory of keys: whatever arrives twice has two effects.
 FORGETFUL = """
 from gesta.demo import run_demo, stage
