@@ -6,6 +6,7 @@ import pytest
 
 from gesta import external
 from gesta.flows import sms, webhook
+from gesta.runtime import turn
 from tests.web.served import served
 
 
@@ -207,6 +208,9 @@ async def test_a_list_goes_on_where_it_ended(api):
     ids = [(await api.submit(key, str(number))).body["id"] for number in range(5)]
     for made in ids:
         await api.call("GET", f"/v1/requests/shop.note/{made}?wait=20s", key=key)
+    # A list is read from views, which may be some milliseconds behind what a single request says.
+    while len((await api.call("GET", "/v1/requests?status=sent", key=key)).body["items"]) < len(ids):
+        await turn()
     seen, cursor = [], ""
     while True:
         page = (await api.call("GET", f"/v1/requests?limit=2&status=sent{cursor}", key=key)).body
