@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -40,6 +40,8 @@ class Stage:
     #: When each number was called, epoch milliseconds.
     calls: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
+    _children: list[BaseProcess] = field(default_factory=list)
+
     def __post_init__(self) -> None:
         self.server.sandbox.http.on(self._note)
 
@@ -57,11 +59,15 @@ class Stage:
     def process(self, **changes: Any) -> Iterator[BaseProcess]:
         child = PROCESSES.Process(target=main, args=(replace(self.plan, **changes),))
         child.start()
+        self._children.append(child)
         try:
             yield child
         finally:
             child.kill()
             child.join()
+
+    def ended(self) -> list[int]:
+        return [child.exitcode for child in self._children if child.exitcode is not None]
 
     async def victims(self, child: BaseProcess) -> list[str]:
         """The requests that the point met, once the program has stopped there."""
@@ -97,21 +103,26 @@ class Stage:
     async def at_rest(self, engine: Engine, *, at_least: int = 0) -> dict[str, State]:
         """All requests by id, once nothing more happens by itself: no event is unseen, no job is left."""
         states: dict[str, State] = {}
+        left: dict[str, Any] = {}
 
         async def is_over() -> bool:
             # First the log: what is projected only after the views were read would be missing among them.
-            if await engine.operating.unseen():
+            left["unseen"] = await engine.operating.unseen()
+            if left["unseen"]:
                 return False
             states.clear()
             states.update(await self.states(engine))
             jobs = [job_id(state.id, version) for state in states.values() for version in range(1, state.version + 1)]
-            return (
-                len(states) >= at_least
-                and all(state.is_terminal or (state.status == "unknown" and state.due_at is None) for state in states.values())
-                and await engine.road.outside.stores.queue.find(jobs) == set()
-            )
+            left["requests to come"] = max(0, at_least - len(states))
+            left["under way"] = [
+                (state.key, state.flow, state.status, state.reason, state.attempts, state.due_at)
+                for state in states.values()
+                if not state.is_terminal and (state.status != "unknown" or state.due_at is not None)
+            ]
+            left["jobs"] = await engine.road.outside.stores.queue.find(jobs)
+            return not any(left.values())
 
-        await eventually(is_over, "not everything came to its end")
+        await eventually(is_over, lambda: f"not everything came to its end: {left}, processes ended: {self.ended()}")
         assert await engine.operating.parked() == []
         return states
 
@@ -131,13 +142,13 @@ def kind_of(state: State) -> str:
     return state.flow.partition(".")[2]
 
 
-async def eventually(condition: Any, fault: str) -> None:
+async def eventually(condition: Any, fault: str | Callable[[], str]) -> None:
     deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
     while True:
         answer = condition()
         if await answer if asyncio.iscoroutine(answer) else answer:
             return
-        assert asyncio.get_running_loop().time() < deadline, fault
+        assert asyncio.get_running_loop().time() < deadline, fault if isinstance(fault, str) else fault()
         await asyncio.sleep(0.03)
 
 
