@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gesta.domain.turns import give_turns, score_of
 from gesta.job_queue import Job, Taken
+from gesta.views import View
 
 
 class Offer:
@@ -21,11 +22,13 @@ class Offer:
     waits to be woken. One that is live stays as it is. A store may take fewer, or none.
     """
 
-    __slots__ = ("durable", "free", "lease_seconds", "taken", "token")
+    __slots__ = ("durable", "free", "lease_seconds", "made", "taken", "token")
 
     def __init__(self, token: str, free: Mapping[str, int], lease_seconds: float, *, durable: bool) -> None:
         self.token, self.free, self.lease_seconds, self.durable = token, free, lease_seconds, durable
         self.taken: list[Taken] = []
+        #: Job id → the request, where that commit makes it, too: then nothing of its stream is unseen when the job is taken.
+        self.made: Mapping[str, View] = {}
 
 
 class Offers(Protocol):

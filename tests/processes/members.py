@@ -74,7 +74,8 @@ class Lines:
 
     def all(self) -> list[dict[str, Any]]:
         text = self._path.read_bytes() if self._path.exists() else b""
-        return [msgspec.json.decode(line) for line in text.splitlines()]
+        # The last one may be half written.
+        return [msgspec.json.decode(line) for line in text.rpartition(b"\n")[0].splitlines()]
 
     def of(self, what: str) -> list[dict[str, Any]]:
         return [line for line in self.all() if line["what"] == what]

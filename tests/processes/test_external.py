@@ -59,7 +59,9 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 
 def lines(log: Path, what: str) -> list[dict[str, str]]:
     text = log.read_bytes() if log.exists() else b""
-    return [line for line in map(msgspec.json.decode, text.splitlines()) if line["what"] == what]
+    # The last one may be half written.
+    whole = text.rpartition(b"\n")[0]
+    return [line for line in map(msgspec.json.decode, whole.splitlines()) if line["what"] == what]
 
 
 async def until(look: Callable[[], Coroutine[Any, Any, bool]], what: str) -> None:

@@ -17,7 +17,7 @@ from gesta.projector.follow import Projector
 from gesta.runtime import sleep, spawn
 from gesta.settings import Settings
 from gesta.wiring import Outside, Wiring
-from tests.stations.world import FLOW, URL, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time
+from tests.stations.world import FLOW, URL, Gate, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time
 
 #: The code as it is.
 BEGIN = AtOnce.__init__
@@ -217,3 +217,48 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
         ports.events.heal()
         await pass_time(gesta, 1, 0.01)
         assert seen == {"at once"}
+
+
+def watch_reads(ports: Ports) -> list[str]:
+    """The streams that are read from here on."""
+    streams: list[str] = []
+
+    async def read(original, wanted):
+        streams.extend(stream for stream, _ in wanted)
+        return await original(wanted)
+
+    ports.events.replace("read", read)
+    return streams
+
+
+async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_that_waited_is(gesta, at_once, ports):
+    gate = Gate()
+    async with engine_of(Provider(gate), concurrency=1) as engine:
+        await let_run(gesta)
+        streams = watch_reads(ports)
+        taken = await engine.submit(Note("taken as it is made"))
+        await let_run(gesta)
+        assert [stream for stream in streams if taken.id in stream] == []
+        waiting = await engine.submit(Note("waiting"))
+        await let_run(gesta)
+        gate.opened.set()
+        await let_run(gesta)
+        # Whatever has happened to it since: the stream says.
+        assert len([stream for stream in streams if waiting.id in stream]) == 1  # S0-26
+        assert [view.state.id for view in await engine.find(status="sent")] == [waiting.id, taken.id]
+
+
+async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gesta, at_once):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
+            await other.operating.pause(flow=FLOW)
+            await pass_time(gesta, 1)
+        request = await engine.submit(Note())
+        assert at_once[-1] == "at once"
+        await let_run(gesta)
+        assert provider.calls == []
+        await engine.operating.resume(flow=FLOW)
+        await let_run(gesta)
+        assert await request.status() == "sent"

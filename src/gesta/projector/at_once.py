@@ -6,7 +6,7 @@ at its end; otherwise, and wherever a store has no such commit, the projector co
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gesta.adapters import Stores
@@ -35,7 +35,9 @@ class AtOnce:
         projection = self._projection((append, None) for append in appends)
         if projection is None:
             return await self._on_its_way(self._events.append(appends), None)
-        with self._projector.offered(projection.jobs) as projection.offer:
+        with self._projector.offered(projection.jobs) as offer:
+            if offer is not None:
+                projection.offer, offer.made = offer, _made(projection)
             return await self._on_its_way(self._commits.append(appends, projection), projection)
 
     async def record(self, entries: Sequence[Entry]) -> list[Recording]:
@@ -71,6 +73,12 @@ class AtOnce:
             if job is not None:
                 jobs.append(job)
         return Projection(views, jobs, checkpoints)
+
+
+def _made(projection: Projection) -> Mapping[str, View]:
+    """The requests by their jobs, where each of them has one."""
+    views, jobs = projection.views, projection.jobs
+    return dict(zip([job.id for job in jobs], views, strict=True)) if len(views) == len(jobs) else {}
 
 
 def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None]:

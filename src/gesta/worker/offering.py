@@ -13,6 +13,7 @@ from gesta.job_queue import Job, Taken
 from gesta.offer import Offer
 from gesta.repeats import Repeats
 from gesta.runtime import Runtime
+from gesta.views import View
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.ours import Ours
 from gesta.worker.takes import few
@@ -32,7 +33,7 @@ class _Given(Offer):
 class Offering:
     def __init__(
         self, free: dict[str, int], most: Mapping[str, int], lease: Lease, ours: Ours, repeats: Repeats, runtime: Runtime,
-        begin: Callable[[list[Taken]], None], ended: Callable[[], None], *, durable: bool,
+        begin: Callable[[list[Taken], Mapping[str, View]], None], ended: Callable[[], None], *, durable: bool,
     ) -> None:  # fmt: skip
         """`free` are the pool's slots: what is offered is not free meanwhile. `ended` is called where some come back."""
         self._free, self._most, self._lease, self._ours, self._repeats, self._runtime = free, most, lease, ours, repeats, runtime
@@ -100,6 +101,6 @@ class Offering:
         self._drained -= {flow for flow in offer.free if came[flow] < offer.wanted[flow]}
         if taken:
             self._lease.renewed(offer.token, offer.at)
-            self._begin(self._ours.sure(taken, offer.since))
+            self._begin(self._ours.sure(taken, offer.since), offer.made)
         if len(taken) < sum(offer.free.values()) or self._is_closed:
             self._ended()

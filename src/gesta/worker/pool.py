@@ -39,6 +39,7 @@ AT_A_TIME = 100
 #: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
+NOTHING_MADE: Mapping[str, View] = {}
 
 
 class Pool:
@@ -144,7 +145,8 @@ class Pool:
         if not may_have_more(free, taken, self.next_due_ms, asked_ms):
             await self._news.wait(pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms()))
 
-    def _begin_all(self, taken: list[Taken]) -> None:
+    def _begin_all(self, taken: list[Taken], made: Mapping[str, View] = NOTHING_MADE) -> None:
+        """`made`: the requests of those that were taken as they came to be, by job id."""
         if self._has_left:
             # Nobody waits for them any more: they are found under a dead lease.
             return
@@ -168,7 +170,7 @@ class Pool:
         if is_lost:
             self.lease.lose("it had ended before it was renewed")
         if fresh:
-            self._start(self._begin(fresh))
+            self._start(self._begin(fresh, made))
 
     def _put_aside(self, taken: Taken) -> None:
         """Given back by us and ready at once; but whoever did so has not heard of it yet, and may do it again. Begun after that."""
@@ -210,10 +212,10 @@ class Pool:
         self._tasks.discard(task)
         self._ended.set()
 
-    async def _begin(self, taken: list[Taken]) -> None:
+    async def _begin(self, taken: list[Taken], made: Mapping[str, View] = NOTHING_MADE) -> None:
         """Load all the requests of one take in one call, then run each attempt on its own: a slow one holds back nobody."""
         try:
-            found = await self._requests.load(taken)
+            found = await self._requests.load(taken, made)
         except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
             for one in taken:
                 self._start(self._begin([one]) if len(taken) > 1 else self._poison(one, error))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gesta.addresses import INSTALLATION, config_stream
 from gesta.config import ConfigCache
 from gesta.current import Loader
@@ -20,9 +22,10 @@ class Requests:
     def __init__(self, loader: Loader, config: ConfigCache, aside: Aside, runtime: Runtime, telemetry: Telemetry) -> None:
         self._loader, self._config, self._aside, self._runtime, self._telemetry = loader, config, aside, runtime, telemetry
 
-    async def load(self, taken: list[Taken]) -> dict[str, View]:
-        """The requests, by the ids of the jobs that point to them."""
-        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
+    async def load(self, taken: list[Taken], made: Mapping[str, View]) -> Mapping[str, View]:
+        """The requests, by the ids of the jobs that point to them. Those that were `made` as their jobs were taken are known already."""
+        unknown = [one for one in taken if one.job.id not in made]
+        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in unknown]
         while True:
             wanted = [
                 (config_stream(tenant), self._config.version(tenant))
@@ -37,4 +40,4 @@ class Requests:
             else:
                 for recorded, fault in self._config.apply(changes):
                     await self._aside.note(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
-                return by_job(taken, keys, found)
+                return {**made, **by_job(unknown, keys, found)} if unknown else made

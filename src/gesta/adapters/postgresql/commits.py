@@ -6,25 +6,39 @@ from collections.abc import Sequence
 
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.event_store import PostgresqlEventStore
+from gesta.adapters.postgresql.faults import Between
 from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue, job_values, taken_values
-from gesta.adapters.postgresql.recording import record
-from gesta.adapters.postgresql.views import PostgresqlViews
+from gesta.adapters.postgresql.recording import Scores, record, record_values, recordings_of
+from gesta.adapters.postgresql.turns import NONE
+from gesta.adapters.postgresql.views import PostgresqlViews, at_once_values
+from gesta.adapters.recent_views import Saved
 from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Verdict
-from gesta.job_queue import Job, Taken
+from gesta.job_queue import Job, Release, Taken
 from gesta.offer import Offer, chosen_of
+from gesta.runtime import Runtime
 from gesta.views import Move, Parked, View
+
+#: For how long nothing is projected at once after somebody else's append came between.
+ALONE_SECONDS = 1.0
 
 
 class PostgresqlCommits:
     def __init__(
-        self, database: Database, events: PostgresqlEventStore, views: PostgresqlViews, queue: PostgresqlJobQueue
+        self,
+        database: Database,
+        events: PostgresqlEventStore,
+        views: PostgresqlViews,
+        queue: PostgresqlJobQueue,
+        runtime: Runtime,
     ) -> None:
-        self._database, self._events, self._views, self._queue = database, events, views, queue
+        self._database, self._events, self._views, self._queue, self._runtime = database, events, views, queue, runtime
+        self._alone_from = float("-inf")
 
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
-        return await self._events.append(appends)
+        recordings = await self.record([Entry(append, None) for append in appends], projection)
+        return [recording.verdict for recording in recordings]  # type: ignore[misc]
 
     async def project(
         self,
@@ -67,8 +81,43 @@ class PostgresqlCommits:
         now = self._queue.now_ms()
         scores = await self._queue.scores_for([entry.settlement for entry in entries], now)
         appends = [entry.append for entry in entries if entry.append is not None]
+        if projection is not None and appends and self._runtime.monotonic() >= self._alone_from:
+            try:
+                return await self._record_at_once(entries, appends, scores, projection, now)
+            except Between:
+                # Somebody else appends at the same time: it would be in vain again.
+                self._alone_from = self._runtime.monotonic() + ALONE_SECONDS
         recordings, first = await record(self._database, entries, scores, now, durable=bool(appends))
         if appends:
             self._events.committed(appends, first)
-        self._queue.wake()
+        self._wake_for(entries)
         return recordings
+
+    async def _record_at_once(
+        self, entries: Sequence[Entry], appends: Sequence[Append], scores: Scores, projection: Projection, now: int
+    ) -> list[Recording]:
+        jobs, offer = projection.jobs, projection.offer
+        if jobs and offer is not None and len(chosen_of(jobs, offer.free, now)) == len(jobs):
+            values = [*NONE.noted, taken_values(jobs, now), offer.token, now, round(offer.lease_seconds * 1000)]
+        else:
+            offer = None
+            values = [*job_values(jobs, await self._queue.turns_for(jobs, now), now), None, now, 0]
+        (row,) = await self._database.ask(
+            "record_at_once", *record_values(entries, scores, now, durable=True), *at_once_values(projection), *values
+        )
+        recordings = recordings_of(entries, row)
+        first = row["first_position"]
+        self._events.committed(appends, first, is_projected=row["projected"])
+        if row["projected"]:
+            projection.reached = first + sum(len(append.events) for append in appends) - 1
+            self._views.committed(projection.views, Saved(moved=True, all_newer=row["written"] == len(projection.views)))
+            if offer is not None:
+                offer.taken = [Taken(job, offer.token, 1, now) for job in jobs]
+        if row["projected"] and jobs and offer is None:
+            self._queue.wake()
+        self._wake_for(entries)
+        return recordings
+
+    def _wake_for(self, entries: Sequence[Entry]) -> None:
+        if Release in {type(entry.settlement) for entry in entries}:
+            self._queue.wake()

@@ -93,11 +93,13 @@ class PostgresqlEventStore:
         """Some of what we remember may be gone."""
         self._own.forget()
 
-    def committed(self, appends: Sequence[Append], first: int | None) -> None:
+    def committed(self, appends: Sequence[Append], first: int | None, *, is_projected: bool = False) -> None:
         """Called once the commit stands: remember the events for whoever follows and wake them. No `first`: some were refused."""
         if first is None:
             # Where they stand was not told; the store has them all.
             self._own.forget()
+        elif is_projected:
+            self._own.add_projected(appends, first)
         else:
             self._own.add(appends, first)
         self._appended.set()

@@ -24,7 +24,13 @@ CUT = (
 NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
 #: What the triggers of a fence raise (migrations/0011_fences.sql).
 FENCED = "GST01"
+#: What `record_at_once` raises where its events do not follow what is projected (migrations/0019_at_once.sql).
+BETWEEN = "GST02"
 ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError)
+
+
+class Between(StoreError):
+    """Somebody's events lie between what is projected and ours, or not all of ours were taken: nothing was written."""
 
 
 def is_answer(error: BaseException) -> bool:
@@ -49,6 +55,8 @@ def _told(place: str, error: BaseException, written: Written) -> StoreError:
     reason = str(error).strip() or type(error).__name__
     if getattr(error, "sqlstate", None) == FENCED:
         return fenced(place, getattr(error, "detail", None))
+    if getattr(error, "sqlstate", None) == BETWEEN:
+        return Between(f"{place}: {reason}; {NOTHING}")
     if isinstance(error, asyncpg.DiskFullError):
         return StoreFull(place, reason)
     if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)):

@@ -34,7 +34,7 @@ class Harness:
     """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time that making one does."""
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "offers", "durable"}
+        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"}
     )
     #: Harnesses that are closed, by the schema they used.
     _closed: ClassVar[dict[str, Harness]] = {}

@@ -25,8 +25,15 @@ async def record(
     database: Asking, entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
 ) -> tuple[list[Recording], int | None]:
     """A recording for each entry, and the position of the first event where every entry was taken."""
-    values = [durable, *_events(entries), *_claims(entries), *_settlements(entries, scores, now_ms)]
-    (row,) = await database.ask("record", *values)
+    (row,) = await database.ask("record", *record_values(entries, scores, now_ms, durable=durable))
+    return recordings_of(entries, row), row["first_position"]
+
+
+def record_values(entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool) -> list[Any]:
+    return [durable, *_events(entries), *_claims(entries), *_settlements(entries, scores, now_ms)]
+
+
+def recordings_of(entries: Sequence[Entry], row: Row) -> list[Recording]:
     recordings = [
         Recording(
             None if entry.append is None else Appended(entry.append.expected + len(entry.append.events)),
@@ -36,7 +43,7 @@ async def record(
     ]
     for place, number in enumerate(row["told"] or ()):
         recordings[number - 1] = _told(row, place)
-    return recordings, row["first_position"]
+    return recordings
 
 
 def _told(row: Row, place: int) -> Recording:

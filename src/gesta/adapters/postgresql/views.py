@@ -11,6 +11,7 @@ from gesta.adapters.postgresql.pending import add_pending, job_of
 from gesta.adapters.postgresql.shadow import PostgresqlShadow
 from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
 from gesta.adapters.recent_views import RecentViews, Saved
+from gesta.commits import Projection
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.operation import State
 from gesta.job_queue import Job
@@ -58,14 +59,14 @@ class PostgresqlViews:
     ) -> bool:
         """As `save`, with jobs as the function `put` takes them."""
         (row,) = await self._database.ask("project", *_projection(views, parked, moves, jobs))
-        return self._committed(views, Saved(row["moved"], row["written"] == len(views)))
+        return self.committed(views, Saved(row["moved"], row["written"] == len(views)))
 
     async def project_taken(
         self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Any], offer: Sequence[Any]
     ) -> bool | None:
         """As `project`, with jobs that are taken as they are put; None where that cannot be: nothing was written."""
         (row,) = await self._database.ask("project_taken", *_projection(views, parked, moves, (jobs,)), *offer)
-        return self._committed(views, Saved(row["moved"], row["written"] == len(views))) if row["taken"] else None
+        return self.committed(views, Saved(row["moved"], row["written"] == len(views))) if row["taken"] else None
 
     async def save_with_jobs(
         self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
@@ -78,9 +79,9 @@ class PostgresqlViews:
                 await add_pending(connection, sql, jobs)
             return Saved(row["moved"], row["written"] == len(views))
 
-        return self._committed(views, await self._database.transact(save, durable=False))
+        return self.committed(views, await self._database.transact(save, durable=False))
 
-    def _committed(self, views: Sequence[View], saved: Saved) -> bool:
+    def committed(self, views: Sequence[View], saved: Saved) -> bool:
         self._recent.committed(views, saved)
         return saved.moved
 
@@ -205,6 +206,14 @@ class PostgresqlViews:
         """One statement on rows that can be made again."""
         text = self._database.sql(name)
         return await self._database.transact(lambda connection: connection.fetch(text, *values), durable=False)
+
+
+def at_once_values(projection: Projection) -> list[Any]:
+    """What the function `record_at_once` takes, but for jobs."""
+    names = list(projection.checkpoints)
+    rows = view_values(projection.views)
+    rows.sort()
+    return [names, [dispatched_of(name) for name in names], list(projection.checkpoints.values()), rows]
 
 
 def _projection(
