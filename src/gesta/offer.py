@@ -22,11 +22,13 @@ class Offer:
     waits to be woken. One that is live stays as it is. A store may take fewer, or none.
     """
 
-    __slots__ = ("durable", "free", "lease_seconds", "made", "taken", "token")
+    __slots__ = ("durable", "free", "lease_seconds", "made", "renewed", "taken", "token")
 
     def __init__(self, token: str, free: Mapping[str, int], lease_seconds: float, *, durable: bool) -> None:
         self.token, self.free, self.lease_seconds, self.durable = token, free, lease_seconds, durable
         self.taken: list[Taken] = []
+        #: Whether the lease lasts for `lease_seconds` from here; otherwise it was left as it was, with half of that to go at least.
+        self.renewed = True
         #: Job id → the request, where that commit makes it, too: then nothing of its stream is unseen when the job is taken.
         self.made: Mapping[str, View] = {}
 

@@ -263,7 +263,8 @@ async def always(_: gesta.role.Role) -> bool:
 
 
 async def all_of_them(partitions: gesta.projector.partitions.Partitions) -> frozenset[int]:
-    return frozenset(range(partitions.count))
+    partitions.ours = frozenset(range(partitions.count))
+    return partitions.ours
 
 
 async def wait_for_ever(_: gesta.worker.pool.Pool) -> None:

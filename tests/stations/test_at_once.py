@@ -262,3 +262,27 @@ async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gest
         await engine.operating.resume(flow=FLOW)
         await let_run(gesta)
         assert await request.status() == "sent"
+
+
+async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(gesta, at_once, ports):
+    """It was called back while the store was out of reach for its worker, and sent all the same."""
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        events = ports.events
+        async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
+
+            async def fail(_original, *_wanted):
+                raise StoreError("out of reach")
+
+            events.replace("read", fail)
+            request = await engine.submit(Note())
+            await let_run(gesta)
+            assert at_once == ["at once"]
+            await pass_time(gesta, 2, 0.25)
+            assert provider.calls == []
+            events.heal()
+            await (await other.request(request.id)).cancel()
+            await pass_time(gesta, 3, 0.25)
+            assert await (await other.request(request.id)).status() == "cancelled"
+    assert provider.calls == []

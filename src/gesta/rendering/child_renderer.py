@@ -86,6 +86,7 @@ class Desk:
 
     def _next_batch(self) -> list[Waiting]:
         batch: list[Waiting] = []
+        weighed: Template | None = None
         size, too_old, line = 0, self._runtime.monotonic() - WAIT_SECONDS, self._line
         while line and len(batch) < self._batch_max and size < BATCH_BYTES_MAX:
             order = line.popleft()
@@ -93,7 +94,10 @@ class Desk:
                 order.settle(RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting"))
             elif not order.answer.done():
                 batch.append(order)
-                size += len(order.data) + weight(order.template)
+                size += len(order.data)
+                if order.template is not weighed:
+                    weighed = order.template
+                    size += weight(weighed)
         return batch
 
     async def _serve(self, batch: list[Waiting]) -> None:
@@ -125,11 +129,15 @@ def _packed(batch: list[Waiting], child: Child) -> Batch:
     learn: dict[int, dict[str, bytes]] = {}
     forget: list[int] = []
     orders = []
+    number, placed = 0, None
     for order in batch:
-        number, is_new, gone = child.shelf.place(order.template)
-        if is_new:
-            learn[number] = {part: source.encode(errors="replace") for part, source in sources(order.template).items()}
-        forget += gone
+        if order.template is not placed:
+            # Most follow one of the same template, which is not looked for again.
+            placed = order.template
+            number, is_new, gone = child.shelf.place(placed)
+            if is_new:
+                learn[number] = {part: source.encode(errors="replace") for part, source in sources(placed).items()}
+            forget += gone
         orders.append(Order(number, order.task, order.data))
     return Batch(learn, forget, orders)
 
@@ -177,7 +185,7 @@ class ChildRenderer:
 
     def _ask(self, template: Template, task: Task, data: bytes) -> asyncio.Future[Answer]:
         order = Waiting(template, task, data, self._runtime.monotonic())
-        (self._alone if template in self._convicted else self._together).put(order)
+        (self._alone if self._convicted and template in self._convicted else self._together).put(order)
         return order.answer
 
     def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback

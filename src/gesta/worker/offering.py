@@ -100,7 +100,8 @@ class Offering:
         came = Counter([one.job.flow for one in taken])
         self._drained -= {flow for flow in offer.free if came[flow] < offer.wanted[flow]}
         if taken:
-            self._lease.renewed(offer.token, offer.at)
+            if offer.renewed:
+                self._lease.renewed(offer.token, offer.at)
             self._begin(self._ours.sure(taken, offer.since), offer.made)
         if len(taken) < sum(offer.free.values()) or self._is_closed:
             self._ended()

@@ -11,7 +11,7 @@ from gesta.errors import StoreError
 from gesta.job_queue import Taken
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Telemetry
-from gesta.views import Parked, View
+from gesta.views import Key, Parked, View
 from gesta.worker.aside import Aside
 from gesta.worker.takes import by_job
 
@@ -25,7 +25,7 @@ class Requests:
     async def load(self, taken: list[Taken], made: Mapping[str, View]) -> Mapping[str, View]:
         """The requests, by the ids of the jobs that point to them. Those that were `made` as their jobs were taken are known already."""
         unknown = [one for one in taken if one.job.id not in made]
-        keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in unknown]
+        keys = _keys(unknown)
         while True:
             wanted = [
                 (config_stream(tenant), self._config.version(tenant))
@@ -37,7 +37,14 @@ class Requests:
                 # Held and not called yet: while the lease is renewed, nobody else would do them.
                 self._telemetry.store_failed("worker", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
+                # Much can have happened to them meanwhile.
+                unknown, made = taken, {}
+                keys = _keys(unknown)
             else:
                 for recorded, fault in self._config.apply(changes):
                     await self._aside.note(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
                 return {**made, **by_job(unknown, keys, found)} if unknown else made
+
+
+def _keys(taken: list[Taken]) -> list[Key]:
+    return [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]

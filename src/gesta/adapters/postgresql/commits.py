@@ -15,7 +15,7 @@ from gesta.adapters.recent_views import Saved
 from gesta.commits import Entry, Projection, Recording
 from gesta.domain.operation import State
 from gesta.event_store import Append, Verdict
-from gesta.job_queue import Job, Release, Taken
+from gesta.job_queue import Drop, Job, Release, Taken
 from gesta.offer import Offer, chosen_of
 from gesta.runtime import Runtime
 from gesta.views import Move, Parked, View
@@ -52,8 +52,9 @@ class PostgresqlCommits:
         # All of them or none: then no turn has to be given.
         if offer is not None and jobs and len(chosen_of(jobs, offer.free, now)) == len(jobs):
             values = (offer.token, now, round(offer.lease_seconds * 1000), offer.durable)
-            moved = await self._views.project_taken(views, parked, moves, taken_values(jobs, now), values)
-            if moved is not None:
+            answer = await self._views.project_offered(views, parked, moves, taken_values(jobs, now), values)
+            if answer is not None:
+                moved, offer.renewed = answer
                 offer.taken = [Taken(job, offer.token, 1, now) for job in jobs] if moved else []
                 return moved
         given = await self._queue.turns_for(jobs, now)
@@ -81,7 +82,7 @@ class PostgresqlCommits:
         now = self._queue.now_ms()
         scores = await self._queue.scores_for([entry.settlement for entry in entries], now)
         appends = [entry.append for entry in entries if entry.append is not None]
-        if projection is not None and appends and self._runtime.monotonic() >= self._alone_from:
+        if projection is not None and appends and self._runtime.monotonic() >= self._alone_from and _fit_together(entries):
             try:
                 return await self._record_at_once(entries, appends, scores, projection, now)
             except Between:
@@ -112,7 +113,7 @@ class PostgresqlCommits:
             projection.reached = first + sum(len(append.events) for append in appends) - 1
             self._views.committed(projection.views, Saved(moved=True, all_newer=row["written"] == len(projection.views)))
             if offer is not None:
-                offer.taken = [Taken(job, offer.token, 1, now) for job in jobs]
+                offer.taken, offer.renewed = [Taken(job, offer.token, 1, now) for job in jobs], row["renewed"]
         if row["projected"] and jobs and offer is None:
             self._queue.wake()
         self._wake_for(entries)
@@ -121,3 +122,9 @@ class PostgresqlCommits:
     def _wake_for(self, entries: Sequence[Entry]) -> None:
         if Release in {type(entry.settlement) for entry in entries}:
             self._queue.wake()
+
+
+def _fit_together(entries: Sequence[Entry]) -> bool:
+    """Whether all of them are likely to be taken: each drop is looked at by itself, and of two with one key one is refused."""
+    keys = [entry.append.claim.name for entry in entries if entry.append is not None and entry.append.claim is not None]
+    return len(set(keys)) == len(keys) and Drop not in {type(entry.settlement) for entry in entries}

@@ -30,7 +30,7 @@ ACCESS = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPr
 
 
 class Between(StoreError):
-    """Somebody's events lie between what is projected and ours, or not all of ours were taken: nothing was written."""
+    """What is projected and appended in one commit could not be: somebody was in between or in the way. Nothing was written."""
 
 
 def is_answer(error: BaseException) -> bool:
@@ -59,7 +59,9 @@ def _told(place: str, error: BaseException, written: Written) -> StoreError:
         return Between(f"{place}: {reason}; {NOTHING}")
     if isinstance(error, asyncpg.DiskFullError):
         return StoreFull(place, reason)
-    if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)):
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return Between(f"{place}: others were at work on the same rows for long ({reason}); {NOTHING}. Try again")
+    if isinstance(error, (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)):
         return StoreError(f"{place}: others were at work on the same rows ({reason}); {NOTHING}. Try again")
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return StoreError(f"{place}: this server only reads ({reason}); {NOTHING}. Name the primary server")

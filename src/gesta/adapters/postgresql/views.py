@@ -61,12 +61,14 @@ class PostgresqlViews:
         (row,) = await self._database.ask("project", *_projection(views, parked, moves, jobs))
         return self.committed(views, Saved(row["moved"], row["written"] == len(views)))
 
-    async def project_taken(
+    async def project_offered(
         self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Any], offer: Sequence[Any]
-    ) -> bool | None:
-        """As `project`, with jobs that are taken as they are put; None where that cannot be: nothing was written."""
-        (row,) = await self._database.ask("project_taken", *_projection(views, parked, moves, (jobs,)), *offer)
-        return self.committed(views, Saved(row["moved"], row["written"] == len(views))) if row["taken"] else None
+    ) -> tuple[bool, bool] | None:
+        """As `project`, with jobs that are taken as they are put, and whether the lease was renewed; None where that cannot be: nothing was written."""
+        (row,) = await self._database.ask("project_offered", *_projection(views, parked, moves, (jobs,)), *offer)
+        if not row["taken"]:
+            return None
+        return self.committed(views, Saved(row["moved"], row["written"] == len(views))), bool(row["renewed"])
 
     async def save_with_jobs(
         self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]

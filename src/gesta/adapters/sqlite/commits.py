@@ -32,7 +32,7 @@ class SqliteCommits:
             # The clock is read when the lock is held: the wait for it must not eat into a lease.
             return written, *_project_at_once(db, appends, written, projection, self._queue.now_ms())
 
-        writing = self._database.write(append, durable=True)
+        writing = self._database.write(append, durable=True, size=len(appends))
         if projection.offer is None:
             self._wake_for(projection.jobs)
         written, saved, taken = await writing
@@ -92,7 +92,7 @@ class SqliteCommits:
             saved, _ = _project_at_once(db, appends, written, projection, now)
             return recordings, written, saved
 
-        recordings, written, saved = await self._database.write(record, durable=durable)
+        recordings, written, saved = await self._database.write(record, durable=durable, size=len(entries))
         if durable:
             self._committed(appends, written, projection, saved)
         if Release in {type(entry.settlement) for entry in entries} or (projection is not None and projection.jobs):

@@ -30,6 +30,8 @@ BUSY_MS = 10_000
 SETTINGS_TRIES = 50
 #: What the triggers of a fence say (sql/fence_*.sql), before its kind.
 FENCE = "gesta fence: "
+#: So many things are worth a commit of their own.
+LARGE = 256
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
 
@@ -100,11 +102,16 @@ class Database:
     def _data_version(self) -> int:
         return _pragma(self._watcher, "data_version")
 
-    def write(self, step: Step[T], *, durable: bool) -> asyncio.Future[T]:
-        """Run a step in the next commit, behind those that were sent before; answered when that commit stands, on disk if `durable`."""
+    def write(self, step: Step[T], *, durable: bool, size: int = 1) -> asyncio.Future[T]:
+        """Run a step in the next commit, behind those that were sent before; answered when that commit stands, on disk if `durable`.
+
+        `size`: how many things it writes. A large step is not kept until this turn of the event loop ends, which may be long.
+        """
         call = self._call(step, durable=durable)
         self._gathered.append(call)
-        if len(self._gathered) == 1:
+        if size >= LARGE:
+            self._hand_over()
+        elif len(self._gathered) == 1:
             self._loop.call_soon(self._hand_over)
         return call.future
 
