@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -77,6 +77,16 @@ class _Tap:
         #: How many were wanted since then, and how many in as long a time before; a burst counts half as much each time after.
         self.began_at = self.takes = self.before = 0
 
+    def has_one_now(self, now: int) -> bool:
+        """Whether a token is here that may be used at once, and enough others, so that nothing else has to be thought of."""
+        times = self.times
+        return (
+            len(times) > self.low + 1
+            and now - AHEAD_MS <= times[0] <= now
+            and now - self.began_at < ADVANCE_MS
+            and self.closed_until <= now
+        )
+
     def begin_anew(self, now: int) -> None:
         """Count those who want a token from here."""
         silences = (now - self.began_at) // ADVANCE_MS - 1
@@ -120,6 +130,19 @@ class Tokens:
         self._buckets, self._runtime = buckets, runtime
         self._taps: dict[Name, _Tap] = {}
         self._asking: GroupCommit[_Question, _Answer] = GroupCommit(self._reserve, "gesta-limits")
+
+    def take_now(self, tenant: str, limits: Sequence[Limit]) -> bool:
+        """As `take`, where all that is wanted is at hand; False: nothing was taken."""
+        now, taps = self._runtime.now_ms(), []
+        for limit in limits:
+            tap = self._taps.get((tenant, limit.name))
+            if tap is None or not tap.has_one_now(now):
+                return False
+            taps.append(tap)
+        for tap in taps:
+            tap.takes += 1
+            tap.times.popleft()
+        return True
 
     async def take(self, tenant: str, limits: Sequence[Limit]) -> None:
         taken: list[tuple[_Tap, float]] = []
@@ -258,9 +281,10 @@ class Limits:
     def __init__(self, tokens: Tokens, tenant: str) -> None:
         self._tokens, self._tenant = tokens, tenant
 
-    def take(self, *limits: Limit) -> Coroutine[None, None, None]:
+    async def take(self, *limits: Limit) -> None:
         """One token of each, or Postponed: then none was taken. Await it right before the provider is called."""
-        return self._tokens.take(self._tenant, limits)
+        if not self._tokens.take_now(self._tenant, limits):
+            await self._tokens.take(self._tenant, limits)
 
     async def close(self, name: str, seconds: float) -> None:
         """Nobody takes a token of this name before that: the provider said when it wants to be asked again.

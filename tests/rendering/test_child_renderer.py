@@ -197,11 +197,14 @@ def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() ->
         "\n",
     ]
 
+    async def rendered(renderer: ChildRenderer, template: Template) -> Sheet | Fault:
+        return await renderer.render(template, b'{"x": "xx"}')
+
     @settings(max_examples=150)
     @given(st.lists(st.sampled_from(pieces), max_size=30), st.sampled_from(["text", "html", "blocks", "subject"]))
     def check(sources: list[str], part: str) -> None:
         template = Template(**{part: "".join(sources)})
-        answer = runner.run(renderer.render(template, b'{"x": "xx"}'))
+        answer = runner.run(rendered(renderer, template))
         assert isinstance(answer, Sheet | Fault)
         assert runner.run(greeted(renderer))
 

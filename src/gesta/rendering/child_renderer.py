@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
 
 from gesta.errors import RendererDown
 from gesta.rendering.child_process import Child, ChildEnded
@@ -155,10 +155,9 @@ class ChildRenderer:
         self._convicted: dict[Template, None] = {}
         self._variables: dict[Template, Names] = {}
 
-    async def render(self, template: Template, data: bytes) -> Sheet | Fault:
-        answer = await self._ask(template, "render", data)
-        assert not isinstance(answer, Names)
-        return answer
+    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
+        # The child answers nothing else to this order; awaited as it is, because it is done for every message.
+        return cast("asyncio.Future[Sheet | Fault]", self._ask(template, "render", data))
 
     async def variables(self, template: Template) -> Names | Fault:
         if (known := self._variables.get(template)) is not None:

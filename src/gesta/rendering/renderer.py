@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -16,7 +17,7 @@ KEPT_LENGTH = 4_000_000
 
 
 class Renderer(Protocol):
-    async def render(self, template: Template, data: bytes) -> Sheet | Fault:
+    def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
         """Fill in a template with a JSON object. Raises RendererDown when that could not be tried."""
 
     async def variables(self, template: Template) -> Names | Fault:

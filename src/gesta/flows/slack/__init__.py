@@ -167,7 +167,7 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    arguments = {"channel": destination.channel_id, **content, **marks_of(attempt), **destination.look}
+    arguments = {"channel": destination.channel_id, **marks_of(attempt), **content, **destination.look}
     if message.thread_ts is not None:
         arguments["thread_ts"] = message.thread_ts
     return arguments
