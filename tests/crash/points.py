@@ -152,7 +152,7 @@ POINTS = [
         at_once=True,
         offers=True,
     ),
-    Point("frozen with a request, not called", "K-12", "events.read", "after", of_loaded, NOT_CALLED, frozen=True),
+    Point("frozen with a request, not called", "K-12", "events.read", "after", of_loaded, NOT_CALLED, frozen=True, offers=False),
     Point("frozen with an answer", "K-12", "executor.call", "after", None, CALLED_AND_TOLD, frozen=True),
     Point("failed, not released", "K-17", "queue.settle", "before", of_releases, THROTTLED, "apart", throttled=True),
 ]

@@ -11,9 +11,10 @@ import pytest
 
 from gesta import Conflict, Done, Engine, Options, Request, Retry
 from gesta.adapters import Stores
+from gesta.commits import Projection
 from gesta.errors import StoreError
 from gesta.projector.at_once import AtOnce
-from gesta.projector.follow import Projector
+from gesta.projector.follow import WORTH_IT, Projector
 from gesta.runtime import sleep, spawn
 from gesta.settings import Settings
 from gesta.wiring import Outside, Wiring
@@ -286,3 +287,32 @@ async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wa
             await pass_time(gesta, 3, 0.25)
             assert await (await other.request(request.id)).status() == "cancelled"
     assert provider.calls == []
+
+
+async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_more_rarely(gesta, at_once):
+    async with engine_of(Provider()) as engine:
+        await let_run(gesta)
+        projector, now = engine.road.projector, gesta.runtime.monotonic
+
+        def holds_for(seconds: int) -> list[float]:
+            """When appends were held back, with one of ours always on its way and another's always in between."""
+            holds = []
+            for _ in range(seconds * 4):
+                gesta.runtime.advance(0.25)
+                projector.sent()
+                projector._stand_at_end(None)
+                if projector._held_at == now():
+                    holds.append(now())
+                projector.landed(None)
+            return holds
+
+        first, *_ = holds = holds_for(20)
+        assert [at - first for at in holds] == [0, 2, 6, 14]
+        projection = Projection([], [], {})
+        projection.reached = 0
+        for _ in range(WORTH_IT):
+            # They were alone for a while.
+            projector.sent()
+            projector.landed(projection)
+        last, second, third = holds_for(24)[:3]
+        assert (second - last, third - second) == (1, 2)

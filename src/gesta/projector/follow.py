@@ -30,9 +30,12 @@ POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
 #: How soon another process's event is looked for while we append ourselves.
 OWN_SECONDS = 0.1
-#: For how long appends wait at most so that those on their way land and are projected, and how often that may be.
+#: For how long appends wait at most so that those on their way land and are projected, and how often that may be: ever more rarely where not so
+#: many commits were projected at once after the last time, because others append, too.
 HOLD_SECONDS = 0.05
 HOLD_EVERY_SECONDS = 1.0
+HOLD_RARELY_SECONDS = 60.0
+WORTH_IT = 20
 #: How old the place that we remember may be when there is nothing to do: a rebuild that died after its swap has turned it back.
 PLACE_SECONDS = 5.0
 #: How often another process's projector is looked at by whoever waits for it, and after how long without a move it is taken to stand still.
@@ -63,6 +66,7 @@ class Projector:
         self._looked_at = 0.0
         #: Appends of ours wait until then, or until they are let go.
         self._held_until, self._held_at = 0.0, float("-inf")
+        self._hold_every, self._at_once_before = HOLD_EVERY_SECONDS, 0
         self._let_go = Signal(runtime)
         #: The worker beside us, where there is one.
         self.offers: Offers | None = None
@@ -231,7 +235,10 @@ class Projector:
         """From here on appends are projected at once; not yet while one is on its way that is not: the next one would meet a gap."""
         now = self._runtime.monotonic()
         self._at_end = None if self._sent else checkpoints
-        if self._sent and self.is_here and now - self._held_at >= HOLD_EVERY_SECONDS:
+        if self._sent and self.is_here and now - self._held_at >= self._hold_every:
+            was_worth_it = self._at_once - self._at_once_before >= WORTH_IT
+            self._hold_every = HOLD_EVERY_SECONDS if was_worth_it else min(2 * self._hold_every, HOLD_RARELY_SECONDS)
+            self._at_once_before = self._at_once
             self._held_at, self._held_until = now, now + HOLD_SECONDS
         elif not self._sent and self._held_until:
             self._held_until = 0.0
