@@ -1,7 +1,7 @@
 """Rate limits of providers: token buckets that all processes of a store share, each tenant's apart from everybody else's.
 
 A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment ahead and in blocks, so that there is no
-round trip for each request: whoever asks in the same turn asks together, and twice what was asked for lately is asked for in advance, again
+round trip for each request: whoever asks in the same turn asks together, and four times what was asked for lately is asked for in advance, again
 when half of it is used up: attempts come in bursts, and then fewer of them wait for the store. A token that nobody uses lapses; with a process die
 the tokens that it had reserved, a quarter of a second's at most.
 
@@ -24,12 +24,15 @@ from gesta.group_commit import GroupCommit
 from gesta.runtime import Runtime, sleep
 from gesta.unspent import Postponed
 
-#: Tokens are reserved so far ahead; an attempt waits for its own in its slot. One that was not used this long after its time has lapsed.
+#: Tokens are reserved so far ahead; an attempt waits for its own in its slot.
 AHEAD_MS = 250
+#: One that was not used this long after its time has lapsed. Attempts come in waves, and under load a wave takes a good part of a second; however
+#: long they last, no more are kept than were reserved in advance.
+LAPSE_MS = 1_000
 #: In advance no more is reserved than falls in this time: others want their part of what is ahead.
 ADVANCE_MS = 100
-#: After so many times ADVANCE_MS of silence nothing is left of what was wanted.
-_FORGOTTEN = 32
+#: Waves are so far apart at most, in times of ADVANCE_MS; what is wanted no more counts half as much with each one beyond, and nothing in the end.
+_WAVES, _FORGOTTEN = LAPSE_MS // ADVANCE_MS, 32
 #: Those who are postponed are spread over this long; then again from the front.
 SPREAD_MS = 300_000
 #: Without the store nobody can say whether there is a token.
@@ -82,7 +85,7 @@ class _Tap:
         times = self.times
         return (
             len(times) > self.low + 1
-            and now - AHEAD_MS <= times[0] <= now
+            and now - LAPSE_MS <= times[0] <= now
             and now - self.began_at < ADVANCE_MS
             and self.closed_until <= now
         )
@@ -90,7 +93,7 @@ class _Tap:
     def begin_anew(self, now: int) -> None:
         """Count those who want a token from here."""
         silences = (now - self.began_at) // ADVANCE_MS - 1
-        self.before = max(self.takes, self.before // 2) >> min(silences, _FORGOTTEN)
+        self.before = max(self.takes, self.before // 2) >> min(max(0, silences - _WAVES), _FORGOTTEN)
         self.takes, self.began_at = 0, now
 
     def promise(self, gap_ms: float, next_at: float, now: int) -> float:
@@ -101,7 +104,7 @@ class _Tap:
         return self.promised - now
 
     def is_idle(self, now: int) -> bool:
-        return not self.times and max(self.empty_until, self.promised, self.began_at + AHEAD_MS) < now
+        return not self.times and max(self.empty_until, self.promised, self.began_at + LAPSE_MS) < now
 
 
 class _Asked(msgspec.Struct, frozen=True, gc=False):
@@ -197,7 +200,7 @@ class Tokens:
     def _at_hand(self, tap: _Tap, name: Name, limit: Limit, now: int) -> float | None:
         """When our token falls; None when the store has to be asked for one. Raises Postponed when it need not be."""
         times = tap.times
-        while times and times[0] + AHEAD_MS < now:
+        while times and times[0] + LAPSE_MS < now:
             times.popleft()
         if now - tap.began_at >= ADVANCE_MS:
             tap.begin_anew(now)
@@ -245,9 +248,9 @@ class Tokens:
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
-        """A token for each who waits, and in advance twice as many as were wanted lately: a lone request reserves nothing for nobody."""
+        """A token for each who waits, and in advance four times as many as were wanted lately: a lone request reserves nothing for nobody."""
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
-        in_advance = min(2 * max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
+        in_advance = min(4 * max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
         return Wanted(name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times)))
 
     def _given(self, question: _Question, now: int) -> _Answer:

@@ -34,6 +34,9 @@ SECRETS = [
     ("-----BEGIN EC " + "PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY----- tail", "MHcCAQEE"),
     ("postgres://gesta:s3cr3t@db.example:5432/gesta", "s3cr3t"),
     ("redis://:p@ss@cache.example/0", "p@ss"),
+    # The server is at a socket, so there is no host.
+    ("postgresql://gesta:s3cr3t@/gesta?host=/var/run/postgresql", "s3cr3t"),
+    ("works on postgresql://gesta:p@ss:w0rd@/gesta", "w0rd"),
     ("https://hooks.slack.example/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX", "XXXXXXXX"),
     ("https://api.telegram.example/bot123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11/sendMessage", "ghIkl"),
     ("https://shop.example/reset#code=8f3a9c2b1d", "8f3a9c2b1d"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 
@@ -226,3 +227,37 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
     # Its worker believes until four seconds from here.
     assert await store.queue.take(fresh_name("token"), {flow: 5}, 4.0, durable=False) == ([], store.runtime.now_ms() + 4_000)
     await store.close()
+
+
+async def test_who_listens_goes_on_when_the_client_library_loses_its_way(monkeypatch):
+    """The listener ended for good, and whoever closed the store then heard of it instead (found by a storm: seed 31020)."""
+    original = asyncpg.Connection.add_listener
+    faults: list[str] = []
+
+    async def add_listener(connection, channel, hearer):
+        if not faults:
+            faults.append("cannot switch to state 12; another operation (2) is in progress")
+            raise asyncpg.InternalClientError(faults[0])
+        await original(connection, channel, hearer)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", add_listener)
+    monkeypatch.setattr("gesta.adapters.postgresql.news.PAUSE_SECONDS", 0.01)
+    # So that only a listener hears of it.
+    monkeypatch.setattr("gesta.adapters.postgresql.news.LOOK_SECONDS", LONG_SECONDS)
+    url = await fresh_url(listen="on")
+    async with opened(url) as one, opened(url) as other:
+        async with asyncio.timeout(20):
+            waiting = asyncio.create_task(other.events.changed(LONG_SECONDS))
+            while not waiting.done():
+                await one.events.append([fresh_append()])
+                await asyncio.wait([waiting], timeout=0.05)
+    assert len(faults) == 1
+
+
+async def test_a_store_is_closed_whatever_happened_to_those_who_listen(monkeypatch):
+    async def listen(_):
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr("gesta.adapters.postgresql.news.News.listen", listen)
+    async with opened(await fresh_url(listen="on")) as stores:
+        await stores.events.append([fresh_append()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -52,9 +51,8 @@ async def open_at(
     async def close() -> None:
         for task in background:
             task.cancel()
-        for task in background:
-            with suppress(asyncio.CancelledError):
-                await task
+        # Whatever one of them ended with, the others and the connections are closed.
+        await asyncio.gather(*background, return_exceptions=True)
         await database.close()
 
     def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:

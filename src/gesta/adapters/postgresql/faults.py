@@ -20,6 +20,8 @@ CUT = (
     asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, asyncpg.IdleSessionTimeoutError, asyncpg.IdleInTransactionSessionTimeoutError,
     OSError, EOFError, TimeoutError,
 )  # fmt: skip
+#: Or the client library has lost its way in what the server sends, as with a connection that breaks in its first moments.
+LOST = (*CUT, asyncpg.InternalClientError)
 #: The server refuses new connections for now.
 NOT_NOW = (asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError)
 #: What the triggers of a fence raise (migrations/0011_fences.sql).
@@ -40,7 +42,7 @@ def is_answer(error: BaseException) -> bool:
 
 def raise_told(place: str, error: BaseException, written: Written) -> NoReturn:
     """Raise this error in our words, or as it is where it is none of theirs."""
-    if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
+    if isinstance(error, GestaError) or not isinstance(error, (asyncpg.PostgresError, *LOST)):
         raise error
     raise _told(place, error, written) from error
 
@@ -75,7 +77,7 @@ def _told(place: str, error: BaseException, written: Written) -> StoreError:
         )
     if isinstance(error, NOT_NOW):
         return StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
-    if isinstance(error, (*CUT, asyncpg.InternalClientError)):
+    if isinstance(error, LOST):
         return StoreError(f"{place}: the connection was lost ({reason}); {written}. It is connected again by itself")
     return StoreError(f"{place}: {reason}; {NOTHING}")
 
@@ -89,7 +91,7 @@ def raise_unreachable(place: str, error: BaseException) -> NoReturn:
         told = StoreError(f"{place}: the server does not let this user in ({reason}); look at user and password")
     elif isinstance(error, NOT_NOW):
         told = StoreError(f"{place}: the server takes no connection now ({reason}); {NOTHING}. It is tried again by itself")
-    elif isinstance(error, (asyncpg.PostgresError, asyncpg.InternalClientError, *CUT)):
+    elif isinstance(error, (asyncpg.PostgresError, *LOST)):
         told = StoreError(
             f"{place}: the server cannot be reached ({reason}); {NOTHING}. Is it running, and is the address right?"
         )

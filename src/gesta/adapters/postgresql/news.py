@@ -12,6 +12,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from gesta.adapters.postgresql.connections import Connection, connect, end
 from gesta.adapters.postgresql.database import Database
+from gesta.adapters.postgresql.faults import LOST
 from gesta.errors import StoreError
 from gesta.runtime import Runtime, Signal, sleep
 
@@ -80,7 +81,7 @@ class News:
                 continue
             try:
                 await self._listen_on(connection)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            except (asyncpg.PostgresError, *LOST):
                 # Lost: until there is another, `look` does it.
                 pass
             finally:
