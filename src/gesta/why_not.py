@@ -55,6 +55,8 @@ def why_not_sent(facts: RequestFacts) -> str:
         return _waits(state, facts.now_ms)
     if facts.job is None:
         return _without_a_job(facts)
+    if facts.job.state == "waiting" and facts.job.job.due_ms > facts.now_ms:
+        return _put_off(facts.job.job.due_ms, facts.now_ms)
     return _ready(facts, facts.now_ms - facts.job.job.due_ms)
 
 
@@ -80,6 +82,13 @@ def _abandoned(facts: RequestFacts, job: Standing) -> str:
     return (
         f"the worker that had it is gone (its lease {ended}), and no worker has come for it{_called_back(state)}; "
         "start one: `gesta worker` (or `gesta serve`)"
+    )
+
+
+def _put_off(due_ms: int, now_ms: int) -> str:
+    return (
+        f"it was put off until {moment(due_ms)} (in {span(due_ms - now_ms)}) without spending a try: its provider takes no more at a time, or asked for "
+        "patience; the rates are in the config of its channel"
     )
 
 

@@ -166,6 +166,7 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ({}, {"job": None}, "the sweep puts it back"),
         ({}, {"job": None, "is_swept": False}, "nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)"),
         ({}, {"job": None, "is_worked_on": False}, "nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)"),
+        ({}, {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW + 90_000), "waiting", 0)}, "(in 1.5 min) without spending a try: its provider takes no more at a time"),
         ({}, {"at_work": 4}, f"it is ready since 5 s and nobody has taken it yet: every slot is busy, 4 of {FLOW} are at work"),
         ({}, {}, f"it is ready since 5 s and nobody has taken it yet: nobody executes {FLOW}; start a process that declares it: `gesta worker --app …` or"),
         ({}, {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 20), "ready", 0)}, f"the next free worker does, if one runs that declares the flow {FLOW}"),

@@ -103,7 +103,10 @@ class Endpoint:
         scope = self.route.scope
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
-            told = f"this needs a key with the scope {scope}, this one has {', '.join(sorted(grant.scopes))}; `gesta key create --scope {scope}` makes one"
+            told = f"this needs a key with the scope {scope}, this one has {', '.join(sorted(grant.scopes))}; "
+            told += f"`gesta key create --scope {scope}` makes one" + (
+                ", which is no test key: those read and submit" if grant.is_test else ""
+            )
             raise Problem(403, "scope_missing", told)
         return grant
 

@@ -126,7 +126,7 @@ async def submit(call: Call) -> Answer:
     shown = None
     seconds = wait_seconds(call.query.wait)
     if seconds:
-        shown = await call.while_there(_after(request, seconds))
+        shown = await call.while_there(_after(call, request, seconds))
     verdict: Verdict = "created" if request.verdict == "created" else "duplicate"
     body = Submitted(request.id, request.flow, verdict, shown)
     return Answer(body, 202 if verdict == "created" else 200, {"Location": where(call, request.flow, request.id)})
@@ -239,9 +239,11 @@ def where(call: Call, flow: str, request_id: str) -> str:
     return f"{call.root}/v1/requests/{flow}/{request_id}"
 
 
-async def _after(request: Request, seconds: float) -> RequestShape:
+async def _after(call: Call, request: Request, seconds: float) -> RequestShape:
     await _ended(request, seconds)
-    return request_shape((await request.view()).state)
+    view = await request.view()
+    (pause,) = await call.engine.operating.pauses_of([view])
+    return request_shape(view.state, pause)
 
 
 async def _ended(request: Request, seconds: float) -> None:
