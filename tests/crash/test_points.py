@@ -23,10 +23,10 @@ def test_every_line_of_the_matrix_has_a_point_or_a_test_of_its_own():
     assert len({point.name for point in POINTS}) == len(POINTS)
 
 
-async def end_of(on, point, dice):
+async def end_of(on, point, dice, many=MANY):
     """Play it: to the point, then a new process works everything off, then the frozen one goes on. Victims and all states."""
     # On a busy machine, of a few requests none need find a worker with free slots that stands at the end of the log.
-    numbers = SOME if point.frozen and not point.offers else MANY
+    numbers = SOME if point.frozen and not point.offers else many
     with on.process(point=point.name, nth=dice.randint(1, 3), numbers=numbers, burst=dice.choice((0, 6, 12))) as child:
         victims = await on.victims(child)
         if not point.frozen:
