@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -51,8 +52,10 @@ async def open_at(
     async def close() -> None:
         for task in background:
             task.cancel()
-        # Whatever one of them ended with, the others and the connections are closed.
-        await asyncio.gather(*background, return_exceptions=True)
+        for task in background:
+            # Whatever it ended with, the others and the connections are closed.
+            with suppress(asyncio.CancelledError, Exception):
+                await task
         await database.close()
 
     def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:
