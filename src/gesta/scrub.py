@@ -19,7 +19,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LONG_SEGMENT = re.compile(r"[^/\s?#]{20,}")
 
 _URL = (
-    r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@)?(?P<host>[^\s/?#@\"'<>]*)"
+    # Behind a user part the host may be missing, as where the server is at a socket; without either it is the path of a file.
+    r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@(?P<host>[^\s/?#@\"'<>]*)|(?P<alone>[^\s/?#@\"'<>]+))"
     r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
 )
 _USER_PART = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{1,15}://)[^\s/?#]*@")
@@ -34,7 +35,7 @@ _NAMED = (
 def _url(match: re.Match[str]) -> str:
     """Scheme, host and path; user, query and fragment go, and every part of the path that could be a token."""
     path = _LONG_SEGMENT.sub(lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or "")
-    return f"{match['scheme']}://{match['host']}{path}{'?…' if match['rest'] else ''}"
+    return f"{match['scheme']}://{match['host'] or match['alone'] or ''}{path}{'?…' if match['rest'] else ''}"
 
 
 def _tax_id(match: re.Match[str]) -> str:

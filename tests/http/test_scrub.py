@@ -79,6 +79,8 @@ HARMLESS = [
     "task_0123456789 on desk-lamp-price",
     "max_attempts_exceeded after 10 attempts",
     "https://api.example.com/v2/issues",
+    # People copy it from a text.
+    "sqlite:////srv/a-folder-with-a-long-name-for-the-shop/gesta.db",
     "https://api.example.com/requests/019a2b3c-4d5e-7f00-8abc-0123456789ab",
     "version 3.14.5 (build 1.2.3.4)",
     "10.0.0.1:5432 refused",

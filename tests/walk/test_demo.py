@@ -135,7 +135,9 @@ def test_a_demo_that_stays_can_be_looked_at_and_ends_with_ctrl_c(demo: Demo):
     url = read_until(process, r"export GESTA_URL=(\S+)")[1]
     request_id = read_until(process, r"gesta show (\S+)")[1]
     shown = demo.start("-m", "gesta", "show", request_id, "--json", "--url", url)
-    assert msgspec.json.decode(shown.communicate(timeout=PATIENCE_SECONDS)[0])["status"] == "sent"
+    out, err = shown.communicate(timeout=PATIENCE_SECONDS)
+    assert shown.returncode == 0, err
+    assert msgspec.json.decode(out)["status"] == "sent"
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0

@@ -53,11 +53,9 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
     target = outcome.target if isinstance(outcome, Done) else ""
     if not outcome.detail and not target:
         return outcome
-    hidden = list(secrets)
-    if isinstance(payload, msgspec.Struct):
-        for name in personal_fields(type(payload)):
-            hidden += _strings(getattr(payload, name))
-    detail = outcome.detail
+    hidden, detail = secrets, outcome.detail
+    if isinstance(payload, msgspec.Struct) and (personal := personal_fields(type(payload))):
+        hidden = [*secrets, *(text for name in personal for text in _strings(getattr(payload, name)))]
     for text in hidden:
         if text in detail or text in target:
             break

@@ -36,7 +36,7 @@ from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_
 from gesta.flows.slack.asking import ask, marks_of
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
-from gesta.flows.slack.destination import Destination, destination_of, token_of
+from gesta.flows.slack.destination import Destination, destination_of, stored_token, token_at_hand
 from gesta.flows.slack.message import (
     APP,
     BLOCKS_MAX,
@@ -85,7 +85,9 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         destination = destination_of(message, attempt, token)
-        secret = await token_of(message, attempt, destination, token)
+        secret = token_at_hand(message, attempt, destination, token)
+        if secret is None:
+            secret = await stored_token(message, attempt)
         if message.template is None:
             content = _content(message.text, message.blocks)
         else:
@@ -102,7 +104,9 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
 
     async def reconcile(message: Message, attempt: Attempt) -> Outcome:
         destination = destination_of(message, attempt, token)
-        secret = await token_of(message, attempt, destination, token)
+        secret = token_at_hand(message, attempt, destination, token)
+        if secret is None:
+            secret = await stored_token(message, attempt)
         api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
         try:
             return await ask(message, attempt, destination, api)
@@ -151,7 +155,7 @@ async def _check(message: Message, _: TenantConfig, templates: Templates) -> Map
 
 
 def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """The part of the arguments that is said. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
+    """The arguments that say something, for others to be added. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
     content: dict[str, Any] = {}
     if text:
         content["text"] = text
@@ -167,10 +171,12 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    arguments = {"channel": destination.channel_id, **marks_of(attempt), **content, **destination.look}
+    content["channel"] = destination.channel_id
+    content.update(marks_of(attempt))
+    content.update(destination.look)
     if message.thread_ts is not None:
-        arguments["thread_ts"] = message.thread_ts
-    return arguments
+        content["thread_ts"] = message.thread_ts
+    return content
 
 
 async def _ending(response: HttpResponse, message: Message, attempt: Attempt, key: Limit, around: Limit) -> Outcome:

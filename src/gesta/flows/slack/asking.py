@@ -24,12 +24,15 @@ PAGES_MAX: Final = 10
 
 #: A digit → the one that says of which variant the id is, with what is left of the digit.
 _VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
-_NAMESPACE: Final = UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11").bytes
+#: Of a UUID of version 5 the part that is always the same.
+_NAMESPACE: Final = hashlib.sha1(UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11").bytes, usedforsecurity=False)
 
 
 def mark_of(attempt: Attempt) -> str:
     """A name of the intent that tells nothing about it: a UUID of version 5, which Slack also takes for a client_msg_id."""
-    digits = hashlib.sha1(_NAMESPACE + attempt.key.encode(), usedforsecurity=False).hexdigest()
+    digest = _NAMESPACE.copy()
+    digest.update(attempt.key.encode())
+    digits = digest.hexdigest()
     # By hand, because a UUID object takes as long as the rest of it.
     return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
 

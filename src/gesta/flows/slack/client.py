@@ -73,13 +73,16 @@ class SlackApi:
         self._answered: HttpResponse | None = None
 
     async def post(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a method that changes something; raises Refused. A missing answer ends the attempt."""
+        """Call a method that changes something; raises Refused. A missing answer ends the attempt. The arguments are this call's own."""
         client, error = self.client_of(self._address + method)
         _CALLER.set(self)
+        arguments["token"] = self._token
         try:
-            return cast("dict[str, Any]", (await client.api_call("", json={**arguments, "token": self._token})).data)
+            answer = await client.api_call("", json=arguments)
         except error:
             raise self._refused() from None
+        data: dict[str, Any] = answer.data  # type: ignore[assignment]
+        return data
 
     async def get(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Ask something; raises Refused. A missing answer ends the attempt."""

@@ -62,14 +62,18 @@ def _resolved(message: Message, declared: str | None, config: TenantConfig) -> D
     )
 
 
-async def token_of(message: Message, attempt: Attempt, destination: Destination, declared: str | None) -> str:
-    """The token as it is at this attempt. Ends the attempt when there is none."""
+def token_at_hand(message: Message, attempt: Attempt, destination: Destination, declared: str | None) -> str | None:
+    """The token as it is at this attempt; None: the vault has to be asked. Ends the attempt when the program declares one that is not there."""
     if not destination.is_stored:
         return _declared_token(attempt, declared)
     # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
     tokens = attempt.config.secrets_at_hand(WORKSPACE, message.workspace, "token")
-    if tokens is None:
-        tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
+    return tokens[0] if tokens else None
+
+
+async def stored_token(message: Message, attempt: Attempt) -> str:
+    """The same from the vault. Ends the attempt when there is none."""
+    tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
     if not tokens:
         raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
     return tokens[0]
