@@ -18,7 +18,7 @@ from gesta.projector.follow import WORTH_IT, Projector
 from gesta.runtime import sleep, spawn
 from gesta.settings import Settings
 from gesta.wiring import Outside, Wiring
-from tests.stations.world import FLOW, URL, Gate, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time
+from tests.stations.world import FLOW, URL, Gate, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time, types_of
 
 #: The code as it is.
 BEGIN = AtOnce.__init__
@@ -316,3 +316,22 @@ async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_mo
             projector.landed(projection)
         last, second, third = holds_for(24)[:3]
         assert (second - last, third - second) == (1, 2)
+
+
+async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in_coming(gesta, at_once, ports):
+    """Its lease had ended and the same process had put it in doubt; then it was called all the same (SEED=51004003)."""
+    provider = Provider()
+    async with engine_of(provider, on_unknown="park") as engine:
+        await let_run(gesta)
+
+        async def late(original, *given):
+            answer = await original(*given)
+            await sleep(gesta.runtime, 6)
+            return answer
+
+        ports.commits.replace("append", late)
+        submitting = spawn(engine.submit(Note()), "submit")
+        await pass_time(gesta, 8, 0.25)
+        request = await submitting
+        assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
+    assert provider.calls == []

@@ -102,6 +102,8 @@ class Offering:
         if taken:
             if offer.renewed:
                 self._lease.renewed(offer.token, offer.at)
-            self._begin(self._ours.sure(taken, offer.since), offer.made)
+            # Where the answer was long in coming, the lease may have ended, and somebody have dealt with them: then they are read.
+            is_fresh = self._runtime.monotonic() - offer.at < LEASE_SECONDS / 4
+            self._begin(self._ours.sure(taken, offer.since), offer.made if is_fresh else {})
         if len(taken) < sum(offer.free.values()) or self._is_closed:
             self._ended()
