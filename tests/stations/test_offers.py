@@ -229,9 +229,10 @@ async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
         await let_run(gesta)
         # For a while after this the queue is asked what is ours.
         ports.queue.fail("take")
-        await pass_time(gesta, 2)
+        await pass_time(gesta, 1)
         [request] = requests or [await engine.submit(Note())]
-        await pass_time(gesta, 1.5)
+        # Not so long that the answer says nothing any more.
+        await pass_time(gesta, 1)
         go_on.set()
         await let_run(gesta)
         gate.opened.set()

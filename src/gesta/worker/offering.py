@@ -104,6 +104,6 @@ class Offering:
                 self._lease.renewed(offer.token, offer.at)
             # Where the answer was long in coming, the lease may have ended, and somebody have dealt with them: then they are read.
             is_fresh = self._runtime.monotonic() - offer.at < LEASE_SECONDS / 4
-            self._begin(self._ours.sure(taken, offer.since), offer.made if is_fresh else {})
+            self._begin(self._ours.sure(taken, offer.since, offer.at), offer.made if is_fresh else {})
         if len(taken) < sum(offer.free.values()) or self._is_closed:
             self._ended()

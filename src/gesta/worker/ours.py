@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from gesta.job_queue import JobQueue, Taken
 from gesta.repeats import Repeats
 from gesta.runtime import Runtime
-from gesta.worker.lease import LEASE_SECONDS, NEVER, Lease
+from gesta.worker.lease import LEASE_SECONDS, MARGIN_SECONDS, NEVER, Lease
 
 #: The queue is asked no more often than this.
 LOOK_SECONDS = 1.0
@@ -45,8 +45,14 @@ class Ours:
     def doubt(self, job_id: str) -> None:
         self._doubted.add(job_id)
 
-    def sure(self, taken: list[Taken], since: int) -> list[Taken]:
-        """Without those that were given back once more, perhaps, while the answer was on its way."""
+    def sure(self, taken: list[Taken], since: int, asked_at: float) -> list[Taken]:
+        """Without those that were given back once more, perhaps, while the answer was on its way.
+
+        Of an answer that was longer in coming than the lease lasts nothing is sure: others may have had them, and the lease been taken anew.
+        """
+        if taken and self._runtime.monotonic() - asked_at >= LEASE_SECONDS - MARGIN_SECONDS:
+            self.answer_lost()
+            return []
         sure = [one for one in taken if not self._repeats.spoke_of(one.job.id, since)]
         if len(sure) < len(taken):
             self._doubted |= {one.job.id for one in taken} - {one.job.id for one in sure}
@@ -69,6 +75,6 @@ class Ours:
         if asked_at < self._lost_until:
             # One that somebody here is about to give back may have been given back already, and taken by that take.
             self._doubted |= ids & here
-        found = self.sure([one for one in held if one.job.id not in here], since)
+        found = self.sure([one for one in held if one.job.id not in here], since, asked_at)
         self._doubted -= {one.job.id for one in found}
         return found

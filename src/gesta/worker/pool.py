@@ -141,7 +141,7 @@ class Pool:
         self.offering.asked(free, taken)
         if taken:
             self.lease.renewed(token, asked_at)
-            self._begin_all(self._ours.sure(taken, since))
+            self._begin_all(self._ours.sure(taken, since, asked_at))
         if not may_have_more(free, taken, self.next_due_ms, asked_ms):
             await self._news.wait(pause_seconds(self.next_due_ms, asked_ms, self._runtime.now_ms()))
 
