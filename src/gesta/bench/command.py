@@ -29,11 +29,13 @@ from gesta.trial_store import is_fresh
 T = TypeVar("T")
 
 COUNT_IS_WRONG = 1
+ROUNDS = 5
 
 
 def run_bench(
     *,
     requests: int = 20_000,
+    rounds: int | None = None,
     history: int = 0,
     batch: bool = False,
     keyed: bool = False,
@@ -50,7 +52,9 @@ def run_bench(
 
     Works on fresh files below `folder` (default: the current one) and removes them.
     """
-    plan = Plan(requests, history, batch, keyed, url, peer, light_samples, idle_seconds, stall_seconds)
+    # The bare loop writes the history anew for each of its runs.
+    rounds = rounds or (1 if history else ROUNDS)
+    plan = Plan(requests, rounds, history, batch, keyed, url, peer, light_samples, idle_seconds, stall_seconds)
     _check(plan, flow)
 
     async def work(inside: Path, tell: Tell) -> Figures:
@@ -163,8 +167,8 @@ def _verdict(faults: Sequence[str]) -> int:
 
 
 def _check(plan: Plan, flow: str) -> None:
-    if plan.requests < 1 or plan.light_samples < 1 or plan.history < 0:
-        raise BadSettings("requests and light_samples must be positive, history must not be negative")
+    if min(plan.requests, plan.rounds, plan.light_samples) < 1 or plan.history < 0:
+        raise BadSettings("requests, rounds and light_samples must be positive, history must not be negative")
     if plan.peer is not None and (plan.batch or flow != "plain"):
         raise BadSettings("peer: it is measured by single requests of the plain flow; leave out --batch and --flow, or --peer")
     if plan.url is not None and plan.url.startswith("memory:"):

@@ -12,6 +12,8 @@ class Plan:
     """What to measure."""
 
     requests: int = 20_000
+    #: How often the load is measured, each time between two runs of what it is held against: machines are never quiet for long.
+    rounds: int = 1
     #: Finished requests in the store before the clock starts.
     history: int = 0
     batch: bool = False
@@ -29,9 +31,12 @@ class Plan:
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Gesta's own part of the figures. Memory is that of the process with the engine; raw runs and servers have processes of their own."""
 
+    #: In each round; `seconds` and the rate are those of the median round.
     requests: int
     seconds: float
     requests_per_second: float
+    #: The rate of each round.
+    runs: list[float]
     #: From submit to known outcome at 50 requests a second.
     p50_ms: float
     p99_ms: float
@@ -44,7 +49,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Another system under the same load, before and after gesta."""
+    """Another system under the same load, before and after each round of gesta."""
 
     name: str
     requests_per_second: float
@@ -59,13 +64,14 @@ class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
 class Figures(Measured, frozen=True, kw_only=True):
     """All that `gesta bench --json` prints."""
 
-    #: The mean of the bare loop before and after gesta, same history, same file system; and what gesta reaches of it.
+    #: The median of the bare loop's runs, same history, same file system; and what gesta reaches of it: the median of its rounds, each
+    #: held against the runs right before and after it.
     raw_requests_per_second: float
     ratio: float
     #: Far apart: the machine was not quiet, and the ratio is worth less.
     raw_runs: list[float]
-    #: The plain flow in the same run, before and after a channel that is held against it, and what the channel reaches of it; with `--keyed`
-    #: the plain flow without keys.
+    #: The plain flow in the same run, before and after each round of a channel that is held against it, and what the channel reaches of it;
+    #: with `--keyed` the plain flow without keys.
     plain_runs: list[float]
     of_plain: float | None
     #: Another system in the same run, where one was asked for.

@@ -74,13 +74,13 @@ async def open_peer(name: str, folder: Path, checkout: Path = _CHECKOUT) -> Peer
     return Peer(script, node, folder)
 
 
-def peer_figures(runs: Sequence[PeerRun], gesta_per_second: float) -> PeerFigures:
-    rate = statistics.mean(run.requests_per_second for run in runs)
+def peer_figures(runs: Sequence[PeerRun], ratio: float) -> PeerFigures:
+    rates = [run.requests_per_second for run in runs]
     return PeerFigures(
         name=runs[0].peer,
-        requests_per_second=round(rate),
-        runs=[run.requests_per_second for run in runs],
-        ratio=round(gesta_per_second / rate, 2),
+        requests_per_second=round(statistics.median(rates)),
+        runs=rates,
+        ratio=round(ratio, 2),
         runtime=runs[0].runtime,
         store=runs[0].store,
     )

@@ -1,4 +1,4 @@
-"""The measurement: raw, gesta, raw again, on one store in one run, because machines differ and are never quiet."""
+"""The measurement: raw, gesta, raw, gesta …, raw, on one store in one run, because machines differ and are never quiet."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 
@@ -23,10 +25,11 @@ from gesta.bench.store import BenchStore, RawRun
 from gesta.bench.subjects import PLAIN, Subject
 from gesta.engine import Engine
 from gesta.request import Request
+from gesta.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.
 RAW_BATCH = 1_000
-STAGES = ("disk", "raw", "history", "idle", "load", "light load", "count", "raw again")
+STAGES = ("disk", "raw", "history", "idle", "load", "light load", "more rounds", "raw again", "count")
 
 #: (stage, done, of how many). Never called while the clock of the load runs.
 Tell = Callable[[str, int, int], None]
@@ -37,30 +40,19 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
     plan = replace(plan, requests=min(plan.requests, subject.requests_max or plan.requests))
     tell("disk", 0, 1)
     fsync_ms = machine.fsync_ms(store.folder)
-    raw_runs: list[RawRun] = []
-    peer_runs: list[PeerRun] = []
-    plain_runs: list[float] = []
     tell("raw", 0, 1)
-    await _beside(plan, store, peer, raw_runs, peer_runs)
-    # What costs more than a plain request without a key is held against one.
-    is_compared = subject.is_compared or (plan.keyed and not plan.history)
-    if is_compared:
-        plain_runs.append(await _plain_rate(plan, store, keyed=plan.keyed and subject.is_compared))
-    measured = await _measure_gesta(plan, subject, store, tell)
-    tell("raw again", 0, 1)
-    if is_compared:
-        plain_runs.append(await _plain_rate(plan, store, keyed=plan.keyed and subject.is_compared))
-    await _beside(plan, store, peer, raw_runs, peer_runs)
-    tell("raw again", 1, 1)
-    raw = statistics.mean(run.requests_per_second for run in raw_runs)
+    beside = Beside(plan, subject, store, peer)
+    await beside.run()
+    measured = await _measure_gesta(plan, subject, store, beside, tell)
+    raw, plain, runs = beside.raw_rates(), beside.plain, measured.runs
     return Figures(
         **msgspec.structs.asdict(measured),
-        raw_requests_per_second=raw,
-        ratio=round(measured.requests_per_second / raw, 3),
-        raw_runs=[run.requests_per_second for run in raw_runs],
-        plain_runs=plain_runs,
-        of_plain=round(measured.requests_per_second / statistics.mean(plain_runs), 3) if plain_runs else None,
-        peer=peer_figures(peer_runs, measured.requests_per_second) if peer is not None else None,
+        raw_requests_per_second=statistics.median(raw),
+        ratio=round(held_against(runs, raw), 3),
+        raw_runs=raw,
+        plain_runs=plain,
+        of_plain=round(held_against(runs, plain), 3) if plain else None,
+        peer=peer_figures(beside.peers, held_against(runs, beside.peer_rates())) if peer is not None else None,
         fsync_ms=round(fsync_ms, 3) if store.is_here else None,
         flow=subject.flow.name,
         history=plan.history,
@@ -70,37 +62,58 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
         file_system=machine.file_system(store.folder) if store.is_here else None,
         python=platform.python_version(),
         cores=os.cpu_count() or 1,
-        store=store.name(raw_runs[0]),
-        raw_store=raw_runs[0].store,
+        store=store.name(beside.raw[0]),
+        raw_store=beside.raw[0].store,
         gc_threshold=gc.get_threshold()[0],
         switch_interval_ms=round(sys.getswitchinterval() * 1000, 3),
     )
 
 
-async def _beside(plan: Plan, store: BenchStore, peer: Peer | None, raw_runs: list[RawRun], peer_runs: list[PeerRun]) -> None:
-    """What gesta is measured against: before it and after it, never at the same time."""
-    batch = min(RAW_BATCH, plan.requests)
-    raw_runs.append(await store.raw(plan.requests // batch * batch, batch, plan.history))
-    if peer is not None:
-        peer_runs.append(await peer.run(plan.requests))
+def held_against(runs: Sequence[float], others: Sequence[float]) -> float:
+    """The median of what each run reaches of the mean of its two neighbours among the others, of which there is one more.
+
+    A machine that is slow for some seconds slows both, and a single bad round counts for little.
+    """
+    return statistics.median(run / statistics.mean(pair) for run, pair in zip(runs, pairwise(others), strict=True))
 
 
-async def _plain_rate(plan: Plan, store: BenchStore, *, keyed: bool) -> float:
-    """Requests of the plain flow per second, under the same load on the same store."""
-    async with Engine(settings=store.settings, flows=[PLAIN.flow]) as engine:
-        await _first(engine, PLAIN)
-        load = Load(engine, PLAIN.payload, keyed=keyed, stall_seconds=plan.stall_seconds)
-        return round(plan.requests / await load.full(plan.requests, batch=plan.batch))
+class Beside:
+    """What gesta is measured against: before and after each of its rounds, never at the same time."""
+
+    def __init__(self, plan: Plan, subject: Subject, store: BenchStore, peer: Peer | None) -> None:
+        self._plan, self._store, self._peer = plan, store, peer
+        # What costs more than a plain request without a key is held against one.
+        self._is_compared = subject.is_compared or (plan.keyed and not plan.history)
+        self._has_keys = plan.keyed and subject.is_compared
+        self.raw: list[RawRun] = []
+        self.plain: list[float] = []
+        self.peers: list[PeerRun] = []
+
+    async def run(self) -> None:
+        plan, batch = self._plan, min(RAW_BATCH, self._plan.requests)
+        self.raw.append(await self._store.raw(plan.requests // batch * batch, batch, plan.history))
+        if self._peer is not None:
+            self.peers.append(await self._peer.run(plan.requests))
+        if self._is_compared:
+            async with _opened(self._store.settings, PLAIN) as engine:
+                load = Load(engine, PLAIN.payload, keyed=self._has_keys, stall_seconds=plan.stall_seconds)
+                self.plain.append(round(plan.requests / await load.full(plan.requests, batch=plan.batch)))
+
+    def raw_rates(self) -> list[float]:
+        return [run.requests_per_second for run in self.raw]
+
+    def peer_rates(self) -> list[float]:
+        return [run.requests_per_second for run in self.peers]
 
 
-async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, tell: Tell) -> Measured:
+async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside: Beside, tell: Tell) -> Measured:
     settings = replace(store.settings, allow_private=(*store.settings.allow_private, *subject.allow_private))
     if plan.history:
         async with Engine(settings=settings, flows=[subject.flow]) as engine:
             sample = await _first(engine, subject)
         await write_history(settings.url, sample, plan.history, lambda done, total: tell("history", done, total))
-    async with Engine(settings=settings, flows=[subject.flow]) as engine:
-        await _first(engine, subject)
+    ids: list[str] = []
+    async with _opened(settings, subject) as engine:
         mark = await check.mark(engine, subject)
         tell("idle", 0, 1)
         machine.forget_peak()
@@ -108,16 +121,30 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, tell: 
         rss_idle_mb = machine.rss_mb()
         tell("load", 0, 1)
         load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
-        seconds = await load.full(plan.requests, batch=plan.batch)
+        rates = [plan.requests / await load.full(plan.requests, batch=plan.batch)]
         light_ms = await load.light(plan.light_samples, lambda done, total: tell("light load", done, total))
         rss_mb = machine.peak_rss_mb()
+        ids += load.ids
+    for number in range(1, plan.rounds):
+        tell("more rounds", number, plan.rounds)
+        await beside.run()
+        async with Engine(settings=settings, flows=[subject.flow]) as engine:
+            ids.append((await _first(engine, subject)).id)
+            load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
+            rates.append(plan.requests / await load.full(plan.requests, batch=plan.batch))
+            ids += load.ids
+    tell("raw again", 0, 1)
+    await beside.run()
     tell("count", 0, 1)
+    expected = plan.rounds * (plan.requests + 1) - 1 + plan.light_samples
     async with Engine(settings=settings, flows=[subject.flow], work=False) as engine:
-        faults = await check.faults(engine, subject, mark, load.ids, plan.requests + plan.light_samples)
+        faults = await check.faults(engine, subject, mark, ids, expected)
+    tell("count", 1, 1)
     return Measured(
         requests=plan.requests,
-        seconds=round(seconds, 3),
-        requests_per_second=round(plan.requests / seconds),
+        seconds=round(plan.requests / statistics.median(rates), 3),
+        requests_per_second=round(statistics.median(rates)),
+        runs=[round(rate) for rate in rates],
         p50_ms=round(percentile(light_ms, 50), 2),
         p99_ms=round(percentile(light_ms, 99), 2),
         rss_mb=round(rss_mb, 1),
@@ -125,6 +152,14 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, tell: 
         idle_cpu_percent=round(idle_cpu_percent, 2),
         faults=faults,
     )
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, subject: Subject) -> AsyncIterator[Engine]:
+    """An engine that has done its first request."""
+    async with Engine(settings=settings, flows=[subject.flow]) as engine:
+        await _first(engine, subject)
+        yield engine
 
 
 async def _first(engine: Engine, subject: Subject) -> Request:

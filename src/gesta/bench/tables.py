@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -76,12 +77,11 @@ def process_rows(figures: ProcessFigures) -> dict[str, str]:
 def rows(figures: Figures) -> dict[str, str]:
     how = "submit_many" if figures.batch else "submit"
     keyed = " with a key each" if figures.keyed else ""
-    raw = " and ".join(f"{run:,.0f}" for run in figures.raw_runs)
     return {
         "requests": f"{figures.requests:,} by {how}{keyed}, {figures.history:,} in the store before",
         "seconds": f"{figures.seconds:,.2f}",
-        "requests per second": f"{figures.requests_per_second:,.0f}",
-        "raw": f"{figures.raw_requests_per_second:,.0f} per second, the mean of {raw}",
+        "requests per second": f"{figures.requests_per_second:,.0f}{_median_of(figures.runs)}",
+        "raw": f"{figures.raw_requests_per_second:,.0f} per second{_median_of(figures.raw_runs)}",
         "ratio": f"{figures.ratio:.2f}",
         **_plain_rows(figures),
         **_peer_rows(figures.peer),
@@ -98,7 +98,7 @@ def rows(figures: Figures) -> dict[str, str]:
 def _plain_rows(figures: Figures) -> dict[str, str]:
     if figures.of_plain is None:
         return {}
-    runs = " and ".join(f"{run:,.0f}" for run in figures.plain_runs)
+    runs = _listed(figures.plain_runs)
     if figures.flow == PLAIN.flow.name:
         return {"without keys": f"{runs} per second", "of that": f"{figures.of_plain:.2f} with them"}
     return {
@@ -110,12 +110,19 @@ def _plain_rows(figures: Figures) -> dict[str, str]:
 def _peer_rows(peer: PeerFigures | None) -> dict[str, str]:
     if peer is None:
         return {}
-    runs = " and ".join(f"{run:,.0f}" for run in peer.runs)
     what = f"{peer.name} on {peer.store}, {peer.runtime}"
     return {
-        "peer": f"{peer.requests_per_second:,.0f} per second, the mean of {runs}: {what}",
+        "peer": f"{peer.requests_per_second:,.0f} per second{_median_of(peer.runs)}: {what}",
         "ratio to peer": f"{peer.ratio:.2f}",
     }
+
+
+def _median_of(runs: Sequence[float]) -> str:
+    return f", the median of {_listed(runs)}" if len(runs) > 1 else ""
+
+
+def _listed(runs: Sequence[float]) -> str:
+    return " and ".join(f"{run:,.0f}" for run in runs)
 
 
 def _disk(figures: Figures | FloodFigures) -> str:

@@ -36,6 +36,10 @@ def bench(
     requests: Annotated[
         int | None, typer.Option(min=1, help="How many to submit; 20,000 unless said, and 100,000 for --flood.")
     ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How often, between runs of what it is held against; 5 unless said, and 1 with --history."),
+    ] = None,
     flood: Annotated[
         bool, typer.Option("--flood", help="Measure instead how much one tenant's flood delays another tenant.")
     ] = False,
@@ -66,7 +70,8 @@ def bench(
 
     if crash + processes + flood + http > 1:
         raise typer.BadParameter("one at a time: --crash, --processes, --flood or --http")
-    if (crash or processes or flood or http) and (history or batch or keyed or flow != "plain" or peer is not None):
+    is_special = rounds or history or batch or keyed or flow != "plain" or peer is not None
+    if (crash or processes or flood or http) and is_special:
         raise typer.BadParameter("--crash, --processes, --flood and --http bring their own load; leave the other options out")
     if crash:
         raise typer.Exit(run_crash_bench(kills=kills, url=url, folder=folder, json=as_json))
@@ -79,6 +84,7 @@ def bench(
     raise typer.Exit(
         run_bench(
             requests=requests or 20_000,
+            rounds=rounds,
             history=history,
             batch=batch,
             keyed=keyed,
