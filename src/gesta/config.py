@@ -155,6 +155,10 @@ class ConfigCache:
             self.pauses.changed(tenant, f"{gone.kind}/{gone.code}")
             entities.pop((gone.kind, gone.code), None)
 
+    def is_newest(self, config: TenantConfig) -> bool:
+        """Whether its tenant's config has not changed since, as far as this process has read."""
+        return self._snapshots.get(config.tenant, NOTHING) is config.snapshot
+
     def of(self, tenant: str) -> TenantConfig:
         return TenantConfig(tenant, self._snapshots.get(tenant, NOTHING), self._writer)
 
@@ -162,10 +166,10 @@ class ConfigCache:
 class TenantConfig:
     """One tenant's config as an attempt sees it."""
 
-    __slots__ = ("_entities", "_snapshot", "_tenant", "_writer", "opened", "used")
+    __slots__ = ("_entities", "_writer", "opened", "snapshot", "tenant", "used")
 
     def __init__(self, tenant: str, snapshot: Snapshot, writer: ConfigWriter) -> None:
-        self._tenant, self._snapshot, self._entities, self._writer = tenant, snapshot, snapshot.entities, writer
+        self.tenant, self.snapshot, self._entities, self._writer = tenant, snapshot, snapshot.entities, writer
         #: Secrets that the attempt has in its hands; they are taken out of whatever it says.
         self.opened: list[str] = []
         #: `kind/code` → version of what was asked for by code.
@@ -185,16 +189,16 @@ class TenantConfig:
 
         No secret belongs in it: those are asked for at each attempt.
         """
-        known = self._snapshot.derived.get(key)
+        known = self.snapshot.derived.get(key)
         if known is None:
-            own = TenantConfig(self._tenant, self._snapshot, self._writer)
+            own = TenantConfig(self.tenant, self.snapshot, self._writer)
             try:
                 known = make(own), own.used
             finally:
                 self.used |= own.used
-            if len(self._snapshot.derived) >= DERIVED_MAX:
-                self._snapshot.derived.clear()
-            self._snapshot.derived[key] = known
+            if len(self.snapshot.derived) >= DERIVED_MAX:
+                self.snapshot.derived.clear()
+            self.snapshot.derived[key] = known
         self.used |= known[1]
         made: T = known[0]
         return made
@@ -202,7 +206,7 @@ class TenantConfig:
     @property
     def needs(self) -> dict[tuple[str, str | None], frozenset[str]]:
         """A template's code and locale → the variables it names, as far as somebody has asked since the config changed."""
-        return self._snapshot.needs
+        return self.snapshot.needs
 
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:
         """What is stored, readable or not."""
@@ -221,7 +225,7 @@ class TenantConfig:
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         """The secret in clear, newest first, with the one before it while their overlap lasts."""
         try:
-            secrets = await self._writer.open(self._tenant, self._entities.get((kind, code)), field)
+            secrets = await self._writer.open(self.tenant, self._entities.get((kind, code)), field)
             self.opened += secrets
             return secrets
         except StoreError as error:
@@ -230,7 +234,7 @@ class TenantConfig:
 
     def secrets_at_hand(self, kind: str, code: str, field: str) -> list[str] | None:
         """What `secrets` would return, where this process has opened it before; None: it has to be waited for."""
-        secrets = self._writer.at_hand(self._tenant, self._entities.get((kind, code)), field)
+        secrets = self._writer.at_hand(self.tenant, self._entities.get((kind, code)), field)
         if secrets is not None:
             self.opened += secrets
         return secrets
@@ -240,7 +244,7 @@ class TenantConfig:
         entity = self.get(kind, code)
         if entity is not None:
             body = msgspec.structs.replace(entity.body, disabled=True, disabled_reason=reason)
-            await self._writer.amend(self._tenant, entity, body)
+            await self._writer.amend(self.tenant, entity, body)
 
     def reference(self, text: str) -> str:
         """The value behind `env:NAME`; any other text is its own value. Raises KeyError when it is not set."""

@@ -21,7 +21,9 @@ class Kind(msgspec.Struct, frozen=True):
     flow: Flow
     encode: Callable[[Payload], bytes]
     decode: Callable[[bytes], object]
+    #: It can hold a time: by its type, or where its type takes anything.
     has_times: bool
+    has_typed_times: bool
     #: Where it tells something about a person.
     plan: Plan | None
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from gesta.addresses import request_stream
 from gesta.admission import Admission
-from gesta.config import ConfigCache, TenantConfig
-from gesta.config_writer import ConfigWriter
+from gesta.checks import Checks
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
@@ -32,7 +31,6 @@ from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
 from gesta.payloads import decoder_of, encoder_of
 from gesta.personal import plan_of
-from gesta.rendering import Templates
 from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
@@ -72,19 +70,23 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 class Intake:
     def __init__(
         self, flows: Mapping[str, Flow], append: AppendAll, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
-        config: ConfigCache, writer: ConfigWriter, templates: Callable[[TenantConfig], Templates], runtime: Runtime, ids: Ids,
-        commit_size: int,
+        checks: Checks, runtime: Runtime, ids: Ids, commit_size: int,
     ) -> None:  # fmt: skip
         self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
         self._kinds = {
             flow.payload: Kind(
-                flow, encoder_of(flow.payload), decoder_of(flow.payload), holds_times(flow.payload), plan_of(flow.payload)
+                flow,
+                encoder_of(flow.payload),
+                decoder_of(flow.payload),
+                holds_times(flow.payload),
+                holds_times(flow.payload, typed=True),
+                plan_of(flow.payload),
             )
             for flow in flows.values()
         }
         self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
         self._append_all, self._admission, self._pace = append, admission, pace
-        self._config, self._writer, self._templates = config, writer, templates
+        self._checks = checks
         self._commit: GroupCommit[Append, Verdict] = GroupCommit(append, "gesta-intake", commit_size)
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
             self._seal_and_append, "gesta-sealing", SEALED_MAX
@@ -97,8 +99,8 @@ class Intake:
             draft = self._draft(payload, options)
         except InvalidRequest as refused:
             raise await self._refusal(refused, payload, options) from None
-        if draft.flow.check is not None:
-            await self._check(draft, payload)
+        if draft.flow.check is not None and (faults := await self._checks.faults(draft.flow, payload, options.tenant)):
+            raise InvalidRequest(draft.flow.name, faults)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -193,7 +195,7 @@ class Intake:
             return {}
         try:
             self._validated(kind, payload, NO_OPTIONS, {} if kind.plan is None else about_of(payload)[1])
-            return await self._checked(kind.flow, payload, tenant)
+            return await self._checks.faults(kind.flow, payload, tenant)
         except (InvalidRequest, StoreError):
             return {}
 
@@ -227,21 +229,8 @@ class Intake:
         return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
 
     async def _check(self, draft: Draft, payload: Payload) -> None:
-        if faults := await self._checked(draft.flow, payload, draft.options.tenant):
+        if faults := await self._checks.faults(draft.flow, payload, draft.options.tenant):
             raise InvalidRequest(draft.flow.name, faults)
-
-    async def _checked(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
-        """The flow's own check, which may look into the tenant's config. What this process has read of it may be old: it never refuses by that."""
-        assert flow.check is not None
-        if not self._config.version(tenant):
-            # Read for the first time: a process that only submits never does it elsewhere.
-            await self._writer.refresh(self._config, tenant)
-        config = self._config.of(tenant)
-        if not await flow.check(payload, config, self._templates(config)):
-            return {}
-        await self._writer.refresh(self._config, tenant)
-        config = self._config.of(tenant)
-        return dict(await flow.check(payload, config, self._templates(config)))
 
     async def _draft_of(self, row: Raw) -> Draft | Invalid:
         """As `_draft`, of a row whose form the store has looked at."""
@@ -341,10 +330,11 @@ class Intake:
         try:
             body = kind.encode(payload)
             # Built by a program, so never checked: decoding is the check, and cheaper than any other.
-            kind.decode(body)
+            stored = kind.decode(body)
             if is_too_deep(body):
                 faults |= {"payload": TOO_DEEP}
-            elif kind.has_times:
+            elif kind.has_times and (kind.has_typed_times or stored != payload):
+                # Where the type takes anything, what comes back as it went in holds no time: that would come back as a text.
                 faults |= naive_times(payload)
         except RecursionError:
             body = b""

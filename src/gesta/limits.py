@@ -136,12 +136,10 @@ class Tokens:
 
     def take_now(self, tenant: str, limits: Sequence[Limit]) -> bool:
         """As `take`, where all that is wanted is at hand; False: nothing was taken."""
-        now, taps = self._runtime.now_ms(), []
-        for limit in limits:
-            tap = self._taps.get((tenant, limit.name))
-            if tap is None or not tap.has_one_now(now):
-                return False
-            taps.append(tap)
+        now, known = self._runtime.now_ms(), self._taps
+        taps = [tap for limit in limits if (tap := known.get((tenant, limit.name))) is not None and tap.has_one_now(now)]
+        if len(taps) < len(limits):
+            return False
         for tap in taps:
             tap.takes += 1
             tap.times.popleft()
@@ -250,7 +248,8 @@ class Tokens:
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
         """A token for each who waits, and in advance four times as many as were wanted lately: a lone request reserves nothing for nobody."""
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
-        in_advance = min(4 * max(tap.before, tap.takes - waiting), int(ADVANCE_MS / limit.gap_ms))
+        # Many who wait together are the first part of a wave: the rest of it must not have to wait, too.
+        in_advance = min(4 * max(tap.before, tap.takes - waiting, waiting - 1), int(ADVANCE_MS / limit.gap_ms))
         return Wanted(name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times)))
 
     def _given(self, question: _Question, now: int) -> _Answer:

@@ -11,6 +11,7 @@ from functools import partial
 from gesta.access import Keys
 from gesta.admission import Admission
 from gesta.alerts import Alerting, Alerts
+from gesta.checks import Checks
 from gesta.config import ConfigCache
 from gesta.config_writer import ConfigWriter
 from gesta.credentials import declared_digests
@@ -102,8 +103,8 @@ class Road:
         templates = partial(Templates, renderer=outside.renderer)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
-            flows, writing.append, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects, self.config,
-            self.config_writer, templates, runtime, ids, stores.commit_size,
+            flows, writing.append, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects,
+            Checks(self.config, self.config_writer, templates), runtime, ids, stores.commit_size,
         )  # fmt: skip
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         tokens = Tokens(stores.buckets, runtime)

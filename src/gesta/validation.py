@@ -159,12 +159,12 @@ def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
     return [(field.name, field.encode_name) for field in fields_of(kind)]
 
 
-def holds_times(kind: type[msgspec.Struct]) -> bool:
-    """Whether a value of this type can hold a time: only then does it have to be searched for one."""
+def holds_times(kind: type[msgspec.Struct], *, typed: bool = False) -> bool:
+    """Whether a value of this type can hold a time: only then does it have to be searched for one. `typed`: where the type says so itself."""
     seen: set[object] = set()
 
     def look(part: object) -> bool:
-        if isinstance(part, msgspec.inspect.DateTimeType | msgspec.inspect.AnyType):
+        if isinstance(part, msgspec.inspect.DateTimeType) or (isinstance(part, msgspec.inspect.AnyType) and not typed):
             return True
         if isinstance(part, tuple):
             return any(map(look, part))

@@ -56,15 +56,15 @@ def a_report_is_no_evidence(state: State, command: Report) -> list[e.Event]:
     return report(state, command)[-1:]
 
 
-def a_second_success_is_recorded(state: State, outcome: Done, attempt: int) -> list[e.Event]:
+def a_second_success_is_recorded(state: State, outcome: Done, attempt: int, *_: Any) -> list[e.Event]:
     return [(e.SentLate if state.is_terminal else e.Sent)(max(attempt, state.attempts), outcome.id)]
 
 
-def a_late_success_is_dropped(state: State, outcome: Done, attempt: int) -> list[e.Event]:
+def a_late_success_is_dropped(state: State, outcome: Done, attempt: int, *_: Any) -> list[e.Event]:
     return [] if state.is_terminal else [e.Sent(max(attempt, state.attempts), outcome.id)]
 
 
-def a_late_success_is_not_called_late(state: State, outcome: Done, attempt: int) -> list[e.Event]:
+def a_late_success_is_not_called_late(state: State, outcome: Done, attempt: int, *_: Any) -> list[e.Event]:
     return [] if state.status == "sent" else [e.Sent(max(attempt, state.attempts), outcome.id)]
 
 

@@ -121,9 +121,20 @@ async def test_one_of_each_or_none(world):
 
 
 async def test_whoever_asks_in_the_same_turn_asks_together(world):
-    limit = Limit("room", 1_000.0, burst=100)
-    await asyncio.gather(*(world.limits.take(limit) for _ in range(50)))
-    assert [[one.tokens for one in asked] for asked in world.buckets.asked] == [[50]]
+    limit = Limit("room", 1_000.0, burst=200)
+    await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
+    assert [len(asked) for asked in world.buckets.asked] == [1]
+
+
+async def test_many_who_ask_together_are_the_first_part_of_a_wave_and_the_rest_of_it_does_not_wait(world):
+    limit = Limit("room", 1_000.0, burst=200)
+    await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
+    rest = [spawn(world.limits.take(limit), "take") for _ in range(35)]
+    await turn()
+    assert all(task.done() for task in rest)
+    reserved = [one.tokens for asked in world.buckets.asked for one in asked]
+    assert reserved[0] == 20 + 4 * 19
+    assert max(reserved) <= 20 + ADVANCE_MS / limit.gap_ms
 
 
 async def test_what_was_wanted_lately_is_reserved_in_advance(world):

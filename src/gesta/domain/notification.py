@@ -38,7 +38,8 @@ from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
 
 #: A letter goes to eleven people at most, and each of them is reported on a few times at most.
 REPORTS_MAX = 50
-_ATTEMPT_ENDS = (e.Sent, e.SentLate, e.AttemptFailed, e.Failed, e.OutcomeUnknown)
+NOTHING_USED: Mapping[str, int] = {}
+_FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 
 
 def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]:
@@ -50,7 +51,7 @@ def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]
         raise Refused("request_not_found", "no such request")
     match command:
         case Record():
-            return _with_used(_record(state, command, rules), command.used)
+            return _record(state, command, rules)
         case Start():
             return _start(state, command)
         case Postpone():
@@ -101,9 +102,15 @@ def _start(state: State, command: Start) -> list[e.Event]:
 
 
 def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
-    outcome, attempt = command.outcome, command.attempt
-    if isinstance(outcome, Done):
-        return _done(state, outcome, attempt)
+    if isinstance(command.outcome, Done):
+        return _done(state, command.outcome, command.attempt, command.used)
+    events = _not_done(state, command, command.outcome, rules)
+    # With the versions of the config that the attempt went by.
+    return [replace(one, used=dict(command.used)) if isinstance(one, _FAILED_ENDS) else one for one in events]
+
+
+def _not_done(state: State, command: Record, outcome: Rejected | Retry | Unknown, rules: Rules) -> list[e.Event]:
+    attempt = command.attempt
     if state.status == "sent":
         # A success is final: a late failure changes nothing.
         return []
@@ -117,19 +124,12 @@ def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
     return _failed_attempt(state, outcome, attempt, command, rules)
 
 
-def _with_used(events: list[e.Event], used: Mapping[str, int]) -> list[e.Event]:
-    """The same, with the versions of the config that the attempt went by."""
-    if not used:
-        return events
-    return [replace(one, used=dict(used)) if isinstance(one, _ATTEMPT_ENDS) else one for one in events]
-
-
-def _done(state: State, outcome: Done, attempt: int) -> list[e.Event]:
+def _done(state: State, outcome: Done, attempt: int, used: Mapping[str, int] = NOTHING_USED) -> list[e.Event]:
     """Evidence of success is always recorded, whatever was believed before and whoever brings it; a second one changes nothing."""
     if state.status == "sent":
         return []
     kind = e.SentLate if state.is_terminal else e.Sent
-    return [kind(max(attempt, state.attempts), outcome.id, outcome.target, outcome.detail)]
+    return [kind(max(attempt, state.attempts), outcome.id, outcome.target, outcome.detail, dict(used))]
 
 
 def _failed_attempt(state: State, outcome: Rejected | Retry, attempt: int, command: Record, rules: Rules) -> list[e.Event]:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
+import msgspec
+
 from gesta.errors import RendererDown
 from gesta.rendering.child_process import Child, ChildEnded
 from gesta.rendering.dressing import Markup
@@ -29,14 +31,14 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 WAIT_SECONDS = 10.0
 
 
-class Waiting:
+class Waiting(msgspec.Struct, eq=False):
     """An order and whoever waits for its answer."""
 
-    __slots__ = ("answer", "data", "since", "task", "template")
-
-    def __init__(self, template: Template, task: Task, data: bytes, since: float) -> None:
-        self.template, self.task, self.data, self.since = template, task, data, since
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    template: Template
+    task: Task
+    data: bytes
+    since: float
+    answer: asyncio.Future[Answer]
 
     def settle(self, answer: Answer | RendererDown) -> None:
         if self.answer.done():
@@ -57,14 +59,18 @@ class Desk:
         self._child: Child | None = None
         self._worker: asyncio.Task[None] | None = None
 
-    def put(self, *orders: Waiting) -> None:
-        self._line.extend(orders)
+    def put(self, order: Waiting) -> None:
+        self._line.append(order)
         if self._worker is None or self._worker.done():
-            self._worker = spawn(self._work(), "gesta-renderer")
+            self._begin()
 
     def put_first(self, orders: list[Waiting]) -> None:
         self._line.extendleft(reversed(orders))
-        self.put()
+        if self._worker is None or self._worker.done():
+            self._begin()
+
+    def _begin(self) -> None:
+        self._worker = spawn(self._work(), "gesta-renderer")
 
     async def close(self) -> None:
         for order in self._line:
@@ -157,12 +163,13 @@ class ChildRenderer:
 
     def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
         # The child answers nothing else to this order; awaited as it is, because it is done for every message.
-        return cast("asyncio.Future[Sheet | Fault]", self._ask(template, "render", data))
+        desk = self._alone if self._convicted and template in self._convicted else self._together
+        return cast("asyncio.Future[Sheet | Fault]", self._put(desk, template, "render", data))
 
     async def variables(self, template: Template) -> Names | Fault:
         if (known := self._variables.get(template)) is not None:
             return known
-        answer = await self._ask(template, "variables", b"")
+        answer = await self._put(self._alone if template in self._convicted else self._together, template, "variables", b"")
         assert not isinstance(answer, Sheet)
         if isinstance(answer, Names):
             _remember(self._variables, template, answer)
@@ -171,9 +178,8 @@ class ChildRenderer:
     async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
         # In place of a template, what tells this page from others: one that kills the child is to blame for itself only.
         page = Template(text=hashlib.sha256(source.encode(errors="replace")).hexdigest())
-        order = Waiting(page, "dress", f"{markup}\n{source}".encode(errors="replace"), self._runtime.monotonic())
-        (self._alone if page in self._convicted else self._dressing).put(order)
-        answer = await order.answer
+        data = f"{markup}\n{source}".encode(errors="replace")
+        answer = await self._put(self._alone if page in self._convicted else self._dressing, page, "dress", data)
         assert not isinstance(answer, Names)
         return answer
 
@@ -182,10 +188,10 @@ class ChildRenderer:
         await self._dressing.close()
         await self._alone.close()
 
-    def _ask(self, template: Template, task: Task, data: bytes) -> asyncio.Future[Answer]:
-        order = Waiting(template, task, data, self._runtime.monotonic())
-        (self._alone if self._convicted and template in self._convicted else self._together).put(order)
-        return order.answer
+    def _put(self, desk: Desk, template: Template, task: Task, data: bytes) -> asyncio.Future[Answer]:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        desk.put(Waiting(template, task, data, self._runtime.monotonic(), answer))
+        return answer
 
     def _judge(self, orders: list[Waiting], ended: ChildEnded, is_fresh: bool) -> None:  # noqa: FBT001 -- a callback
         if len(orders) > 1 or not is_fresh:

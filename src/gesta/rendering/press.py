@@ -6,7 +6,7 @@ Bounded by what the template engine can be told (fuel, length of source and resu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,10 @@ _REMOVED_FILTERS = ("format", "indent", "pprint")
 _REMOVED_GLOBALS = ("debug", "namespace")
 #: Errors whose words are about the source alone, whatever the data was.
 _ABOUT_SOURCE = frozenset({"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"})
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_blocks = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -58,7 +62,8 @@ class Press:
         plain, html, blocks = _environment(None), _environment("html"), _blocks_environment()
         self._environments = {"subject": plain, "text": plain, "html": html, "mjml": html, "blocks": blocks}
         self._sources: dict[int, Mapping[str, str]] = {}
-        self._compiled: set[int] = set()
+        #: Of those that were compiled, each part with its environment and its name there.
+        self._compiled: dict[int, list[tuple[str, Environment, str]]] = {}
 
     def learn(self, number: int, sources: Mapping[str, str]) -> None:
         self._sources[number] = sources
@@ -66,25 +71,25 @@ class Press:
     def forget(self, number: int) -> None:
         for part in self._sources.pop(number):
             self._environments[part].remove_template(f"{number}.{part}")
-        self._compiled.discard(number)
+        self._compiled.pop(number, None)
 
     def render(self, number: int, data: bytes) -> Sheet | Fault:
         """Fill in every part with a JSON object."""
         if (fault := self.check(number)) is not None:
             return fault
         try:
-            variables = msgspec.json.decode(data, type=dict[str, Any])
+            variables = _decode_object(data)
         except (ValueError, RecursionError):
             return Fault("data", "not a JSON object, or too deep")
         parts: dict[str, str] = {}
-        for part in self._sources[number]:
-            environment = self._environments[part]
-            result = _attempt(part, partial(environment.render_template, f"{number}.{part}", **variables))
-            if isinstance(result, Fault):
-                return result
+        for part, environment, name in self._compiled[number]:
+            try:
+                # By hand and not by `_attempt`: this is done for every message.
+                result = parts[part] = environment.render_template(name, **variables)
+            except Exception as error:  # noqa: BLE001 -- see `_fault`
+                return _fault(part, error)
             if (objection := _objection(part, result)) is not None:
                 return Fault(part, objection)
-            parts[part] = result
         if sum(map(len, parts.values())) > RESULT_LENGTH_MAX:
             return Fault("template", f"renders to more than {RESULT_LENGTH_MAX} characters")
         return Sheet(parts)
@@ -95,14 +100,16 @@ class Press:
             return None
         if sum(map(len, self._sources[number].values())) > SOURCE_LENGTH_MAX:
             return Fault("template", f"longer than {SOURCE_LENGTH_MAX} characters")
+        compiled = []
         for part, source in self._sources[number].items():
             if (other := _OTHER_TEMPLATES.search(source)) is not None:
                 line = source.count("\n", 0, other.start()) + 1
                 return Fault(part, f"line {line}: {other[1]} is not allowed, a template stands alone")
-            add = partial(self._environments[part].add_template, f"{number}.{part}", source)
-            if isinstance(fault := _attempt(part, add, is_source=True), Fault):
+            environment, name = self._environments[part], f"{number}.{part}"
+            if isinstance(fault := _attempt(part, partial(environment.add_template, name, source)), Fault):
                 return fault
-        self._compiled.add(number)
+            compiled.append((part, environment, name))
+        self._compiled[number] = compiled
         return None
 
     def variables(self, number: int) -> Names | Fault:
@@ -112,7 +119,7 @@ class Press:
         found: set[str] = set()
         for part, source in self._sources[number].items():
             environment = self._environments[part]
-            names = _attempt(part, partial(environment.undeclared_variables_in_str, source, nested=True), is_source=True)
+            names = _attempt(part, partial(environment.undeclared_variables_in_str, source, nested=True))
             if isinstance(names, Fault):
                 return names
             found |= names - environment.globals.keys()
@@ -166,19 +173,24 @@ def _blocks_environment() -> Environment:
     return environment
 
 
-def _attempt(part: str, act: Any, *, is_source: bool = False) -> Any:
-    """What `act` returns, or the Fault that it ends in. `is_source`: it had no data in its hands, so its words may be repeated."""
-    from minijinja import TemplateError
-
+def _attempt(part: str, act: Callable[[], Any]) -> Any:
+    """What `act` returns, which has a source and no data in its hands, or the Fault that it ends in."""
     try:
         return act()
-    except TemplateError as error:
+    except Exception as error:  # noqa: BLE001 -- see `_fault`
+        return _fault(part, error, is_source=True)
+
+
+def _fault(part: str, error: Exception, *, is_source: bool = False) -> Fault:
+    """Whatever a template does to the values it was given is the template's fault. `is_source`: there were none, so its words may be repeated."""
+    from minijinja import TemplateError
+
+    if isinstance(error, TemplateError):
         return _told(part, error, is_source=is_source)
-    except MemoryError:
+    if isinstance(error, MemoryError):
         # Perhaps others have taken it: a fresh process will tell.
-        raise
-    except Exception as error:  # noqa: BLE001 -- whatever a template does to the values it was given is the template's fault
-        return Fault(part, f"cannot be rendered ({type(error).__name__})")
+        raise error
+    return Fault(part, f"cannot be rendered ({type(error).__name__})")
 
 
 def _told(part: str, error: TemplateError, *, is_source: bool) -> Fault:
@@ -197,7 +209,7 @@ def _objection(part: str, result: str) -> str | None:
         return "renders to a text with control characters or line breaks"
     if part == "blocks":
         try:
-            msgspec.json.decode(result, type=list[dict[str, Any]])
+            _decode_blocks(result)
         except (ValueError, RecursionError):
             return "does not render to a JSON array of objects"
     return None

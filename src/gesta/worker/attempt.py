@@ -36,7 +36,7 @@ from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.giving_back import GivingBack, unusable
-from gesta.worker.guard import Guard, examine, settle_of, settled
+from gesta.worker.guard import Finding, Guard, examine, settle_of, settled
 from gesta.worker.lease import Lease
 from gesta.worker.soundness import discreet, sound
 
@@ -77,20 +77,26 @@ class Attempts:
         self._deadlines, self._runtime, self._telemetry = deadlines, runtime, telemetry
         self._decoders = {flow.name: msgspec.json.Decoder(flow.payload) for flow in flows.values()}
 
-    async def run(self, view: View, readable: Readable, config: TenantConfig, lease: Lease, running: Running) -> None:
+    def run(
+        self, view: View, readable: Readable, config: TenantConfig, lease: Lease, running: Running
+    ) -> Coroutine[None, None, None]:
         """Bring one taken job to a recorded end. `readable` is the view's payload, its sealed fields opened, or why they cannot be."""
         taken = running.taken
         flow = self._flows[taken.job.flow]
         if not lease.covers(taken.token):
-            await self._give_back(taken)
-            return
+            return self._give_back(taken)
         finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
-        if finding not in ("execute", "ask"):
-            kept = await self._guard.deal_with(finding, taken, view, flow.rules)
-            if kept is None:
-                return
+        if finding in ("execute", "ask"):
+            return self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
+        return self._deal_with(finding, view, readable, flow, config, lease, running)
+
+    async def _deal_with(
+        self, finding: Finding, view: View, readable: Readable, flow: Flow, config: TenantConfig, lease: Lease, running: Running
+    ) -> None:
+        kept = await self._guard.deal_with(finding, running.taken, view, flow.rules)
+        if kept is not None:
             view, finding = kept
-        await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
+            await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
 
     async def _give_back(self, taken: Taken) -> None:
         """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""

@@ -53,7 +53,7 @@ class TrialConfig(TenantConfig):
     __slots__ = ("_stand_ins",)
 
     def __init__(self, real: TenantConfig, stand_ins: Mapping[str, ConfigBody]) -> None:
-        super().__init__(real._tenant, real._snapshot, real._writer)  # noqa: SLF001 -- the same config, seen otherwise
+        super().__init__(real.tenant, real.snapshot, real._writer)  # noqa: SLF001 -- the same config, seen otherwise
         self._stand_ins = stand_ins
 
     def get(self, kind: str, code: str) -> Entity | None:

@@ -33,7 +33,7 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.flow import ConfigBody, Flow
 from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
-from gesta.flows.slack.asking import ask, marks_of
+from gesta.flows.slack.asking import ask, marked
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
 from gesta.flows.slack.destination import Destination, destination_of, stored_token, token_at_hand
@@ -172,8 +172,9 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
     content["channel"] = destination.channel_id
-    content.update(marks_of(attempt))
-    content.update(destination.look)
+    marked(content, attempt)
+    if destination.look:
+        content.update(destination.look)
     if message.thread_ts is not None:
         content["thread_ts"] = message.thread_ts
     return content

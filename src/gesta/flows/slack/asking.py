@@ -37,14 +37,11 @@ def mark_of(attempt: Attempt) -> str:
     return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:32]}"
 
 
-def marks_of(attempt: Attempt) -> dict[str, Any]:
-    """The arguments by which a message can be found again."""
-    mark = mark_of(attempt)
-    return {
-        "metadata": {"event_type": EVENT_TYPE, "event_payload": {"messageRequestId": attempt.request_id, "mark": mark}},
-        # Not documented, so nothing relies on it; where Slack heeds it, it prevents a duplicate.
-        "client_msg_id": mark,
-    }
+def marked(content: dict[str, Any], attempt: Attempt) -> None:
+    """Add the arguments by which a message can be found again."""
+    # The second one is not documented, so nothing relies on it; where Slack heeds it, it prevents a duplicate.
+    mark = content["client_msg_id"] = mark_of(attempt)
+    content["metadata"] = {"event_type": EVENT_TYPE, "event_payload": {"messageRequestId": attempt.request_id, "mark": mark}}
 
 
 async def ask(message: Message, attempt: Attempt, destination: Destination, api: SlackApi) -> Outcome:

@@ -1,0 +1,40 @@
+"""Station 2, a part of it: what a flow's own check says of a payload, before it is accepted. It may look into the tenant's config and templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gesta.config import ConfigCache, TenantConfig
+from gesta.config_writer import ConfigWriter
+from gesta.flows.flow import Flow, Payload
+from gesta.rendering import Templates
+
+#: Tenants whose config is kept at hand.
+TENANTS_KEPT = 1_000
+
+
+class Checks:
+    def __init__(self, config: ConfigCache, writer: ConfigWriter, templates: Callable[[TenantConfig], Templates]) -> None:
+        self._config, self._writer, self._templates = config, writer, templates
+        self._at_hand: dict[str, tuple[TenantConfig, Templates]] = {}
+
+    async def faults(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
+        """Field → fault. What this process has read of the config may be old: nobody is ever refused by that."""
+        assert flow.check is not None
+        if not self._config.version(tenant):
+            # Read for the first time: a process that only submits never does it elsewhere.
+            await self._writer.refresh(self._config, tenant)
+        if not await flow.check(payload, *self._of(tenant)):
+            return {}
+        await self._writer.refresh(self._config, tenant)
+        return dict(await flow.check(payload, *self._of(tenant)))
+
+    def _of(self, tenant: str) -> tuple[TenantConfig, Templates]:
+        """The same ones until the config changes: a check only looks."""
+        known = self._at_hand.get(tenant)
+        if known is None or not self._config.is_newest(known[0]):
+            if len(self._at_hand) >= TENANTS_KEPT:
+                self._at_hand.clear()
+            config = self._config.of(tenant)
+            known = self._at_hand[tenant] = config, self._templates(config)
+        return known
