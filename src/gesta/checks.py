@@ -29,6 +29,10 @@ class Checks:
         await self._writer.refresh(self._config, tenant)
         return dict(await flow.check(payload, *self._of(tenant)))
 
+    def at_hand(self, tenant: str) -> tuple[TenantConfig, Templates] | None:
+        """What a check looks into, as far as this process has read it; None: not yet."""
+        return self._of(tenant) if self._config.version(tenant) else None
+
     def _of(self, tenant: str) -> tuple[TenantConfig, Templates]:
         """The same ones until the config changes: a check only looks."""
         known = self._at_hand.get(tenant)

@@ -6,7 +6,7 @@ The worker reads the stream's head with every batch, so a change counts for the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gesta.config_writer import ConfigWriter
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PUT, DELETED = "config.EntityPut.v1", "config.EntityDeleted.v1"
 #: In the same stream, because it is the one that a tenant has beside those of its requests.
@@ -184,7 +185,7 @@ class TenantConfig:
             self.used[f"{kind}/{code}"] = entity.version
         return entity
 
-    def derived(self, key: object, make: Callable[[TenantConfig], T]) -> T:
+    def derived(self, key: object, make: Callable[Concatenate[TenantConfig, P], T], *args: P.args, **named: P.kwargs) -> T:
         """What `make` makes of this config, made once and kept until the config changes. It must depend on `key` and on what `get` says alone.
 
         No secret belongs in it: those are asked for at each attempt.
@@ -193,7 +194,7 @@ class TenantConfig:
         if known is None:
             own = TenantConfig(self.tenant, self.snapshot, self._writer)
             try:
-                known = make(own), own.used
+                known = make(own, *args, **named), own.used
             finally:
                 self.used |= own.used
             if len(self.snapshot.derived) >= DERIVED_MAX:

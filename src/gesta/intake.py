@@ -99,8 +99,10 @@ class Intake:
             draft = self._draft(payload, options)
         except InvalidRequest as refused:
             raise await self._refusal(refused, payload, options) from None
-        if draft.flow.check is not None and (faults := await self._checks.faults(draft.flow, payload, options.tenant)):
-            raise InvalidRequest(draft.flow.name, faults)
+        check = draft.flow.check
+        # Most have no fault by what is at hand. Nobody is refused by that alone.
+        if check is not None and ((at_hand := self._checks.at_hand(options.tenant)) is None or await check(payload, *at_hand)):
+            await self._check(draft, payload)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:

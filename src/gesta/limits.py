@@ -64,7 +64,7 @@ class Limit(msgspec.Struct, frozen=True):
 class _Tap:
     """What this process knows of one bucket. Times are epoch milliseconds."""
 
-    __slots__ = ("before", "began_at", "closed_until", "empty_until", "low", "promised", "takes", "times")
+    __slots__ = ("before", "began_at", "closed_until", "empty_until", "low", "promised", "sure", "sure_until", "takes", "times")
 
     def __init__(self) -> None:
         #: Tokens that are ours, the earliest first.
@@ -77,18 +77,16 @@ class _Tap:
         self.closed_until = 0.0
         #: Where the one stands that was postponed last.
         self.promised = 0.0
+        self.sure, self.sure_until = 0, 0.0
         #: How many were wanted since then, and how many in as long a time before; a burst counts half as much each time after.
         self.began_at = self.takes = self.before = 0
 
-    def has_one_now(self, now: int) -> bool:
-        """Whether a token is here that may be used at once, and enough others, so that nothing else has to be thought of."""
-        times = self.times
-        return (
-            len(times) > self.low + 1
-            and now - LAPSE_MS <= times[0] <= now
-            and now - self.began_at < ADVANCE_MS
-            and self.closed_until <= now
-        )
+    def look_ahead(self, now: int) -> None:
+        """How many of our tokens may be taken from here, and until when, without anything else having to be thought of: once their times have come."""
+        self.sure = 0
+        if self.times and self.closed_until <= now:
+            self.sure = max(0, len(self.times) - self.low - 1)
+            self.sure_until = min(self.times[0] + LAPSE_MS, self.began_at + ADVANCE_MS)
 
     def begin_anew(self, now: int) -> None:
         """Count those who want a token from here."""
@@ -136,11 +134,14 @@ class Tokens:
 
     def take_now(self, tenant: str, limits: Sequence[Limit]) -> bool:
         """As `take`, where all that is wanted is at hand; False: nothing was taken."""
-        now, known = self._runtime.now_ms(), self._taps
-        taps = [tap for limit in limits if (tap := known.get((tenant, limit.name))) is not None and tap.has_one_now(now)]
-        if len(taps) < len(limits):
-            return False
-        for tap in taps:
+        now, taps = self._runtime.now_ms(), self._taps
+        for limit in limits:
+            tap = taps.get((tenant, limit.name))
+            if tap is None or not tap.sure or tap.sure_until <= now or tap.times[0] > now:
+                return False
+        for limit in limits:
+            tap = taps[tenant, limit.name]
+            tap.sure -= 1
             tap.takes += 1
             tap.times.popleft()
         return True
@@ -168,6 +169,7 @@ class Tokens:
             for tap, at in taken:
                 # Somebody else may use it while it lasts.
                 tap.times.appendleft(at)
+                tap.sure = 0
             raise
         wait_ms = last - now
         if wait_ms > 0:
@@ -187,6 +189,7 @@ class Tokens:
         now, wait_ms = self._runtime.now_ms(), max(0, round(seconds * 1000))
         tap = self._tap((tenant, name))
         tap.times.clear()
+        tap.sure = 0
         tap.closed_until = max(tap.closed_until, now + wait_ms)
         tap.empty_until = max(tap.empty_until, tap.closed_until)
         try:
@@ -198,6 +201,7 @@ class Tokens:
     def _at_hand(self, tap: _Tap, name: Name, limit: Limit, now: int) -> float | None:
         """When our token falls; None when the store has to be asked for one. Raises Postponed when it need not be."""
         times = tap.times
+        tap.sure = 0
         while times and times[0] + LAPSE_MS < now:
             times.popleft()
         if now - tap.began_at >= ADVANCE_MS:
@@ -213,6 +217,7 @@ class Tokens:
         if len(times) <= tap.low:
             tap.low = -1
             self._asking.add([_Asked(name, limit, 0)]).add_done_callback(_unheard)
+        tap.look_ahead(now)
         return at
 
     async def _ask_for(self, missing: _Question) -> list[tuple[_Tap, float]]:
@@ -243,6 +248,7 @@ class Tokens:
         for block, answer in zip(wanted, reserved, strict=True):
             tap = self._tap(block.name)
             tap.low = len(tap.times) // 2 if tap.times and len(answer.times) == block.tokens else -1
+            tap.look_ahead(now)
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:

@@ -66,12 +66,12 @@ async def test_the_child_starts_with_the_first_template_and_ends_with_the_render
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many orders each batch had."""
+    """For how many each batch was."""
     sizes: list[int] = []
     ask = child_process.Child.ask
 
     def noted(child: child_process.Child, batch: Batch) -> None:
-        sizes.append(len(batch.orders))
+        sizes.append(sum(len(order.data) for order in batch.orders))
         ask(child, batch)
 
     monkeypatch.setattr(child_process.Child, "ask", noted)

@@ -126,12 +126,13 @@ class SlackAnswers:
         from slack_sdk.web.async_client import AsyncWebClient
 
         answers = self
+        # The same one each time: what it takes to make an answer is nothing of ours.
+        yes = SlackYes({"ok": True, "channel": "C0BENCH", "ts": "1794873600.000001"})
 
         class Client(AsyncWebClient):
             async def api_call(self, *_: object, **__: object) -> SlackYes:  # type: ignore[override]
                 answers.given += 1
-                seconds, micros = divmod(answers.given, 1_000_000)
-                return SlackYes({"ok": True, "channel": "C0BENCH", "ts": f"{seconds}.{micros:06}"})
+                return yes
 
         return Client(retry_handlers=[], proxy="none"), SlackApiError
 

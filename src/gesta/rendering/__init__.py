@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from gesta.rendering.child_renderer import ChildRenderer
     from gesta.rendering.renderer import InlineRenderer, Renderer
     from gesta.rendering.template import TEMPLATE, Template
-    from gesta.rendering.templates import Rendered, Templates
+    from gesta.rendering.templates import Rendered, Templates, find_template
 
-__all__ = ["TEMPLATE", "ChildRenderer", "InlineRenderer", "Rendered", "Renderer", "Template", "Templates"]
+__all__ = ["TEMPLATE", "ChildRenderer", "InlineRenderer", "Rendered", "Renderer", "Template", "Templates", "find_template"]
 
 #: Name → its module.
 _HOMES = {
@@ -23,6 +23,7 @@ _HOMES = {
     "Template": "template",
     "Rendered": "templates",
     "Templates": "templates",
+    "find_template": "templates",
 }
 
 if not TYPE_CHECKING:

@@ -10,6 +10,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from gesta.rendering.dressing import dress
@@ -58,8 +60,8 @@ def _work(press: Press, batch: Batch) -> None:
         press.learn(number, {part: source.decode() for part, source in sources.items()})
     answers: list[Answer] = []
     gathered, seconds, began = 0, 0.0, perf_counter()
-    for order in batch.orders:
-        answer = _answer(press, order)
+    for act, data in [(act, data) for order in batch.orders for act in [_act(press, order)] for data in order.data]:
+        answer = act(data)
         answers.append(answer)
         if type(answer) is Sheet:
             for text in answer.parts.values():
@@ -82,15 +84,19 @@ def _restart_timer() -> float:
     return CPU_SECONDS - left
 
 
-def _answer(press: Press, order: Order) -> Answer:
+def _act(press: Press, order: Order) -> Callable[[bytes], Answer]:
     match order.task:
         case "render":
-            return press.render(order.number, order.data)
+            return partial(press.render, order.number)
         case "variables":
-            return press.variables(order.number)
+            return lambda _: press.variables(order.number)
         case "dress":
-            markup, _, source = order.data.decode().partition("\n")
-            return dress("mjml" if markup == "mjml" else "html", source)
+            return _dress
+
+
+def _dress(data: bytes) -> Answer:
+    markup, _, source = data.decode().partition("\n")
+    return dress("mjml" if markup == "mjml" else "html", source)
 
 
 def _read_frame() -> bytes | None:

@@ -134,17 +134,19 @@ class Desk:
 def _packed(batch: list[Waiting], child: Child) -> Batch:
     learn: dict[int, dict[str, bytes]] = {}
     forget: list[int] = []
-    orders = []
-    number, placed = 0, None
+    orders: list[Order] = []
+    data: list[bytes] = []
+    before: Waiting | None = None
     for order in batch:
-        if order.template is not placed:
-            # Most follow one of the same template, which is not looked for again.
-            placed = order.template
-            number, is_new, gone = child.shelf.place(placed)
+        if before is None or order.template is not before.template or order.task != before.task:
+            number, is_new, gone = child.shelf.place(order.template)
             if is_new:
-                learn[number] = {part: source.encode(errors="replace") for part, source in sources(placed).items()}
+                learn[number] = {part: source.encode(errors="replace") for part, source in sources(order.template).items()}
             forget += gone
-        orders.append(Order(number, order.task, order.data))
+            data = []
+            orders.append(Order(number, order.task, data))
+        data.append(order.data)
+        before = order
     return Batch(learn, forget, orders)
 
 

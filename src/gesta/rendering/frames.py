@@ -18,15 +18,15 @@ Answer = Sheet | Names | Fault
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """Do this with that template."""
+    """Do this with that template, once for each of these: most orders follow one for the same template."""
 
     number: int
     task: Task
-    data: bytes
+    data: list[bytes]
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Orders, what the child has to know before, and what it may forget afterwards. It answers each, in order, in one or more frames."""
+    """Orders, what the child has to know before, and what it may forget afterwards. It answers for each piece of data, in order, in one or more frames."""
 
     #: As bytes: half a character in one source must not keep the others from being written.
     learn: dict[int, dict[str, bytes]]

@@ -37,24 +37,25 @@ class Templates:
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
         """The template of the nearest locale. Raises BadConfig when what is stored no longer fits its type."""
-        for name in codes(code, locale):
-            if (found := self._config.get(TEMPLATE, name)) is not None:
-                return found
-        return None
+        return find_template(self._config, code, locale)
 
     async def render(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> Rendered:
         """Fill in a template. Ends the attempt when there is none, or a variable is missing: then nothing is sent."""
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, code)))
+        return Rendered(await self.fill(entity, data), entity.version)
+
+    async def fill(self, template: Entity, data: Mapping[str, Any]) -> dict[str, str]:
+        """The parts of a template that `find` has found. Ends the attempt when a variable is missing: then nothing is sent."""
         written = _written(data)
         try:
-            answer = written if isinstance(written, Fault) else await self._renderer.render(_body(entity), written)
+            answer = written if isinstance(written, Fault) else await self._renderer.render(_body(template), written)
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, Fault):
-            raise AttemptEnded(Rejected("template_render_failed", f"template {entity.code}, {answer.part}: {answer.text}"))
-        return Rendered(answer.parts, entity.version)
+            raise AttemptEnded(Rejected("template_render_failed", f"template {template.code}, {answer.part}: {answer.text}"))
+        return answer.parts
 
     def has_all(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> bool:
         """Whether it is known already that the data has every variable that the template names: then `missing` would find nothing."""
@@ -116,6 +117,14 @@ class Templates:
         if isinstance(answer, Fault):
             raise AttemptEnded(Rejected("html_unreadable", f"{answer.part}: {answer.text}"))
         return answer.parts
+
+
+def find_template(config: TenantConfig, code: str, locale: str | None) -> Entity | None:
+    """See Templates.find."""
+    for name in codes(code, locale):
+        if (found := config.get(TEMPLATE, name)) is not None:
+            return found
+    return None
 
 
 async def fill(renderer: Renderer, template: Template, data: Mapping[str, Any]) -> dict[str, str] | Fault:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from gesta.config import Entity, TenantConfig
 from gesta.flows.flow import ConfigBody, Flow
@@ -23,6 +23,7 @@ from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: Effects that each double remembers, so that a repeat under the same key is known as one.
 KEPT = 50
@@ -63,9 +64,9 @@ class TrialConfig(TenantConfig):
             return stored
         return Entity(kind, code, self._stand_ins[kind], {}, 0)
 
-    def derived(self, key: object, make: Callable[[TenantConfig], T]) -> T:
+    def derived(self, key: object, make: Callable[Concatenate[TenantConfig, P], T], *args: P.args, **named: P.kwargs) -> T:
         # Made anew: what is kept was made of the config as live requests see it.
-        return make(self)
+        return make(self, *args, **named)
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         return [STAND_IN]

@@ -36,7 +36,7 @@ from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_
 from gesta.flows.slack.asking import ask, marked
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
-from gesta.flows.slack.destination import Destination, destination_of, stored_token, token_at_hand
+from gesta.flows.slack.destination import Destination, destination_of, stored_token, token_at_hand, with_template
 from gesta.flows.slack.message import (
     APP,
     BLOCKS_MAX,
@@ -84,14 +84,15 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
     require_library()
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
-        destination = destination_of(message, attempt, token)
+        code = message.template
+        destination = destination_of(message, attempt, token) if code is None else with_template(message, attempt, token, code)
         secret = token_at_hand(message, attempt, destination, token)
         if secret is None:
             secret = await stored_token(message, attempt)
-        if message.template is None:
+        if destination.template is None:
             content = _content(message.text, message.blocks)
         else:
-            parts = (await attempt.templates.render(message.template, message.data, message.locale)).parts
+            parts = await attempt.templates.fill(destination.template, message.data)
             blocks = parts.get("blocks")
             content = _content(parts.get("text"), None if blocks is None else msgspec.json.decode(blocks))
         api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
@@ -171,10 +172,8 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
 
 
 def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
-    content["channel"] = destination.channel_id
+    content.update(destination.arguments)
     marked(content, attempt)
-    if destination.look:
-        content.update(destination.look)
     if message.thread_ts is not None:
         content["thread_ts"] = message.thread_ts
     return content

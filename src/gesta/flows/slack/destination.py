@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +12,7 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded
+from gesta.rendering import TEMPLATE, find_template
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10
@@ -21,29 +21,45 @@ _QUESTIONS_PER_SECOND = 0.5
 
 
 class Destination(NamedTuple):
-    """Everything that a call needs beside its content and its token."""
+    """Everything that a call needs beside its token and what is in the message itself."""
 
     #: Up to the slash before a method's name.
     api_url: str
     channel_id: str
-    #: How the message looks: arguments of the call.
-    look: dict[str, str | bool]
+    #: Arguments of the call: where it goes and how it looks.
+    arguments: dict[str, str | bool]
     #: The key that Slack's "too fast" closes, and the one around it.
     channel_limit: Limit
     workspace_limit: Limit
     history_limit: Limit
     #: The tenant has a workspace of that code; otherwise it is the one that the program declares.
     is_stored: bool
+    #: What is filled in; None where nobody asked for it.
+    template: Entity | None = None
 
 
 def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
     """By codes, never by what a job carries. Ends the attempt when something that the message names is not there."""
-    workspace, channel, recipient, app = message.workspace, message.channel_code, message.recipient, message.app
-    key = WORKSPACE, workspace, channel, recipient, app, declared is None
-    return attempt.config.derived(key, partial(_resolved, message, declared))
+    key = WORKSPACE, message.workspace, message.channel_code, message.recipient, message.app, declared is None
+    return attempt.config.derived(key, _resolved, message, declared)
 
 
-def _resolved(message: Message, declared: str | None, config: TenantConfig) -> Destination:
+def with_template(message: Message, attempt: Attempt, declared: str | None, template: str) -> Destination:
+    """The same with the message's template."""
+    key = (
+        TEMPLATE, template, message.locale, message.workspace, message.channel_code, message.recipient, message.app, declared is None,
+    )  # fmt: skip
+    return attempt.config.derived(key, _resolved_with, message, declared, template)
+
+
+def _resolved_with(config: TenantConfig, message: Message, declared: str | None, template: str) -> Destination:
+    destination, found = _resolved(config, message, declared), find_template(config, template, message.locale)
+    if found is None:
+        raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, template)))
+    return destination._replace(template=found)
+
+
+def _resolved(config: TenantConfig, message: Message, declared: str | None) -> Destination:
     stored = config.get(WORKSPACE, message.workspace)
     workspace = _workspace(message, stored, declared)
     channel = _channel(message, config)
@@ -54,7 +70,7 @@ def _resolved(message: Message, declared: str | None, config: TenantConfig) -> D
     return Destination(
         workspace.api_url if workspace.api_url.endswith("/") else f"{workspace.api_url}/",
         channel_id,
-        {} if app is None else {name: value for name, value in msgspec.structs.asdict(app).items() if value is not None},
+        {"channel": channel_id, **_look(app)},
         Limit(f"{name}/{channel_id}", per_second),
         Limit(name, workspace.per_second, _BURST),
         Limit(f"{name}/history", _QUESTIONS_PER_SECOND, _BURST),
@@ -129,6 +145,10 @@ def _app(message: Message, config: TenantConfig) -> App | None:
         raise AttemptEnded(Rejected("app_config_missing", not_stored(APP, message.app)))
     assert isinstance(stored.body, App)
     return stored.body
+
+
+def _look(app: App | None) -> dict[str, str | bool]:
+    return {} if app is None else {name: value for name, value in msgspec.structs.asdict(app).items() if value is not None}
 
 
 def _declared_token(attempt: Attempt, declared: str | None) -> str:
