@@ -8,6 +8,7 @@ import msgspec
 
 from gesta.flows.flow import Flow, Payload
 from gesta.identity import Identity
+from gesta.pauses import NOT_SET
 from gesta.personal import decode_object
 from gesta.sealed_fields import MARK
 
@@ -37,12 +38,12 @@ def _legible(kind: type[Payload], payload: bytes) -> Payload:
 
 
 def declared_digests(flows: Iterable[Flow], reference: Callable[[str], str], identity: Identity) -> dict[str, str]:
-    """Credential → digest of what these flows declare for it. What is not set in this process is left out: it declares nothing."""
+    """Credential → digest of what these flows declare for it; NOT_SET for what is not set in this process."""
     digests: dict[str, str] = {}
     for flow in flows:
         for credential, texts in flow.declared.items():
             try:
                 digests[credential] = identity.secret([reference(text) for text in texts])
             except KeyError:
-                continue
+                digests[credential] = NOT_SET
     return digests

@@ -18,11 +18,15 @@ REASON_LENGTH_MAX = 500
 CREDENTIAL_LENGTH_MAX = 200
 
 
+#: In the place of a digest: the program declares a secret that its process does not have.
+NOT_SET = ""
+
+
 class Refusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Which form of a credential a provider refused: a version of the entity or, where there is none, what programs declare themselves."""
 
     version: int = 0
-    #: Keyed digests of what programs declare; more than one where processes declare different things.
+    #: Keyed digests of what programs declare, or NOT_SET; more than one where processes declare different things.
     declared: tuple[str, ...] = ()
 
 
@@ -145,10 +149,10 @@ class PauseBook:
             pauses.pop(Scope(None, tenant, credential, is_refused=True), None)
 
     def is_ours(self, pause: Pause) -> bool:
-        """Whether a pause holds what this process would do. Not when a provider refused what another process declares."""
+        """Whether a pause holds what this process would do. Not when a provider refused what another process declares, or that has none."""
         refused = () if pause.refusal is None else pause.refusal.declared
-        ours = self.declared.get(pause.scope.credential or "")
-        return not refused or ours is None or ours in refused
+        ours = self.declared.get(pause.scope.credential or "", NOT_SET)
+        return not refused or ours == NOT_SET or ours in refused
 
     @property
     def is_empty(self) -> bool:

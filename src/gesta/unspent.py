@@ -14,8 +14,12 @@ class Postponed(Exception):
         self.after_seconds = after_seconds
 
 
+#: The reason of one that is not there at all.
+SECRET_MISSING = "secret_missing"  # noqa: S105 -- a word for people
+
+
 class CredentialRefused(Exception):
-    """The provider does not accept this credential: everything that uses it is held until it changes, instead of failing one by one."""
+    """The provider does not accept this credential, or there is none: everything that uses it is held until it changes, instead of failing one by one."""
 
     def __init__(self, credential: str, reason: str, detail: str = "") -> None:
         """`credential` is `kind/code` of the tenant's config, as the flow's own `credential` tells it of the payload."""

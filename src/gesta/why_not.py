@@ -8,6 +8,7 @@ from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.operation import State
 from gesta.job_queue import Standing
 from gesta.pauses import Pause, Scope
+from gesta.unspent import SECRET_MISSING
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -124,6 +125,11 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
 def _paused(pause: Pause, now_ms: int) -> str:
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
     if pause.refusal is not None:
+        if pause.reason.startswith(SECRET_MISSING):
+            return (
+                f"the credential {scope.credential} is not there since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
+                f"what uses it goes on when the variable is set and the program started again, or: {_change(scope)}"
+            )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
             f"what uses it goes on when it changes: {_change(scope)}"

@@ -200,11 +200,34 @@ async def test_a_secret_in_the_environment_that_is_not_set_is_waited_for(gesta, 
     def reference(text: str) -> str:
         raise KeyError(text)
 
-    monkeypatch.setattr("gesta.testing._reference", reference)
+    with monkeypatch.context() as without:
+        without.setattr("gesta.testing._reference", reference)
+        async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
+            request = await engine.submit(slack.Message(channel=PLACE, text="a"))
+            await gesta.settle(days=1)
+            state = (await request.view()).state
+            (held,) = await engine.operating.paused()
+    assert (state.status, state.attempts, gesta.sandbox.slack.calls) == ("queued", 0, 0)
+    assert (held.scope.credential, held.reason) == (
+        "slack.workspace/default",
+        "secret_missing: env:SLACK_TOKEN is not set",
+    )
     async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
-        state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
-    assert (state.status, state.reason, state.detail) == ("failed", "max_attempts_exceeded", "secret_missing")
-    assert gesta.sandbox.slack.calls == 0
+        await gesta.settle()
+        assert isinstance(await (await engine.request(request.id)).outcome(), Done)
+    assert gesta.sandbox.slack.calls == 1
+
+
+async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_held(gesta):
+    gesta.sandbox.slack.on("xoxb-old", error="token_revoked")
+    async with Engine(URL, flows=[slack.flow(token="xoxb-old")]) as engine:
+        request = await engine.submit(slack.Message(channel=PLACE, text="a"))
+        await gesta.settle(days=0.01)
+    for token, status, calls in (("xoxb-old", "queued", 1), ("xoxb-new", "sent", 2)):
+        async with Engine(URL, flows=[slack.flow(token=token)]) as engine:
+            await gesta.settle(days=0.01)
+            assert (await engine.get(request.id)).state.status == status
+        assert gesta.sandbox.slack.calls == calls, "the token that was refused is not tried again"
 
 
 async def test_a_tenants_own_default_workspace_goes_before_the_programs(gesta):

@@ -51,6 +51,18 @@ def texts(gesta: Harness) -> list[tuple[str, str]]:
     return [(effect.data["To"], effect.text) for effect in gesta.sandbox.twilio.effects]
 
 
+async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_held(gesta):
+    gesta.sandbox.twilio.on("old", error="20003")
+    async with Engine(URL, flows=[sms.flow("AC0", "old", "+15005550006")]) as engine:
+        request = await engine.submit(sms.Message(to=ANN, body=BODY))
+        await gesta.settle(days=0.01)
+    for token, status, calls in (("old", "queued", 1), ("new", "sent", 2)):
+        async with Engine(URL, flows=[sms.flow("AC0", token, "+15005550006")]) as engine:
+            await gesta.settle(days=0.01)
+            assert (await engine.get(request.id)).state.status == status
+        assert gesta.sandbox.twilio.calls == calls, "the token that was refused is not tried again"
+
+
 async def test_a_text_is_sent_and_its_segments_are_told(gesta):
     async with opened(gesta) as engine:
         state = await end_of(gesta, engine, sms.Message(to="+49 151 555-01234", body=BODY))

@@ -32,6 +32,7 @@ from gesta.rendering import InlineRenderer, Templates
 from gesta.runtime import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
+from gesta.unspent import CredentialRefused
 from gesta.validation import decode_fields
 
 URL = "https://hooks.shop.example/gesta"
@@ -239,17 +240,26 @@ async def test_a_tenants_own_default_endpoint_goes_before_the_programs():
 
 async def test_a_secret_in_the_environment_is_looked_up_at_each_attempt():
     road = Road(webhook.flow(URL, "env:HOOK_SECRET"))
-    assert await road.attempt() == Retry("secret_missing", "env:HOOK_SECRET is not set")
+    with pytest.raises(CredentialRefused) as held:
+        await road.attempt()
+    assert (held.value.credential, held.value.reason) == ("webhook.endpoint/default", "secret_missing")
+    assert held.value.detail == "env:HOOK_SECRET is not set"
     road.config.environment["HOOK_SECRET"] = SECRET
     assert isinstance(await road.attempt(), Done)
 
 
-@pytest.mark.parametrize(("clear", "reason"), [([], "secret_missing"), (["swordfish"], "secret_invalid")])
-async def test_nothing_is_sent_unsigned(clear, reason):
-    road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, clear))
+async def test_nothing_is_sent_unsigned():
+    road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, []))
+    with pytest.raises(CredentialRefused, match=r"webhook\.endpoint/default was refused: secret_missing"):
+        await road.attempt()
+    assert road.receiver.calls == 0
+
+
+async def test_nothing_is_signed_with_what_is_no_secret():
+    road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, ["swordfish"]))
     outcome = await road.attempt()
     assert isinstance(outcome, Retry)
-    assert (outcome.reason, road.receiver.calls) == (reason, 0)
+    assert (outcome.reason, road.receiver.calls) == ("secret_invalid", 0)
     assert "swordfish" not in repr(outcome)
 
 

@@ -48,7 +48,7 @@ from gesta.errors import BadFlow
 from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
 from gesta.scrub import masked_host
-from gesta.unspent import CredentialRefused
+from gesta.unspent import SECRET_MISSING, CredentialRefused
 
 if TYPE_CHECKING:
     from gesta.records import TenantRecords
@@ -187,7 +187,10 @@ async def _endpoint(code: str, declared: Endpoint | None, attempt: Attempt) -> t
         assert isinstance(endpoint, Endpoint)
         if endpoint.disabled:
             raise AttemptEnded(Rejected("endpoint_disabled", endpoint.disabled_reason))
-        return endpoint, await attempt.config.secrets(ENDPOINT, code, "secret")
+        secrets = await attempt.config.secrets(ENDPOINT, code, "secret")
+        if not secrets:
+            raise CredentialRefused(f"{ENDPOINT}/{code}", SECRET_MISSING, "the vault has no secret")
+        return endpoint, secrets
     if declared is None or code != DEFAULT:
         raise AttemptEnded(Rejected("endpoint_missing", not_stored(ENDPOINT, code)))
     if not declared.secret.startswith(_REFERENCE) and not attempt.test:
@@ -195,7 +198,7 @@ async def _endpoint(code: str, declared: Endpoint | None, attempt: Attempt) -> t
     try:
         return declared, [attempt.config.reference(declared.secret)]
     except KeyError:
-        raise AttemptEnded(Retry("secret_missing", f"{declared.secret} is not set")) from None
+        raise CredentialRefused(f"{ENDPOINT}/{code}", SECRET_MISSING, f"{declared.secret} is not set") from None
 
 
 def _message_id(key: str) -> str:
@@ -218,10 +221,8 @@ def _headers(message_id: str, attempt: Attempt, secrets: list[str], body: bytes)
     try:
         signature = signatures.sign(secrets, message_id, sent_at_seconds, body)
     except ValueError as fault:
-        # It may be put right while the schedule runs, as a missing one may be.
+        # It may be put right while the schedule runs.
         raise AttemptEnded(Retry("secret_invalid", str(fault))) from None
-    if not signature:
-        raise AttemptEnded(Retry("secret_missing", "the endpoint has no secret"))
     return {
         "content-type": "application/json",
         "webhook-id": message_id,

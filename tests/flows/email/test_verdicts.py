@@ -159,7 +159,8 @@ async def test_what_is_missing_in_a_senders_config_is_told(gesta):
             "email.sender", "default", {"kind": "ses", "region": "eu-west-1", "from_address": "shop@example.com"}
         )
         await gesta.settle(days=0.0001)
-        assert (await request.view()).state.reason == "secret_missing"
+        (held,) = await engine.operating.paused()
+        assert held.reason.startswith("secret_missing: the sender has no access_key_id")
         await engine.operating.put_config("email.sender", "default", SES)
         await gesta.settle()
         assert isinstance(await request.outcome(), Done)

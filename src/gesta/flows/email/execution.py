@@ -18,7 +18,7 @@ from gesta.flows.email.composing import compose
 from gesta.flows.email.log import note
 from gesta.flows.email.message import Message
 from gesta.flows.email.rules import faults_of
-from gesta.flows.email.sender import Sender, secret_of, sender_of
+from gesta.flows.email.sender import Sender, credential, secret_of, sender_of
 from gesta.flows.email.ses import limit_name, send_by_ses
 from gesta.flows.email.smtp import after_mail_fault, verdict_of
 from gesta.limits import Limit
@@ -27,6 +27,7 @@ from gesta.outbound_mail import Envelope, MailFault, MailServer
 from gesta.records import TenantRecords
 from gesta.scrub import scrub
 from gesta.suppression import suppress, suppressions
+from gesta.unspent import SECRET_MISSING, CredentialRefused
 
 
 class Copies(msgspec.Struct, frozen=True):
@@ -118,6 +119,10 @@ async def _handed_in(
     """The provider's id of the letter and how many copies it refused; or what became of it instead."""
     if sender.kind == "ses":
         secret = await secret_of(attempt, message.sender, "secret_access_key")
+        if not secret or not sender.access_key_id:
+            raise CredentialRefused(
+                credential(message.sender), SECRET_MISSING, "the sender has no access_key_id or no secret_access_key"
+            )
         cc = [ascii_address(address) for address in copies.cc]
         found = await send_by_ses(attempt, clients, sender, secret, message.sender, envelope, cc, message.tags)
         return (found, {}) if isinstance(found, str) else found

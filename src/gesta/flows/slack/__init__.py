@@ -8,7 +8,7 @@
 | `service_unavailable`, no connection               | Retry                                                                     |
 | `message_limit_exceeded` and its like              | Retry after a quarter of an hour; the workspace is closed meanwhile       |
 | `internal_error`, 5xx, a lost answer               | Unknown: Slack is asked, by the mark in the message's metadata            |
-| `token_revoked` and its like, 401, 403             | everything of the workspace is held until its token changes               |
+| `token_revoked` and its like, 401, 403; no token   | everything of the workspace is held until its token changes               |
 | `channel_not_found` and its like                   | Rejected by that name                                                     |
 | a word that answers.py does not have               | Rejected `slack_other`, and an alarm in the log                           |
 
@@ -36,11 +36,12 @@ from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_
 from gesta.flows.slack.asking import ask, marked
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
-from gesta.flows.slack.destination import Destination, destination_of, stored_token, token_at_hand, with_template
+from gesta.flows.slack.destination import Destination, credential_of, destination_of, stored_token, token_at_hand, with_template
 from gesta.flows.slack.message import (
     APP,
     BLOCKS_MAX,
     CHANNEL,
+    DEFAULT,
     NAME,
     TEXT_LENGTH_MAX,
     WORKSPACE,
@@ -129,7 +130,8 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         config={WORKSPACE: Workspace, CHANNEL: Channel, APP: App, TEMPLATE: Template},
         example={"channel": "C012AB3CD", "text": "hello"},
         target=lambda message: message.channel_code or message.recipient or "",
-        credential=lambda message: f"{WORKSPACE}/{message.workspace}",
+        credential=credential_of,
+        declared={} if token is None else {f"{WORKSPACE}/{DEFAULT}": (token,)},
         check=_check,
         tags=tags_of,
         reasons=_REASONS,
@@ -186,7 +188,7 @@ async def _ending(response: HttpResponse, message: Message, attempt: Attempt, ke
         await _throttled(attempt, key, THROTTLED_SECONDS if retry_after is None else retry_after)
     if meaning == "credential":
         reason = word_of(response) or f"http_{response.status}"
-        raise CredentialRefused(f"{WORKSPACE}/{message.workspace}", reason, f"Slack answered {response.status}")
+        raise CredentialRefused(credential_of(message), reason, f"Slack answered {response.status}")
     if meaning == "later":
         await attempt.limits.close(around.name, LATER_SECONDS)
     return outcome_of(response, retry_after)

@@ -8,11 +8,12 @@ import msgspec
 
 from gesta.attempt import Attempt
 from gesta.config import Entity, TenantConfig, not_stored
-from gesta.domain.outcome import Rejected, Retry
+from gesta.domain.outcome import Rejected
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering import TEMPLATE, find_template
+from gesta.unspent import SECRET_MISSING, CredentialRefused
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10
@@ -79,19 +80,19 @@ def _resolved(config: TenantConfig, message: Message, declared: str | None) -> D
 
 
 def token_at_hand(message: Message, attempt: Attempt, destination: Destination, declared: str | None) -> str | None:
-    """The token as it is at this attempt; None: the vault has to be asked. Ends the attempt when the program declares one that is not there."""
+    """The token as it is at this attempt; None: the vault has to be asked. Raises CredentialRefused when the program declares one that is not there."""
     if not destination.is_stored:
-        return _declared_token(attempt, declared)
+        return _declared_token(message, attempt, declared)
     # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
     tokens = attempt.config.secrets_at_hand(WORKSPACE, message.workspace, "token")
     return tokens[0] if tokens else None
 
 
 async def stored_token(message: Message, attempt: Attempt) -> str:
-    """The same from the vault. Ends the attempt when there is none."""
+    """The same from the vault. Raises CredentialRefused when there is none."""
     tokens = await attempt.config.secrets(WORKSPACE, message.workspace, "token")
     if not tokens:
-        raise AttemptEnded(Retry("secret_missing", f"the {WORKSPACE} has no token"))
+        raise CredentialRefused(credential_of(message), SECRET_MISSING, "the vault has no token")
     return tokens[0]
 
 
@@ -151,9 +152,14 @@ def _look(app: App | None) -> dict[str, str | bool]:
     return {} if app is None else {name: value for name, value in msgspec.structs.asdict(app).items() if value is not None}
 
 
-def _declared_token(attempt: Attempt, declared: str | None) -> str:
+def credential_of(message: Message) -> str:
+    """What a refused token is held under."""
+    return f"{WORKSPACE}/{message.workspace}"
+
+
+def _declared_token(message: Message, attempt: Attempt, declared: str | None) -> str:
     assert declared is not None
     try:
         return attempt.config.reference(declared)
     except KeyError:
-        raise AttemptEnded(Retry("secret_missing", f"{declared} is not set")) from None
+        raise CredentialRefused(credential_of(message), SECRET_MISSING, f"{declared} is not set") from None

@@ -52,7 +52,7 @@ from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.scrub import scrub
 from gesta.suppression import suppressions
-from gesta.unspent import CredentialRefused, Postponed
+from gesta.unspent import SECRET_MISSING, CredentialRefused, Postponed
 
 __all__ = ["Account", "Message", "flow"]
 
@@ -127,6 +127,7 @@ def flow(
         config={ACCOUNT: Account, TEMPLATE: Template},
         example={"to": "+4930123456", "body": "Your parcel is here"},
         credential=lambda message: f"{ACCOUNT}/{message.account}",
+        declared={} if declared is None else {f"{ACCOUNT}/{DEFAULT}": (declared.account_sid, declared.auth_token)},
         check=check,
         tags=tags_of,
         reasons=_REASONS,
@@ -158,7 +159,8 @@ async def _account(
     else:
         account, tokens = declared, _referenced(declared.auth_token, attempt)
     if not tokens:
-        raise AttemptEnded(Retry("secret_missing", f"the {ACCOUNT} has no auth_token, or the variable it names is not set"))
+        detail = "the vault has no auth_token" if stored is not None else "the variable that the program names is not set"
+        raise CredentialRefused(f"{ACCOUNT}/{message.account}", SECRET_MISSING, detail)
     if account.sender is None and account.messaging_service_sid is None:
         raise AttemptEnded(Rejected("sender_missing", f"the {ACCOUNT} has neither a sender nor a messaging_service_sid"))
     return account, Twilio(attempt.http, account, tokens[0], timeout_seconds)
