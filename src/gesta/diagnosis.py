@@ -181,7 +181,7 @@ def _counts(jobs: Backlog, age_ms: int) -> str:
     if jobs.abandoned:
         parts.append(f"{jobs.abandoned} left by a worker that is gone")
     if jobs.held:
-        parts.append(f"{jobs.held} held by a pause (gesta pause)")
+        parts.append(f"{jobs.held} held by a pause or a credential (gesta pause lists them)")
     return ", ".join(parts) + (f"; the oldest ready one for {span(age_ms)}" if jobs.ready else "")
 
 

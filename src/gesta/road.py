@@ -186,7 +186,7 @@ class Road:
             return NotFound(
                 "request",
                 request_id,
-                "; it is no request's id. By their keys requests are found with `gesta list --key KEY` or GET /v1/requests?key=KEY",
+                "; it is no request's id, and on the command line no request's key either. Elsewhere keys are looked up by `engine.find(key=KEY)` and GET /v1/requests?key=KEY",
             )
         return NotFound("request", request_id, removed_text(request_id, self.retention_days, self.runtime.now_ms()))
 

@@ -72,6 +72,28 @@ def test_no_filter_makes_a_way_out_of_a_string_in_blocks(name: str) -> None:
         assert block.keys() == {"a", "b"}, one
 
 
+@pytest.mark.parametrize("part", ["text", "html", "blocks"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ name|e }}",
+        "{{ name|escape }}",
+        "{{ a.b|e }}",
+        "https://x.example/?n={{ name|urlencode }}",
+        "{{ [name]|map('e')|join }}",
+    ],
+)
+def test_a_missing_variable_does_not_get_through_a_filter_as_an_empty_text(part: str, source: str) -> None:
+    template = f'[{{"a": "{source}"}}]' if part == "blocks" else source
+    answer = fault({"a": {}}, **{part: template})
+    assert (answer.part, answer.variable) == (part, "*")
+    assert "is missing, or null" in answer.text
+
+
+def test_plain_text_is_escaped_for_slack_and_not_for_html() -> None:
+    assert parts({"name": "<!channel> & O'Brien a/b"}, text="{{ name|e }}")["text"] == "&lt;!channel&gt; &amp; O'Brien a/b"
+
+
 def test_data_mentions_nobody_where_a_template_escapes_it_for_slack() -> None:
     (block,) = json.loads(parts({"name": "<!channel> & \\ 'x'"}, blocks='[{"a": "{{ name|e }}"}]')["blocks"])
     assert block == {"a": "&lt;!channel&gt; &amp; \\ 'x'"}

@@ -169,6 +169,17 @@ async def test_a_variable_that_the_data_lacks_is_refused_at_submit(gesta: Harnes
         assert (await outcome(engine, Letter(data={"title": "", "user": {"name": "", "city": ""}, "things": []})))[0] == "sent"
 
 
+async def test_a_variable_that_only_a_filter_is_given_is_refused_at_submit(gesta: Harness) -> None:
+    post = Post(is_checked=True)
+    async with Engine(URL, flows=[post.flow]) as engine:
+        await put(engine, text="{{ a|default('')|e }}{{ name|e }} https://x.example/?c={{ user.city|urlencode }}{{ last }}")
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(Letter(data={"other": 1}))
+        assert set(refused.value.fields) == {"data.name", "data.user.city", "data.last"}
+        assert (await outcome(engine, Letter(data={"name": "<", "user": {"city": "a b"}, "last": 1})))[0] == "sent"
+        assert post.pile == [{"text": "&lt; https://x.example/?c=a%20b1"}]
+
+
 async def test_what_a_template_can_do_without_is_not_asked_for(gesta: Harness) -> None:
     post = Post(is_checked=True)
     async with Engine(URL, flows=[post.flow]) as engine:

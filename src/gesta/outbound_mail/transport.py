@@ -26,6 +26,7 @@ MailFaultReason = Literal[
 ]
 REMEDIES: dict[str, str] = {
     "private_address": ": the host is in a private network; to allow it, set allow_private, e.g. GESTA_ALLOW_PRIVATE=127.0.0.0/8",
+    "tls": ": no STARTTLS offered, or a certificate that does not fit; tls=none does without, to hosts that allow_private names",
     "plain_smtp": ": without TLS, only hosts that allow_private names are reached",
 }
 

@@ -5,6 +5,7 @@ Bounded by what the template engine can be told (fuel, length of source and resu
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,6 +31,8 @@ _REMOVED_GLOBALS = ("debug", "namespace")
 _ABOUT_SOURCE = frozenset({"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"})
 
 
+#: No variable can be called this.
+ANY = "*"
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_blocks = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
@@ -39,7 +42,7 @@ class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     part: str
     text: str
-    #: The variable that the data lacks, if that is what is wrong: `user.name`.
+    #: The variable that the data lacks, if that is what is wrong: `user.name`; ANY where it cannot be told which.
     variable: str = ""
 
 
@@ -59,8 +62,8 @@ class Press:
     """Renders templates that it was given by number and keeps them compiled."""
 
     def __init__(self) -> None:
-        plain, html, blocks = _environment(None), _environment("html"), _blocks_environment()
-        self._environments = {"subject": plain, "text": plain, "html": html, "mjml": html, "blocks": blocks}
+        plain, markup, blocks = _plain_environment(), _html_environment(), _blocks_environment()
+        self._environments = {"subject": plain, "text": plain, "html": markup, "mjml": markup, "blocks": blocks}
         self._sources: dict[int, Mapping[str, str]] = {}
         #: Of those that were compiled, each part with its environment and its name there.
         self._compiled: dict[int, list[tuple[str, Environment, str]]] = {}
@@ -134,6 +137,45 @@ def _environment(escape: str | None) -> Environment:
         environment.remove_filter(name)
     for name in _REMOVED_GLOBALS:
         environment.remove_global(name)
+    original = Environment()
+    environment.add_filter("urlencode", lambda value: original.eval_expr("value|urlencode", value=_given(value)))
+    return environment
+
+
+class _Nothing(Exception):
+    """A filter was given a value that is missing, or null: the engine does not tell it which. Its own filters would make an empty text of it."""
+
+
+def _given(value: object) -> object:
+    if value is None:
+        raise _Nothing
+    return value
+
+
+def _for_slack(value: object) -> str:
+    """What Slack's mrkdwn wants: data must not mention a channel or hide a link."""
+    return str(_given(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _plain_environment() -> Environment:
+    """Nothing is escaped by itself. `e` is for Slack: what HTML escapes beside that, quotes and slashes, no reader of plain text takes back."""
+    environment = _environment(None)
+    environment.add_filter("e", _for_slack)
+    environment.add_filter("escape", _for_slack)
+    return environment
+
+
+def _html_environment() -> Environment:
+    from minijinja import safe
+
+    mark = type(safe(""))
+
+    def escaped(value: object) -> object:
+        return value if isinstance(value, mark) else safe(html.escape(str(_given(value))))
+
+    environment = _environment("html")
+    environment.add_filter("e", escaped)
+    environment.add_filter("escape", escaped)
     return environment
 
 
@@ -156,11 +198,10 @@ def _blocks_environment() -> Environment:
         return safe((msgspec.json.encode(written.decode())[1:-1] if isinstance(value, list | dict) else written).decode())
 
     def for_slack(value: object) -> object:
-        """What Slack's mrkdwn wants: data must not mention a channel or hide a link."""
-        return value if isinstance(value, mark) else str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return value if isinstance(value, mark) else _for_slack(value)
 
     def replace(value: object, old: object, new: object) -> str:
-        return str(value).replace(str(old), str(new))
+        return str(_given(value)).replace(str(old), str(new))
 
     environment = _environment("html")
     environment.finalizer = escaped
@@ -187,6 +228,8 @@ def _fault(part: str, error: Exception, *, is_source: bool = False) -> Fault:
 
     if isinstance(error, TemplateError):
         return _told(part, error, is_source=is_source)
+    if isinstance(error, _Nothing):
+        return Fault(part, "a value that a filter is given is missing, or null; `|default('')` before it gives it one", ANY)
     if isinstance(error, MemoryError):
         # Perhaps others have taken it: a fresh process will tell.
         raise error

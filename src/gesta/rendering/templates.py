@@ -12,7 +12,7 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering.dressing import Markup
-from gesta.rendering.press import Fault, Names
+from gesta.rendering.press import ANY, Fault, Names
 from gesta.rendering.renderer import Renderer
 from gesta.rendering.template import TEMPLATE, Template, codes
 
@@ -101,12 +101,27 @@ class Templates:
             answer = await fill(self._renderer, _body(entity), trial)
             variable = answer.variable if isinstance(answer, Fault) else ""
             found = [name for name in lacking if name == variable or name.startswith(f"{variable}.")] if variable else []
+            if variable == ANY:
+                found = await self._behind_filters(entity, trial, [name for name in lacking if name not in needed])
             if not set(found) - set(needed):
                 return needed
             needed += found
             for name in found:
                 _put(trial, name)
         return needed
+
+    async def _behind_filters(self, entity: Entity, trial: dict[str, Any], lacking: list[str]) -> list[str]:
+        """Which of these make a filter be given nothing, each tried with all the others there: such a fault does not name its variable."""
+        found = []
+        for name in lacking[:TRIALS_MAX]:
+            others = msgspec.to_builtins(trial)
+            for other in lacking:
+                if other != name:
+                    _put(others, other)
+            answer = await fill(self._renderer, _body(entity), others)
+            if isinstance(answer, Fault) and answer.variable == ANY:
+                found.append(name)
+        return found
 
     async def dress(self, markup: Markup, source: str) -> Mapping[str, str]:
         """A page made ready for mail programs: the parts `html` and `text`. Ends the attempt when it cannot be: then nothing is sent."""

@@ -119,7 +119,10 @@ def _channel(message: Message, config: TenantConfig) -> Channel | None:
         )
     if stored.body.workspace != message.workspace:
         raise AttemptEnded(
-            Rejected("channel_config_missing", f"the {CHANNEL} belongs to another workspace than the message names")
+            Rejected(
+                "channel_config_missing",
+                f"the {CHANNEL} belongs to the workspace {stored.body.workspace}, and the message is for {message.workspace}: give it workspaceCode",
+            )
         )
     return stored.body
 
