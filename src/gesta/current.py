@@ -43,7 +43,8 @@ class Loader:
         found = await self._views.get(keys)
         heads: list[tuple[str, int]] = []
         key_of: dict[str, Key] = {}
-        for key in keys:
+        # Once each: two jobs of one take may point to one request, and its events must not be folded in twice.
+        for key in dict.fromkeys(keys):
             stream = request_stream(*key)
             view = found.get(key)
             heads.append((stream, 0 if view is None else view.state.version))

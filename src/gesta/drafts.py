@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +23,8 @@ class Kind(msgspec.Struct, frozen=True):
     decode: Callable[[bytes], object]
     #: It can hold a time: by its type, or where its type takes anything.
     has_times: bool
-    has_typed_times: bool
+    #: See validation.open_names.
+    open_names: Sequence[str] | None
     #: Where it tells something about a person.
     plan: Plan | None
 

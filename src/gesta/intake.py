@@ -35,7 +35,7 @@ from gesta.runtime import Ids, Runtime, turn
 from gesta.scrub import scrubbed_name
 from gesta.sealed_fields import MARK, forged
 from gesta.subjects import Subjects
-from gesta.validation import TOO_DEEP, decode_fields, holds_times, is_too_deep, naive_times, value_errors
+from gesta.validation import TOO_DEEP, comes_back, decode_fields, holds_times, is_too_deep, naive_times, open_names, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
@@ -79,7 +79,7 @@ class Intake:
                 encoder_of(flow.payload),
                 decoder_of(flow.payload),
                 holds_times(flow.payload),
-                holds_times(flow.payload, typed=True),
+                open_names(flow.payload),
                 plan_of(flow.payload),
             )
             for flow in flows.values()
@@ -99,10 +99,13 @@ class Intake:
             draft = self._draft(payload, options)
         except InvalidRequest as refused:
             raise await self._refusal(refused, payload, options) from None
-        check = draft.flow.check
-        # Most have no fault by what is at hand. Nobody is refused by that alone.
-        if check is not None and ((at_hand := self._checks.at_hand(options.tenant)) is None or await check(payload, *at_hand)):
-            await self._check(draft, payload)
+        if (check := draft.flow.check) is not None:
+            at_hand = self._checks.at_hand(options.tenant)
+            if at_hand is None:
+                await self._check(draft, payload)
+            # Most have no fault by what is at hand. Nobody is refused by that alone.
+            elif await check(payload, *at_hand) and (faults := await self._checks.again(draft.flow, payload, options.tenant)):
+                raise InvalidRequest(draft.flow.name, faults)
         if not self._admission.is_open:
             await self._admission.ask()
         if self._plans and draft.flow.name in self._plans:
@@ -335,8 +338,7 @@ class Intake:
             stored = kind.decode(body)
             if is_too_deep(body):
                 faults |= {"payload": TOO_DEEP}
-            elif kind.has_times and (kind.has_typed_times or stored != payload):
-                # Where the type takes anything, what comes back as it went in holds no time: that would come back as a text.
+            elif kind.has_times and not comes_back(kind.open_names, payload, stored):
                 faults |= naive_times(payload)
         except RecursionError:
             body = b""

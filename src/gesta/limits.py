@@ -77,6 +77,7 @@ class _Tap:
         self.closed_until = 0.0
         #: Where the one stands that was postponed last.
         self.promised = 0.0
+        #: So many of them may be taken without a further thought until then, once their times have come: see `look_ahead`.
         self.sure, self.sure_until = 0, 0.0
         #: How many were wanted since then, and how many in as long a time before; a burst counts half as much each time after.
         self.began_at = self.takes = self.before = 0
@@ -134,10 +135,11 @@ class Tokens:
 
     def take_now(self, tenant: str, limits: Sequence[Limit]) -> bool:
         """As `take`, where all that is wanted is at hand; False: nothing was taken."""
-        now, taps = self._runtime.now_ms(), self._taps
+        now, taps, most = self._runtime.now_ms(), self._taps, len(limits)
         for limit in limits:
             tap = taps.get((tenant, limit.name))
-            if tap is None or not tap.sure or tap.sure_until <= now or tap.times[0] > now:
+            # Enough for all of them, should one be named more than once.
+            if tap is None or tap.sure < most or tap.sure_until <= now or tap.times[most - 1] > now:
                 return False
         for limit in limits:
             tap = taps[tenant, limit.name]

@@ -218,6 +218,43 @@ async def test_a_secret_in_the_environment_that_is_not_set_is_waited_for(gesta, 
     assert gesta.sandbox.slack.calls == 1
 
 
+async def test_messages_of_one_template_go_where_each_of_them_says(gesta):
+    async with opened(gesta) as engine:
+        await put(engine, "template", "w", text="Hi")
+        await put(engine, "slack.app", "bot", username="Bot")
+        for message in (
+            slack.Message(channel=PLACE, template="w"),
+            slack.Message(channel="C0THER0000", template="w"),
+            slack.Message(channel=PLACE, template="w", app="bot"),
+        ):
+            await end_of(gesta, engine, message)
+    assert [(one["channel"], one.get("username")) for one in posted(gesta)] == [
+        (PLACE, None),
+        ("C0THER0000", None),
+        (PLACE, "Bot"),
+    ]
+
+
+async def test_slack_is_asked_although_the_template_is_gone(gesta):
+    async with opened(gesta) as engine:
+        await put(engine, "template", "w", text="Hi")
+        gesta.sandbox.slack.next(drop=True)
+        request = await engine.submit(slack.Message(channel=PLACE, template="w"))
+        await gesta.settle(days=0)
+        assert (await request.view()).state.status == "unknown"
+        await engine.operating.delete_config("template", "w")
+        await gesta.settle()
+        assert (await request.view()).state.status == "sent"
+
+
+async def test_nobody_is_refused_by_a_template_that_has_changed_since_it_was_read(gesta):
+    async with opened(gesta) as engine, Engine(URL, flows=[slack.flow()], work=False) as asking:
+        await put(engine, "template", "w", text="Hi {{ name }}")
+        await asking.submit(slack.Message(channel=PLACE, template="w", data={"name": "Ann"}))
+        await put(engine, "template", "w", text="Hi")
+        assert (await asking.submit(slack.Message(channel=PLACE, template="w"))).verdict == "created"
+
+
 async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_held(gesta):
     gesta.sandbox.slack.on("xoxb-old", error="token_revoked")
     async with Engine(URL, flows=[slack.flow(token="xoxb-old")]) as engine:

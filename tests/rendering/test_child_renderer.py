@@ -83,6 +83,13 @@ async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, s
     assert sizes == [512, 88]
 
 
+async def test_different_orders_for_one_template_get_each_its_own_answer(renderer: ChildRenderer) -> None:
+    await started(renderer)
+    template = Template(text="A{{ n }}")
+    answers = await asyncio.gather(renderer.variables(template), renderer.render(template, b'{"n": 1}'))
+    assert list[object](answers) == [Names(["n"]), Sheet({"text": "A1"})]
+
+
 @pytest.mark.slow
 async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_death(renderer: ChildRenderer) -> None:
     pid = await started(renderer)

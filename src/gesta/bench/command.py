@@ -53,7 +53,8 @@ def run_bench(
     Works on fresh files below `folder` (default: the current one) and removes them.
     """
     # The bare loop writes the history anew for each of its runs.
-    rounds = rounds or (1 if history else ROUNDS)
+    if rounds is None:
+        rounds = 1 if history else ROUNDS
     plan = Plan(requests, rounds, history, batch, keyed, url, peer, light_samples, idle_seconds, stall_seconds)
     _check(plan, flow)
 

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
 from time import perf_counter
 
 from gesta.rendering.dressing import dress
@@ -23,9 +24,9 @@ SOCKET = 0
 MEMORY_BYTES = 256 * 1024 * 1024
 #: A quarter of a core remains where all of them are taken.
 NICENESS = 5
-#: CPU time for one order; an ordinary one takes some microseconds. A timer, because RLIMIT_CPU counts whole seconds of the process's life.
+#: CPU time for each piece of data of an order; an ordinary one takes some microseconds. A timer, because RLIMIT_CPU counts whole seconds of the process's life.
 CPU_SECONDS = 0.5
-#: Orders that are done within this time count as one: to restart the timer takes half as long as to fill in a template.
+#: What is done within this time counts as one: to restart the timer takes half as long as to fill in a template.
 SHORT_SECONDS = 0.001
 #: Answers are sent on when so much has gathered, so that those of a large batch are never in memory together,
 GATHERED_MAX = 256 * 1024
@@ -60,7 +61,7 @@ def _work(press: Press, batch: Batch) -> None:
         press.learn(number, {part: source.decode() for part, source in sources.items()})
     answers: list[Answer] = []
     gathered, seconds, began = 0, 0.0, perf_counter()
-    for act, data in [(act, data) for order in batch.orders for act in [_act(press, order)] for data in order.data]:
+    for act, data in [pair for order in batch.orders for pair in zip(repeat(_act(press, order)), order.data, strict=False)]:
         answer = act(data)
         answers.append(answer)
         if type(answer) is Sheet:

@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from gesta.attempt import Attempt
-from gesta.config import TenantConfig
+from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
@@ -90,8 +90,10 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         secret = token_at_hand(message, attempt, destination, token)
         if secret is None:
             secret = await stored_token(message, attempt)
-        if destination.template is None:
+        if code is None:
             content = _content(message.text, message.blocks)
+        elif destination.template is None:
+            raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, code)))
         else:
             parts = await attempt.templates.fill(destination.template, message.data)
             blocks = parts.get("blocks")

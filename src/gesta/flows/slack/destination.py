@@ -35,7 +35,7 @@ class Destination(NamedTuple):
     history_limit: Limit
     #: The tenant has a workspace of that code; otherwise it is the one that the program declares.
     is_stored: bool
-    #: What is filled in; None where nobody asked for it.
+    #: What is filled in; None where there is none, or nobody asked for it.
     template: Entity | None = None
 
 
@@ -54,10 +54,7 @@ def with_template(message: Message, attempt: Attempt, declared: str | None, temp
 
 
 def _resolved_with(config: TenantConfig, message: Message, declared: str | None, template: str) -> Destination:
-    destination, found = _resolved(config, message, declared), find_template(config, template, message.locale)
-    if found is None:
-        raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, template)))
-    return destination._replace(template=found)
+    return _resolved(config, message, declared)._replace(template=find_template(config, template, message.locale))
 
 
 def _resolved(config: TenantConfig, message: Message, declared: str | None) -> Destination:
