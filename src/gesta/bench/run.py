@@ -29,7 +29,7 @@ from gesta.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.
 RAW_BATCH = 1_000
-STAGES = ("disk", "raw", "history", "idle", "load", "light load", "more rounds", "raw again", "count")
+STAGES = ("disk", "raw", "history", "idle", "light load", "load", "more rounds", "raw again", "count")
 
 #: (stage, done, of how many). Never called while the clock of the load runs.
 Tell = Callable[[str, int, int], None]
@@ -119,12 +119,15 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
         machine.forget_peak()
         idle_cpu_percent = await _idle(engine, plan.idle_seconds)
         rss_idle_mb = machine.rss_mb()
+        light = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
+        # First: behind the full load the disk still writes what that has left in the system's memory, and a sync waits for it.
+        light_ms = await light.light(plan.light_samples, lambda done, total: tell("light load", done, total))
         tell("load", 0, 1)
+        # Its own, because it counts the ends that it waits for.
         load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
         rates = [plan.requests / await load.full(plan.requests, batch=plan.batch)]
-        light_ms = await load.light(plan.light_samples, lambda done, total: tell("light load", done, total))
         rss_mb = machine.peak_rss_mb()
-        ids += load.ids
+        ids += light.ids + load.ids
     for number in range(1, plan.rounds):
         tell("more rounds", number, plan.rounds)
         await beside.run()
