@@ -29,7 +29,7 @@ from gesta.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.
 RAW_BATCH = 1_000
-STAGES = ("disk", "raw", "history", "idle", "light load", "load", "more rounds", "raw again", "count")
+STAGES = ("disk", "history", "idle", "light load", "load", "raw again", "count")
 
 #: (stage, done, of how many). Never called while the clock of the load runs.
 Tell = Callable[[str, int, int], None]
@@ -40,9 +40,7 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
     plan = replace(plan, requests=min(plan.requests, subject.requests_max or plan.requests))
     tell("disk", 0, 1)
     fsync_ms = machine.fsync_ms(store.folder)
-    tell("raw", 0, 1)
     beside = Beside(plan, subject, store, peer)
-    await beside.run()
     measured = await _measure_gesta(plan, subject, store, beside, tell)
     raw, plain, runs = beside.raw_rates(), beside.plain, measured.runs
     return Figures(
@@ -119,27 +117,25 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
         machine.forget_peak()
         idle_cpu_percent = await _idle(engine, plan.idle_seconds)
         rss_idle_mb = machine.rss_mb()
+        # Before anything else: behind a full load, the bare loop's too, a disk stands still for a while now and then, and a sync with it.
         light = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
-        # First: behind the full load the disk still writes what that has left in the system's memory, and a sync waits for it.
         light_ms = await light.light(plan.light_samples, lambda done, total: tell("light load", done, total))
-        tell("load", 0, 1)
-        # Its own, because it counts the ends that it waits for.
-        load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
-        rates = [plan.requests / await load.full(plan.requests, batch=plan.batch)]
-        rss_mb = machine.peak_rss_mb()
-        ids += light.ids + load.ids
-    for number in range(1, plan.rounds):
-        tell("more rounds", number, plan.rounds)
+        ids += light.ids
+    rates: list[float] = []
+    for number in range(plan.rounds):
+        tell("load", number, plan.rounds)
         await beside.run()
         async with Engine(settings=settings, flows=[subject.flow]) as engine:
             ids.append((await _first(engine, subject)).id)
             load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
             rates.append(plan.requests / await load.full(plan.requests, batch=plan.batch))
             ids += load.ids
+    rss_mb = machine.peak_rss_mb()
     tell("raw again", 0, 1)
     await beside.run()
     tell("count", 0, 1)
-    expected = plan.rounds * (plan.requests + 1) - 1 + plan.light_samples
+    # With the first one of each round.
+    expected = plan.rounds * (plan.requests + 1) + plan.light_samples
     async with Engine(settings=settings, flows=[subject.flow], work=False) as engine:
         faults = await check.faults(engine, subject, mark, ids, expected)
     tell("count", 1, 1)
