@@ -304,7 +304,7 @@ def late_failure_overwrites_success(state: State, command: Any, rules: Rules) ->
     notification, "_done", "evidence of success is never lost", "a careless flow doubles only what was in doubt",
     "nobody asks the queue in a tight loop", "it goes on, and comes to an end",
 )  # fmt: skip
-def late_success_is_dropped(state: State, outcome: Done, number: int) -> list[e.Event]:
+def late_success_is_dropped(state: State, outcome: Done, number: int, *_: object) -> list[e.Event]:
     return [] if state.is_terminal or state.status == "unknown" else [e.Sent(max(number, state.attempts), outcome.id)]
 
 
