@@ -44,6 +44,6 @@ class Checks:
                 self._at_hand.clear()
             config = self._config.of(tenant)
             known = self._at_hand[tenant] = config, self._templates(config)
-        # Secrets that an earlier check has opened: nobody is told what a check says, so nothing has to be taken out of it.
+        # Secrets that an earlier check has opened: they would only gather here.
         known[0].opened.clear()
         return known
