@@ -51,6 +51,10 @@ def is_fresh(chosen: str | None) -> bool:
     return chosen is None or is_postgresql(chosen)
 
 
+def file_url(path: Path) -> str:
+    return f"sqlite:///{quote(str(path))}"
+
+
 def server_url(url: str) -> str:
     """The URL for the server's own client, without what is for the adapter alone."""
     parts = urlsplit(url)
@@ -62,7 +66,7 @@ def server_url(url: str) -> str:
 async def trial_store(chosen: str | None, folder: Path, purpose: str, runtime: Runtime) -> AsyncIterator[TrialStore]:
     """The store that was chosen with --url, fresh unless it is a named one; what was made for it is gone afterwards."""
     if chosen is None:
-        yield TrialStore(f"sqlite:///{quote(str(folder / 'gesta.db'))}", None)
+        yield TrialStore(file_url(folder / "gesta.db"), None)
     elif chosen == POSTGRESQL:
         async with TrialServer(below=folder, runtime=runtime) as server:
             yield TrialStore(server.url, fresh_master_key(runtime))

@@ -88,9 +88,11 @@ async def test_the_projector_goes_on_after_the_copies(stored):
             await request.outcome()
         async with Engine(f"sqlite:///{path}", flows=[plain], work=False) as engine:
             assert mark.position == 2 * (COUNT + 1)
-            assert await check.faults(engine, subject, mark, [request.id], 1) == []
+            assert await check.faults(engine, subject, mark, [request.id], 1, 0) == []
             # A request of the past has no event after that position: the count would notice a lost one.
-            assert await check.faults(engine, subject, mark, [request.id, sample.id], 2) == ["1 of 2 requests have no Sent event"]
+            assert await check.faults(engine, subject, mark, [request.id, sample.id], 2, 0) == [
+                "1 of 2 requests have no Sent event"
+            ]
 
 
 def test_the_bare_loop_writes_the_same_past():

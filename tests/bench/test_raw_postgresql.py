@@ -88,7 +88,7 @@ async def test_a_past_is_two_events_and_a_view_for_each_request_and_no_job(db):
 
 
 async def test_the_bench_runs_it_in_a_process_of_its_own_and_it_leaves_nothing_behind(server, tmp_path):
-    store = BenchStore(Settings(url=f"{server.url}?schema=shop&pool=3"), tmp_path, is_here=True)
+    store = BenchStore(Settings(url=f"{server.url}?schema=shop&pool=3"), tmp_path, is_here=True, is_own_file=False)
     run = await store.raw(20, 10, 15)
     assert run.requests_per_second > 0
     assert run.store == store.name(run)

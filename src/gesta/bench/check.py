@@ -12,6 +12,7 @@ from gesta.bench.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
 from gesta.engine import Engine
+from gesta.settings import Settings
 
 PAGE = 1_000
 TENANT = "default"
@@ -29,8 +30,28 @@ async def mark(engine: Engine, subject: Subject) -> Mark:
     return Mark(await engine.road.outside.stores.events.end(), subject.effects())
 
 
-async def faults(engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int) -> list[str]:
-    """What is wrong with the requests of a run; nothing when each of them has one Sent event and a view that says so."""
+class Part(NamedTuple):
+    """A part of a run, on one store."""
+
+    settings: Settings
+    since: Mark
+    ids: Sequence[str]
+    expected: int
+    #: Of the outside world, until its end.
+    effects: int
+
+
+async def faults_of(parts: Sequence[Part], subject: Subject) -> list[str]:
+    """What is wrong with any part of a run, whose engines are closed."""
+    told: list[str] = []
+    for part in parts:
+        async with Engine(settings=part.settings, flows=[subject.flow], work=False) as engine:
+            told += await faults(engine, subject, part.since, part.ids, part.expected, part.effects)
+    return told
+
+
+async def faults(engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int, effects: int) -> list[str]:
+    """What is wrong with the requests since then; nothing when each of them has one Sent event and a view that says so."""
     flow = subject.flow.name
     sent = await _sent_events(engine, flow, since.position)
     events = [sent[request_stream(flow, TENANT, request_id)] for request_id in ids]
@@ -41,9 +62,8 @@ async def faults(engine: Engine, subject: Subject, since: Mark, ids: Sequence[st
         "have a view that does not say sent": len(ids) - await _sent_views(engine, flow, ids),
     }
     told = [f"{count:,} of {expected:,} requests {what}" for what, count in found.items() if count]
-    effects = subject.effects() - since.effects
-    if subject.has_outside and effects != expected:
-        told.append(f"the outside world saw {effects:,} effects, not {expected:,}")
+    if subject.has_outside and effects - since.effects != expected:
+        told.append(f"the outside world saw {effects - since.effects:,} effects, not {expected:,}")
     return told
 
 

@@ -29,7 +29,8 @@ from gesta.trial_store import is_fresh
 T = TypeVar("T")
 
 COUNT_IS_WRONG = 1
-ROUNDS = 5
+#: The bare loop writes the history anew for each of its runs.
+ROUNDS, ROUNDS_AFTER_HISTORY = 7, 3
 
 
 def run_bench(
@@ -52,9 +53,8 @@ def run_bench(
 
     Works on fresh files below `folder` (default: the current one) and removes them.
     """
-    # The bare loop writes the history anew for each of its runs.
     if rounds is None:
-        rounds = 1 if history else ROUNDS
+        rounds = ROUNDS_AFTER_HISTORY if history else ROUNDS
     plan = Plan(requests, rounds, history, batch, keyed, url, peer, light_samples, idle_seconds, stall_seconds)
     _check(plan, flow)
 

@@ -116,7 +116,7 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
     tell("count", 0, 1)
     async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
         rounds = (*SINGLE, *BESIDE, *BATCHES, *inside[False], *inside[True])
-        faults = await check.faults(engine, PLAIN, mark, ids, len(rounds) * requests)
+        faults = await check.faults(engine, PLAIN, mark, ids, len(rounds) * requests, 0)
     door = [_rate(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare)) for stage in (*SINGLE, *BESIDE)]
     batches = [
         _rate(requests, runs[stage][1], runs[stage][0], statistics.mean(rates))

@@ -18,7 +18,7 @@ import msgspec
 from gesta import runtime
 from gesta.bench import check, machine
 from gesta.bench.figures import Figures, Measured, Plan
-from gesta.bench.history import write_history
+from gesta.bench.history import Progress, write_history
 from gesta.bench.load import Load, percentile
 from gesta.bench.peer import Peer, PeerRun, peer_figures
 from gesta.bench.store import BenchStore, RawRun
@@ -93,7 +93,8 @@ class Beside:
         if self._peer is not None:
             self.peers.append(await self._peer.run(plan.requests))
         if self._is_compared:
-            async with _opened(self._store.settings, PLAIN) as engine:
+            settings = self._store.settings if plan.history else self._store.another(f"plain-{len(self.plain)}")
+            async with _opened(settings, PLAIN) as engine:
                 load = Load(engine, PLAIN.payload, keyed=self._has_keys, stall_seconds=plan.stall_seconds)
                 self.plain.append(round(plan.requests / await load.full(plan.requests, batch=plan.batch)))
 
@@ -105,39 +106,27 @@ class Beside:
 
 
 async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside: Beside, tell: Tell) -> Measured:
-    settings = replace(store.settings, allow_private=(*store.settings.allow_private, *subject.allow_private))
+    run = Run(plan, subject, store)
     if plan.history:
-        async with Engine(settings=settings, flows=[subject.flow]) as engine:
-            sample = await _first(engine, subject)
-        await write_history(settings.url, sample, plan.history, lambda done, total: tell("history", done, total))
-    ids: list[str] = []
-    async with _opened(settings, subject) as engine:
-        mark = await check.mark(engine, subject)
+        await run.write_history(lambda done, total: tell("history", done, total))
+    async with run.part("light", plan.light_samples) as load:
         tell("idle", 0, 1)
         machine.forget_peak()
-        idle_cpu_percent = await _idle(engine, plan.idle_seconds)
+        idle_cpu_percent = await _idle(plan.idle_seconds)
         rss_idle_mb = machine.rss_mb()
         # Before anything else: behind a full load, the bare loop's too, a disk stands still for a while now and then, and a sync with it.
-        light = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
-        light_ms = await light.light(plan.light_samples, lambda done, total: tell("light load", done, total))
-        ids += light.ids
+        light_ms = await load.light(plan.light_samples, lambda done, total: tell("light load", done, total))
     rates: list[float] = []
     for number in range(plan.rounds):
         tell("load", number, plan.rounds)
         await beside.run()
-        async with Engine(settings=settings, flows=[subject.flow]) as engine:
-            ids.append((await _first(engine, subject)).id)
-            load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
+        async with run.part(f"round-{number}", plan.requests) as load:
             rates.append(plan.requests / await load.full(plan.requests, batch=plan.batch))
-            ids += load.ids
     rss_mb = machine.peak_rss_mb()
     tell("raw again", 0, 1)
     await beside.run()
     tell("count", 0, 1)
-    # With the first one of each round.
-    expected = plan.rounds * (plan.requests + 1) + plan.light_samples
-    async with Engine(settings=settings, flows=[subject.flow], work=False) as engine:
-        faults = await check.faults(engine, subject, mark, ids, expected)
+    faults = await check.faults_of(run.parts, subject)
     tell("count", 1, 1)
     return Measured(
         requests=plan.requests,
@@ -151,6 +140,34 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
         idle_cpu_percent=round(idle_cpu_percent, 2),
         faults=faults,
     )
+
+
+class Run:
+    """The engine's own runs: each on a file of its own, as the bare loop's are, unless there is a history or the store is another's."""
+
+    def __init__(self, plan: Plan, subject: Subject, store: BenchStore) -> None:
+        self._plan, self._subject, self._store = plan, subject, store
+        #: What has to be counted at the end.
+        self.parts: list[check.Part] = []
+
+    def _settings(self, name: str) -> Settings:
+        settings = self._store.settings if self._plan.history else self._store.another(name)
+        return replace(settings, allow_private=(*settings.allow_private, *self._subject.allow_private))
+
+    async def write_history(self, progress: Progress) -> None:
+        settings = self._settings("history")
+        async with Engine(settings=settings, flows=[self._subject.flow]) as engine:
+            sample = await _first(engine, self._subject)
+        await write_history(settings.url, sample, self._plan.history, progress)
+
+    @asynccontextmanager
+    async def part(self, name: str, expected: int) -> AsyncIterator[Load]:
+        plan, subject, settings = self._plan, self._subject, self._settings(name)
+        async with _opened(settings, subject) as engine:
+            mark = await check.mark(engine, subject)
+            load = Load(engine, subject.payload, keyed=plan.keyed, stall_seconds=plan.stall_seconds)
+            yield load
+        self.parts.append(check.Part(settings, mark, load.ids, expected, subject.effects()))
 
 
 @asynccontextmanager
@@ -170,8 +187,8 @@ async def _first(engine: Engine, subject: Subject) -> Request:
     return request
 
 
-async def _idle(engine: Engine, seconds: float) -> float:
-    """How much of a core an engine takes that has nothing to do, in percent."""
+async def _idle(seconds: float) -> float:
+    """How much of a core this process takes while its engine has nothing to do, in percent."""
     start, busy = time.perf_counter(), time.process_time()
-    await runtime.sleep(engine.road.runtime, seconds)
+    await runtime.sleep(runtime.SystemRuntime(), seconds)
     return (time.process_time() - busy) / (time.perf_counter() - start) * 100

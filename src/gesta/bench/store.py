@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from gesta import settings as process_settings
 from gesta.bench.child import run_module
 from gesta.runtime import SystemRuntime
 from gesta.settings import Settings
-from gesta.trial_store import fresh_master_key, is_postgresql, server_url, trial_store
+from gesta.trial_store import file_url, fresh_master_key, is_postgresql, server_url, trial_store
 
 
 class RawRun(NamedTuple):
@@ -30,6 +30,14 @@ class BenchStore:
     #: For the files of the run; the disk of the store, unless that is on another's server.
     folder: Path
     is_here: bool
+    #: Whether another file is as good as this one.
+    is_own_file: bool
+
+    def another(self, name: str) -> Settings:
+        """Those of one more store, as fresh as this one was, where that is a file of our own; else of this one."""
+        if not self.is_own_file:
+            return self.settings
+        return replace(self.settings, url=file_url(self.folder / f"{name}.db"))
 
     async def raw(self, requests: int, batch: int, history: int) -> RawRun:
         """The bare loop in a process of its own."""
@@ -55,4 +63,4 @@ async def bench_store(chosen: str | None, folder: Path) -> AsyncIterator[BenchSt
             settings = Settings(url=trial.url, master_key=trial.master_key or fresh_master_key(runtime))
         else:
             settings = process_settings.load({"url": trial.url})
-        yield BenchStore(settings, folder, trial.is_here)
+        yield BenchStore(settings, folder, trial.is_here, chosen is None)

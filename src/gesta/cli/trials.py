@@ -38,7 +38,7 @@ def bench(
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(min=1, help="How often, between runs of what it is held against; 5 unless said, and 1 with --history."),
+        typer.Option(min=1, help="How often, between runs of what it is held against; 7 unless said, and 3 with --history."),
     ] = None,
     flood: Annotated[
         bool, typer.Option("--flood", help="Measure instead how much one tenant's flood delays another tenant.")
