@@ -6,7 +6,7 @@ Use it as `async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine: a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -22,6 +22,7 @@ from gesta.errors import (
     BadSubscription,
     BadTransaction,
     Conflict,
+    Fenced,
     GestaError,
     InvalidRequest,
     PartlyAccepted,
@@ -31,7 +32,8 @@ from gesta.flows.flow import Flow, Payload
 from gesta.handing_out.external import External
 from gesta.intake import Accepted
 from gesta.operating import Operating
-from gesta.options import NO_OPTIONS, Options, option_errors
+from gesta.options import NO_OPTIONS, Options, filter_errors, option_errors
+from gesta.projector.partitions import begin_places
 from gesta.request import Request
 from gesta.road import Road
 from gesta.settings import Settings
@@ -82,7 +84,7 @@ class Engine:
 
         `flow` may be `kind.*` or `*`; no status means every one. The place in the log is kept under `name`, from the first start
         on; with `since="beginning"` everything that ever happened is told first. A handler that raises is called again with the
-        same event until it does not.
+        same event until it does not. It is called where work is done: by `gesta serve --app`, or an engine without `work=False`.
         """
 
         def subscribe(handler: HandlerT) -> HandlerT:
@@ -143,7 +145,10 @@ class Engine:
         self._work.taken_of(self._flows)
         outside = await Wiring.wire(self.settings)
         try:
-            await refuse_fenced(outside.stores, works=bool(self._work.parts))
+            stores = outside.stores
+            await refuse_fenced(stores, works=bool(self._work.parts))
+            with suppress(Fenced):
+                await begin_places(stores.events, stores.views, stores.partitions)
             road = await Road.build(
                 self._flows, outside, self._work, list(self._subscriptions.values()), self.settings.retention_days
             )
@@ -265,6 +270,8 @@ class Engine:
 
         With `key` those that this key led to, one of each flow at most, as they are now.
         """
+        if faults := filter_errors(status, limit):
+            raise InvalidRequest("find", faults)
         if key is not None:
             found = await self.operating.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE
+from gesta.domain.operation import Status
 from gesta.validation import value_errors
 
 
@@ -34,6 +35,7 @@ class Options(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_OPTIONS = Options()
+STATUSES: tuple[str, ...] = get_args(Status)
 #: Longer than anybody waits, and short enough that its end has a date.
 TTL_MAX = timedelta(days=36_500)
 #: Years that every reader of a stored time can show, whatever is added to it.
@@ -114,6 +116,16 @@ def ttl_errors(ttl: object) -> dict[str, str]:
     if ttl is None or (isinstance(ttl, timedelta) and timedelta(0) < ttl <= TTL_MAX):
         return {}
     return {"ttl": f"a positive timedelta, at most {TTL_MAX.days} days"}
+
+
+def filter_errors(status: object, limit: object) -> dict[str, str]:
+    """What is wrong with a wish for a list."""
+    faults = {}
+    if status is not None and status not in STATUSES:
+        faults["status"] = f"{status!r} is no status; known: {', '.join(STATUSES)}"
+    if type(limit) is not int or limit < 1:
+        faults["limit"] = "a whole number from 1 on"
+    return faults
 
 
 def subject_errors(subject: object, tenant: object) -> dict[str, str]:

@@ -70,7 +70,9 @@ class Request:
 
     def _not_there(self) -> NotFound:
         if self.verdict != "deferred":
-            return self._road.not_found(self.id)
+            # A key outlives its request, and this process need not know how long requests are kept.
+            led_here = "; if a key led to it, it has ended and was removed since (retention_days), and is not done again"
+            return self._road.not_found(self.id, led_here if self.verdict == "duplicate" else "")
         more = (
             "; the transaction it is part of has not been committed or was rolled back, or nobody drains the outbox: gesta serve"
         )

@@ -181,14 +181,15 @@ class Road:
             outside.built(road)
         return road
 
-    def not_found(self, request_id: str) -> NotFound:
+    def not_found(self, request_id: str, otherwise: str = "") -> NotFound:
         if not REQUEST_ID.fullmatch(request_id):
             return NotFound(
                 "request",
                 request_id,
                 "; it is no request's id, and on the command line no request's key either. Elsewhere keys are looked up by `engine.find(key=KEY)` and GET /v1/requests?key=KEY",
             )
-        return NotFound("request", request_id, removed_text(request_id, self.retention_days, self.runtime.now_ms()))
+        removed = removed_text(request_id, self.retention_days, self.runtime.now_ms())
+        return NotFound("request", request_id, removed or otherwise)
 
     @property
     def is_running(self) -> bool:

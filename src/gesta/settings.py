@@ -19,6 +19,7 @@ PREFIX = "GESTA_"
 #: A flow, and where its messages go in its own words.
 ALERTS_TO = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+:[!-~]([ -~]{0,254}[!-~])?")
 WEB_ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/%-]*)?")
+DAYS_MAX = 36_500
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -63,6 +64,13 @@ class Settings:
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # A program may write anything here, and retention of -3 days would remove all that has ended.
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name != "sources" and value is not None:
+                object.__setattr__(self, one.name, _checked(one.name, value, self.sources.get(one.name, "Settings(…)")))
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
@@ -157,8 +165,10 @@ def _url(name: str, value: str, source: str) -> str:
 
 def _days(name: str, value: Any, source: str) -> int:
     text = str(value)
-    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= 36_500:
-        raise BadSettings(f"{name} in {source}: {value!r} is no number of days; write a whole number from 1 on, or leave it out")
+    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= DAYS_MAX:
+        raise BadSettings(
+            f"{name} in {source}: a whole number of days from 1 to {DAYS_MAX:,} is needed, not {value!r}; or leave it out"
+        )
     return int(text)
 
 
@@ -180,5 +190,5 @@ def _networks(value: Any, source: str) -> tuple[str, ...]:
         try:
             ip_network(text)
         except ValueError as error:
-            raise BadSettings(f"allow_private in {source}: {error}") from None
+            raise BadSettings(f"allow_private in {source}: {error}; write networks, for instance 10.1.0.0/16") from None
     return networks

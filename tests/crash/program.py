@@ -297,7 +297,7 @@ async def submit(engine: Engine, plan: Plan, *, rests: bool) -> None:
             assert isinstance(accepted, Request)
             notes.write(f"{number} {accepted.id}\n")
         for place, number in enumerate(plan.numbers[plan.burst :]):
-            # Jobs are taken as they are put where a process is at rest, which on a busy machine it need not ever be by itself.
+            # A process at rest takes each by itself, and as it is put: on a busy machine all might be one take, and no second one come.
             while rests and place > len(plan.numbers) // 2 and engine.road.pool.lease.held:
                 await asyncio.sleep(0.002)
             deliver_at = datetime.now(UTC) + timedelta(seconds=plan.deliver_in_seconds) if plan.deliver_in_seconds else None
@@ -324,7 +324,7 @@ async def work(plan: Plan) -> None:
     await insist(plan, engine.start)
     if not plan.offers:
         engine.road.projector.offers = None
-    await submit(engine, plan, rests=point is not None and point.offers is True)
+    await submit(engine, plan, rests=point is not None and point.victims is not None)
     while not (watch.was_frozen and engine.road.pool.lease.held == 0):
         await asyncio.sleep(0.02)
     (Path(plan.folder) / "let go").touch()

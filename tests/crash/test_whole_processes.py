@@ -17,12 +17,11 @@ MORE = tuple(range(100, 118))
 LAYOUTS = ["together", "apart"]
 
 
-def empty_queue(on):
-    """As a queue is that was lost."""
-    path = on.plan.settings().queue_url or on.plan.settings().url
-    db = apsw.Connection(path.removeprefix("sqlite:///"))
+def empty(url, *tables):
+    """As these are when they were lost."""
+    db = apsw.Connection(url.removeprefix("sqlite:///"))
     db.set_busy_timeout(10_000)
-    db.execute("begin immediate; delete from jobs; delete from leases; commit")
+    db.execute(f"begin immediate; {' '.join(f'delete from {table};' for table in tables)} commit")
     db.close()
 
 
@@ -30,6 +29,8 @@ def empty_queue(on):
 @pytest.mark.parametrize("queue_lost", [False, True], ids=["views emptied", "views and queue emptied"])
 async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_seed, layout, queue_lost):
     dice = random.Random(crash_seed)
+    # All that can be told from the events, or the requests alone.
+    lost = dice.choice((("requests", "checkpoints", "roles"), ("requests",)))
     async with stage(tmp_path, crash_seed, layout=layout, lost_ms=400) as on:
         with on.process(point="taken, not called", nth=dice.randint(4, 9), numbers=FIRST) as child:
             victims = await on.victims(child)
@@ -43,7 +44,9 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_see
             names = {job_id(victim, before[victim].dispatch_version): victim for victim in victims}
             left = {names[name] for name in await engine.road.outside.stores.views.are_pending([*names])} if queue_lost else set()
             if queue_lost:
-                empty_queue(on)
+                empty(on.plan.settings().queue_url or on.plan.settings().url, "jobs", "leases")
+            empty(on.plan.settings().url, *lost)
+            assert await on.states(engine) == {}
             await engine.operating.rebuild()
             assert await on.states(engine) == before  # K-11
             with on.process():

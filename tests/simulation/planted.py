@@ -190,7 +190,8 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
 
 
 @plants(
-    MemoryCommits, "_project", "it goes on, and comes to an end", "views are what their events say", at_once=True, apart=False,
+    MemoryCommits, "_project", "it goes on, and comes to an end", "views are what their events say", "everything comes to rest",
+    at_once=True, apart=False,
 )  # fmt: skip
 def projection_over_what_lies_between(self: MemoryCommits, appends: Any, projection: Projection, before: int) -> None:
     """Wherever the checkpoints stand, they are moved to the end."""
@@ -207,8 +208,8 @@ def projection_over_what_lies_between(self: MemoryCommits, appends: Any, project
     partitions,
     "Move",
     "a rebuild dispatches nothing",
-    rates=Rates(freeze=0.03, store_slow=0.05),
-    rebuilds=8,
+    rates=Rates(freeze=0.1, store_slow=0.05),
+    rebuilds=16,
     submits=7,
     skews_ms=(0, 0),
 )

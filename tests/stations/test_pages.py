@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gesta import Done, Engine, Rejected, Unknown, pages
+from gesta import Done, Engine, InvalidRequest, Rejected, Unknown, pages
 from gesta.adapters.memory.views import MemoryViews
 from gesta.views import Filter, View
 from tests.stations.world import FLOW, URL, Note, Provider, let_run, note_flow
@@ -87,3 +87,17 @@ async def test_pages_belong_to_their_tenant(gesta):
         await let_run(gesta)
         assert (await engine.operating.dead_letter_page("default")).items == []
         assert len((await engine.operating.dead_letter_page("acme")).items) == 1
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"status": "sentt"}, "status: 'sentt' is no status; known: requested, validated, queued, sent"),
+        ({"limit": -1}, "limit: a whole number from 1 on"),
+        ({"limit": 0, "key": "x"}, "limit: a whole number from 1 on"),
+    ],
+)
+async def test_a_list_that_cannot_be_is_refused_and_not_empty_or_endless(gesta, wish, words):
+    async with Engine(URL, flows=[note_flow(Provider())]) as engine:
+        with pytest.raises(InvalidRequest, match=words):
+            await engine.find(**wish)

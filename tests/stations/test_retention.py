@@ -49,6 +49,11 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
             with pytest.raises(NotFound, match="retention_days = 30 removes ended requests"):
                 await ask()
         assert engine.road.telemetry.registry.get_sample_value("requests_removed_total") == 1
+    async with keeping(provider, None) as elsewhere:
+        # A process that does not remove anything itself.
+        again = await elsewhere.submit(Note("one"), key="order-1")
+        with pytest.raises(NotFound, match=r"it has ended and was removed since \(retention_days\), and is not done again"):
+            await again.outcome()
     assert len(provider.calls) == 2
 
 

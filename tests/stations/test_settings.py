@@ -38,6 +38,25 @@ def test_an_argument_goes_before_the_environment_and_that_before_the_file(an_emp
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"retention_days": -3}, "retention_days in Settings(…): a whole number of days from 1 to 36,500 is needed, not -3"),
+        ({"api_port": "x"}, "api_port in Settings(…): a whole number from 0 is needed, not 'x'"),
+        ({"log_level": "loud"}, "log_level in Settings(…): 'loud' is not one of debug"),
+        ({"allow_private": ("localhost",)}, "allow_private in Settings(…): 'localhost' does not appear"),
+    ],
+)
+def test_what_a_program_writes_is_checked_like_a_file(wrong, words):
+    with pytest.raises(BadSettings) as refused:
+        Settings(**wrong)
+    assert words in str(refused.value)
+
+
+def test_networks_that_a_program_writes_as_one_text_are_not_read_letter_by_letter():
+    assert Settings(allow_private="10.1.0.0/16").allow_private == ("10.1.0.0/16",)  # type: ignore[arg-type]
+
+
 def test_tables_of_flows_come_from_the_file(an_empty_folder):
     (an_empty_folder / "gesta.toml").write_text('[flows.webhook]\nurl = "https://example.com"\n')
     assert load().flows == {"webhook": {"url": "https://example.com"}}

@@ -45,6 +45,9 @@ class Transfer:
     async def mark_dispatched(self, position: int) -> None:
         """Up to here the target's projector puts no jobs, whatever the partition."""
         stores = self._target.stores
+        for name in checkpoints_of(stores.partitions):
+            # A mark in any case: without one, whoever opens the target takes its checkpoints for lost.
+            await stores.views.begin(dispatched_of(name), position)
         stands = zip(checkpoints_of(stores.partitions), await stands_of(stores.views, stores.partitions), strict=True)
         moves = [
             Move(dispatched_of(name), one.dispatched, position) for name, one in stands if one.dispatched < position

@@ -15,7 +15,7 @@ from gesta.event_store import EventStore, Recorded, Share
 from gesta.job_queue import Job
 from gesta.offer import Offer, Offers
 from gesta.projector.folding import Folding
-from gesta.projector.partitions import Partitions, Places, Stretch, place_of, stands_of
+from gesta.projector.partitions import Partitions, Places, Stretch, begin_places, place_of, stands_of
 from gesta.role import RENEWAL_SECONDS
 from gesta.runtime import Runtime, Signal, sleep
 from gesta.telemetry import Telemetry
@@ -57,7 +57,7 @@ class Projector:
         #: None: to be read.
         self._places: Places | None = None
         self._places_read_at = float("-inf")
-        self._is_behind = False
+        self._is_behind = self._had_places = False
         self._caught_up = Signal(runtime)
         #: Appends of ours on their way, and how many of them came to be projected at once (at_once.py).
         self._sent = self._at_once = 0
@@ -269,6 +269,11 @@ class Projector:
     async def _read_places(self) -> Places:
         self._at_end = None
         stands = await stands_of(self._views, self._count)
+        if not all(one.is_known for one in stands) and self._had_places:
+            # Lost under our feet.
+            await begin_places(self._events, self._views, self._count)
+            stands = await stands_of(self._views, self._count)
+        self._had_places = all(one.is_known for one in stands)
         self._places = Places(self._count, {number: stands[number] for number in sorted(self._followed)})
         self._places_read_at = self._runtime.monotonic()
         return self._places

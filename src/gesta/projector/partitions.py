@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gesta.errors import StoreError
+from gesta.event_store import EventStore
 from gesta.role import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
 from gesta.runtime import Runtime
 from gesta.views import Held, Move, Views, dispatched_of
@@ -34,10 +35,12 @@ class Stand(NamedTuple):
 
     place: int
     dispatched: int
+    #: Whether there is a checkpoint.
+    is_known: bool = True
 
     @property
     def quiet_until(self) -> int:
-        return max(self)
+        return max(self.place, self.dispatched)
 
 
 class Stretch(NamedTuple):
@@ -52,7 +55,24 @@ class Stretch(NamedTuple):
 async def stands_of(views: Views, count: int) -> list[Stand]:
     """Of every partition, by number, read at one moment."""
     found = {one.name: one.position for one in await views.checkpoints()}
-    return [Stand(found.get(name, 0), found.get(dispatched_of(name), 0)) for name in checkpoints_of(count)]
+    names = checkpoints_of(count)
+    return [Stand(found.get(name, 0), found.get(dispatched_of(name), 0), name in found) for name in names]
+
+
+async def begin_places(events: EventStore, views: Views, count: int) -> None:
+    """Make the checkpoints that are not there; before this process appends anything.
+
+    Where the log has events already they were lost, with the views or by hand, and nobody knows what was dispatched: all of it is taken as
+    dispatched, so nothing is called again unasked. What has no job then is found by the sweep, as suspect.
+    """
+    # In this order: whoever appends has made them before.
+    end = await events.end()
+    known = {one.name for one in await views.checkpoints()}
+    for name in checkpoints_of(count):
+        if name not in known:
+            if end:
+                await views.begin(dispatched_of(name), end)
+            await views.begin(name, 0)
 
 
 async def place_of(views: Views, count: int) -> int:

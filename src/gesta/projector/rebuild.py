@@ -9,7 +9,7 @@ from gesta.errors import GestaError
 from gesta.event_store import EventStore
 from gesta.projector.folding import Folding
 from gesta.projector.follow import BATCH, Projector
-from gesta.projector.partitions import checkpoints_of, place_of
+from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.role import Role
 from gesta.runtime import Runtime
 from gesta.telemetry import Telemetry
@@ -52,6 +52,8 @@ class Rebuild:
             self._is_running = False
 
     async def _build(self, role: Role, progress: Progress) -> int:
+        # They may have been lost with the views, also while this process ran.
+        await begin_places(self._events, self._views, self._count)
         shadow = await self._views.shadow()
         folding = Folding(self._events, shadow.get, self._runtime, self._telemetry)
         parked: list[Parked] = []
