@@ -18,9 +18,10 @@ def credential_of(flow: Flow | None, payload: bytes) -> str | None:
     if flow is None or flow.credential is None:
         return None
     try:
-        return flow.credential(
+        told: object = flow.credential(
             _legible(flow.payload, payload) if MARK in payload else msgspec.json.decode(payload, type=flow.payload)
         )
+        return told if isinstance(told, str) else None
     except Exception:  # noqa: BLE001 -- a program's own function, and a payload that may fit no longer: the attempt will say what is wrong
         return None
 

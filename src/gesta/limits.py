@@ -206,6 +206,9 @@ class Tokens:
         tap.sure = 0
         while times and times[0] + LAPSE_MS < now:
             times.popleft()
+        if times and times[0] > now + AHEAD_MS:
+            # None is reserved for later than that: the clock was set back, and who waited for them would wait until it is there again.
+            times.clear()
         if now - tap.began_at >= ADVANCE_MS:
             tap.begin_anew(now)
         tap.takes += 1

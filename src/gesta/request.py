@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -153,6 +154,9 @@ class Request:
         after, was_active = await self._apply(commands.Cancel(), drop_job, actor)
         if was_active:
             after, _ = await self._apply(commands.Cancel(active=True), no_job, actor)
+            with suppress(Refused):
+                # Whoever had the job may have let go of it between the two. If the end came meanwhile, that decides.
+                after, _ = await self._apply(commands.Cancel(), drop_job, actor)
         return after.state.status
 
     async def retry(self, *, actor: Actor | None = None) -> Status:

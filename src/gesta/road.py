@@ -55,6 +55,7 @@ from gesta.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work
 from gesta.worker.attempt import Attempts
+from gesta.worker.called_back import CalledBack
 from gesta.worker.deadlines import Deadlines
 from gesta.worker.giving_back import GivingBack
 from gesta.worker.pool import Pool
@@ -108,7 +109,8 @@ class Road:
         )  # fmt: skip
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         tokens = Tokens(stores.buckets, runtime)
-        giving_back = GivingBack(self.recorder, self.pausing, runtime, telemetry)
+        called_back = CalledBack(flows, self.loader, self.recorder)
+        giving_back = GivingBack(self.recorder, self.pausing, called_back, runtime, telemetry)
         #: What flows keep about people beside their requests.
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
         self.suppressing = Suppressing(self.records, self.config, self.config_writer, runtime)
@@ -117,12 +119,12 @@ class Road:
             report_address(outside.settings),
         )  # fmt: skip
         self.pool = Pool(
-            work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, attempts,
+            work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, called_back, attempts,
             deadlines, repeats, runtime, ids, telemetry,
         )  # fmt: skip
         #: The door for those who execute flows that are declared external.
         self.external, lapses = station(
-            flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, self.pool, identity, runtime, ids,
+            flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, called_back, self.pool, identity, runtime, ids,
             telemetry,
         )  # fmt: skip
         retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)

@@ -40,7 +40,8 @@ class Move(msgspec.Struct, frozen=True):
         match self.kind:
             case "record":
                 intent = state.intent - 1 if self.old_intent and state.intent > 1 else state.intent
-                return c.Record(self.outcome, max(0, state.attempts + self.offset), now, self.chance, intent)
+                number = max(0, state.attempts + self.offset)
+                return c.Record(self.outcome, number, now, self.chance, intent, called=not self.flag)
             case "start":
                 return c.Start(f"{state.tenant}:{state.id}:{state.operation}:{state.intent}")
             case "lose":

@@ -123,7 +123,8 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
     yield "doubt is remembered until it is resolved", after.in_doubt == doubt_after
     yield "unknown means in doubt", after.status != "unknown" or after.in_doubt
     yield "nothing in doubt expires or is cancelled", after.status not in ("expired", "cancelled") or not doubt_after
-    told = (isinstance(command, Record) and isinstance(command.outcome, Rejected)) or isinstance(command, Reconciled | Resolve)
+    refused = isinstance(command, Record) and isinstance(command.outcome, Rejected) and command.called
+    told = refused or isinstance(command, Reconciled | Resolve)
     if before.status == "unknown" and after.status in GIVEN_UP:
         yield "unknown never fails or expires by itself", told
     journalled = before.started is not None and after.status in ("expired", "cancelled")
@@ -131,6 +132,8 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
         "a journalled attempt without an end is neither expired nor cancelled",
         not journalled or isinstance(command, Record | Reconciled),
     )
+    if isinstance(command, Record) and not command.called and step.doubt and not before.is_terminal:
+        yield "what called nobody ends no doubt", isinstance(command.outcome, Done) or after.status not in GIVEN_UP
     yield "parked is never asked or resent", not (after.status == "unknown" and after.policy == "park") or after.due_at is None
 
 

@@ -162,6 +162,19 @@ async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle
     assert state.reason == {"erased": "subject_erased", "lost": "key_missing"}[obstacle]
 
 
+async def test_a_doubt_is_not_ended_by_an_erasure_where_the_same_key_would_be_sent_again(gesta):
+    """It was recorded as a refusal, although the first call may have had its effect."""
+    provider = Provider(Unknown("no_answer"))
+    async with Engine(URL, flows=[flow_of(provider, on_unknown="same_key")]) as engine:
+        request = await engine.submit(ANA)
+        await let_run(gesta)
+        await engine.erase("ana@x.example")
+        await gesta.settle()
+        state = (await request.view()).state
+        assert (state.status, state.reason, state.due_at, state.in_doubt) == ("unknown", "subject_erased", None, True)
+    assert len(provider.calls) == 1
+
+
 async def test_an_attempt_that_runs_keeps_what_it_has_and_the_next_one_has_nothing(gesta):
     gate = Gate(Retry("busy"))
     provider = Provider(gate)

@@ -41,3 +41,14 @@ async def test_a_limit_that_is_named_twice_costs_two_tokens_each_time(world):
     while await world.taken(limit, limit) is not None:
         taken += 2
     assert taken == 100
+
+
+async def test_tokens_of_a_time_that_a_clock_set_back_has_left_are_not_waited_for(world):
+    limit = Limit("room", 200.0, burst=20)
+    await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
+    world.runtime._now_ms -= 60_000
+    taking = spawn(world.limits.take(limit), "take")
+    world.runtime.advance(0.3)
+    for _ in range(5):
+        await turn()
+    assert taking.done()

@@ -189,7 +189,9 @@ async def test_a_request_cancelled_while_an_attempt_runs_is_decided_by_its_end(g
 async def test_a_decision_is_refused_in_words_and_with_a_stable_code(gesta):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         request = await engine.submit(Note())
-        with pytest.raises(Refused, match="only a final failure can be redriven") as refused:
+        with pytest.raises(
+            Refused, match=r"only what failed, expired or was cancelled can be redriven \(one that waits: retry\)"
+        ) as refused:
             await request.redrive()
         assert (refused.value.code, refused.value.request_id) == ("not_final", request.id)
         with pytest.raises(Refused, match="only an unknown outcome can be resolved"):

@@ -101,6 +101,13 @@ class BucketsContract(Contract):
         (answer,) = await harness.buckets.reserve([Wanted(name, Rate(0.5, 1), 3)], AHEAD_MS)
         assert answer.times == [now, now + 0.5, now + 1]
 
+    async def test_nobody_waits_longer_than_the_rate_explains(self, harness: BucketsHarness) -> None:
+        """As where it was used while a clock was ahead by hours."""
+        name, now = fresh_bucket(), harness.runtime.now_ms()
+        await harness.buckets.reserve([Wanted(name, Rate(10_000_000.0, 1), 1)], AHEAD_MS)
+        (answer,) = await harness.buckets.reserve([Wanted(name, RATE, 1)], AHEAD_MS)
+        assert (answer.times, answer.next_at) == ([], now + 350)
+
     async def test_what_says_nothing_is_forgotten_and_nothing_else(self, harness: BucketsHarness) -> None:
         while await harness.buckets.forget(1_000):
             pass

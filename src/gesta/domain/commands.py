@@ -63,6 +63,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     intent: int | None = None
     #: `kind/code` of the config it went by → the version that was used.
     used: Mapping[str, int] = {}
+    #: Whether the provider was called, or may have been. What the engine itself refuses ends no doubt about an earlier attempt.
+    called: bool = True
 
 
 class Postpone(msgspec.Struct, frozen=True, gc=False):

@@ -133,6 +133,9 @@ def _done(state: State, outcome: Done, attempt: int, used: Mapping[str, int] = N
 
 
 def _failed_attempt(state: State, outcome: Rejected | Retry, attempt: int, command: Record, rules: Rules) -> list[e.Event]:
+    if isinstance(outcome, Rejected) and state.in_doubt and not command.called:
+        # Nobody can send it any more, and an earlier attempt may have had its effect: a person has to tell.
+        return [e.OutcomeUnknown(attempt, outcome.reason, rules.on_unknown, outcome.detail)]
     if isinstance(outcome, Rejected):
         # The provider's own word ends it. A doubt about an earlier attempt stays on record, so that a redrive keeps the key.
         return [e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)]
@@ -305,7 +308,8 @@ def _expire(state: State, command: Expire, rules: Rules) -> list[e.Event]:
 
 def _retry_now(state: State, command: RetryNow) -> list[e.Event]:
     if state.wants != "execute":
-        text = f"the request is {state.status}; only one that waits for its next attempt can be retried (see redrive)"
+        again = " (after a final failure: redrive)" if state.is_terminal and state.status != "sent" else ""
+        text = f"the request is {state.status}; only one that waits for its next attempt can be retried{again}"
         raise Refused("not_waiting", text)
     if state.started is not None or state.due_at is None or state.due_at <= command.at:
         # A second job beside the first would be a second attempt at the same time.
@@ -315,7 +319,10 @@ def _retry_now(state: State, command: RetryNow) -> list[e.Event]:
 
 def _redrive(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
     if state.status not in ("failed", "expired", "cancelled", "unknown"):
-        raise Refused("not_final", f"the request is {state.status}; only a final failure can be redriven (see retry)")
+        again = "; what was sent is sent again by a new request" if state.status == "sent" else " (one that waits: retry)"
+        raise Refused(
+            "not_final", f"the request is {state.status}; only what failed, expired or was cancelled can be redriven{again}"
+        )
     expires_at = None if command.ttl_ms is None else command.at + command.ttl_ms
     if command.again or not state.in_doubt:
         return [e.Updated("redrive", status="queued", intent=state.intent + 1, due_at=command.at, expires_at=expires_at)]

@@ -23,7 +23,9 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
 def reserve(bucket: Bucket, rate: Rate, tokens: int, now: float, ahead_ms: float) -> tuple[list[float], float, Bucket]:
     """The times of up to so many tokens, none later than `ahead_ms` from now; the time of the one after them; and what is left."""
     opens, latest, lead_ms = max(now, bucket.closed_until), now + ahead_ms, (rate.burst - 1) * rate.gap_ms
-    full_at, gap_ms = bucket.full_at, rate.gap_ms
+    gap_ms = rate.gap_ms
+    # Later than all that could be reserved by now it is only where a clock was ahead: nobody has to wait until the clock is there again.
+    full_at = min(bucket.full_at, latest + rate.burst * gap_ms)
     times: list[float] = []
     while True:
         at = max(opens, full_at - lead_ms)

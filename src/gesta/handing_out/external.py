@@ -14,7 +14,7 @@ from gesta.current import Loader
 from gesta.domain.commands import Record
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
-from gesta.domain.outcome import Done, Outcome
+from gesta.domain.outcome import Done
 from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
 from gesta.event_store import EventStore
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
@@ -36,7 +36,7 @@ from gesta.telemetry import Line, Telemetry
 from gesta.validation import value_errors
 from gesta.views import View
 from gesta.worker.guard import settle_of
-from gesta.worker.soundness import discreet, sound
+from gesta.worker.soundness import discreet, sound, without_texts
 
 ITEMS_MAX = 100
 WAIT_SECONDS_MAX = 60.0
@@ -128,7 +128,7 @@ class External:
         payload = await self._payload(declared, view)
         outcome = sound(outcome_of(report, ticket.attempt))
         # Without the payload nobody can say whether a text tells something about the person: then it is not kept.
-        outcome = _without_texts(outcome) if payload is None else discreet(outcome, payload, ())
+        outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
         taken = _taken(flow, tenant, request_id, ticket)
         cause = self._tickets.cause(token, canonical(report))
         now = self._runtime.now_ms()
@@ -218,9 +218,3 @@ def _taken(flow: str, tenant: str, request_id: str, ticket: Ticket) -> Taken:
     version = ticket.dispatch_version
     name = own_job_id(tenant, flow, request_id, version) if ticket.own else job_id(request_id, version)
     return Taken(Job(name, tenant, flow, request_id, version), ticket.lease, 1, ticket.taken_ms)
-
-
-def _without_texts(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, Done):
-        return Done(outcome.id)
-    return msgspec.structs.replace(outcome, detail="")

@@ -27,6 +27,7 @@ from gesta.subjects import Readable, Subjects
 from gesta.telemetry import Telemetry
 from gesta.views import View
 from gesta.worker.attempt import BAD_PAYLOAD
+from gesta.worker.called_back import CalledBack
 from gesta.worker.guard import Guard, examine, settle_of
 from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.pool import Pool
@@ -41,10 +42,10 @@ TOKEN_BYTES = 16
 class HandingOut:
     def __init__(
         self, flows: Mapping[str, Flow], queue: JobQueue, loader: Loader, recorder: Recorder, subjects: Subjects, pausing: Pausing,
-        guard: Guard, pool: Pool, tickets: Tickets, runtime: Runtime, telemetry: Telemetry,
+        called_back: CalledBack, guard: Guard, pool: Pool, tickets: Tickets, runtime: Runtime, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._flows, self._queue, self._loader, self._recorder, self._subjects = flows, queue, loader, recorder, subjects
-        self._pausing, self._guard, self._pool, self._tickets = pausing, guard, pool, tickets
+        self._pausing, self._called_back, self._guard, self._pool, self._tickets = pausing, called_back, guard, pool, tickets
         self._runtime, self._telemetry = runtime, telemetry
         #: What goes on although nobody waits for it.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,6 +100,7 @@ class HandingOut:
                 innocent.pop(name, None)
             # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
             await self._pausing.let_go([(tenant, hold.scope) for hold in holds.values()])
+            await self._called_back.look([(flow.name, tenant, one.job.request_id) for one in taken if one.job.id in holds])
         passed: list[tuple[Taken, View]] = []
         now = self._runtime.now_ms()
         for one in taken:
@@ -172,7 +174,8 @@ class HandingOut:
 
     async def _end(self, taken: Taken, view: View, flow: Flow, outcome: Rejected | Retry) -> None:
         state = view.state
-        record = Record(outcome, state.attempts + 1, self._runtime.now_ms(), self._runtime.chance(), state.intent)
+        now, chance = self._runtime.now_ms(), self._runtime.chance()
+        record = Record(outcome, state.attempts + 1, now, chance, state.intent, called=False)
         applied = await self._recorder.apply(view, record, flow.rules, settle_of(taken), causation_id=taken.job.id)
         self._telemetry.given_up(applied.view.state)
 

@@ -19,17 +19,18 @@ from gesta.recorder import Recorder
 from gesta.runtime import Ids, Runtime
 from gesta.subjects import Subjects
 from gesta.telemetry import Telemetry
+from gesta.worker.called_back import CalledBack
 from gesta.worker.guard import Guard
 from gesta.worker.pool import Pool
 
 
 def station(
     flows: Mapping[str, Flow], queue: JobQueue, events: EventStore, loader: Loader, recorder: Recorder, subjects: Subjects, pausing: Pausing,
-    pool: Pool, identity: Identity, runtime: Runtime, ids: Ids, telemetry: Telemetry,
+    called_back: CalledBack, pool: Pool, identity: Identity, runtime: Runtime, ids: Ids, telemetry: Telemetry,
 ) -> tuple[External, Lapses]:  # fmt: skip
     guard, tickets = Guard(recorder, runtime), Tickets(identity)
     handing_out = HandingOut(
-        flows, queue, loader, recorder, subjects, pausing, guard, pool, tickets, runtime, telemetry
+        flows, queue, loader, recorder, subjects, pausing, called_back, guard, pool, tickets, runtime, telemetry
     )  # fmt: skip
     waiting = Waiting(queue, runtime, telemetry)
     external = External(

@@ -84,7 +84,7 @@ class Attempts:
         taken = running.taken
         flow = self._flows[taken.job.flow]
         if not lease.covers(taken.token):
-            return self._give_back(taken)
+            return self._give_back(taken, lease)
         finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
         if finding in ("execute", "ask"):
             return self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
@@ -98,10 +98,13 @@ class Attempts:
             view, finding = kept
             await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
 
-    async def _give_back(self, taken: Taken) -> None:
+    async def _give_back(self, taken: Taken, lease: Lease) -> None:
         """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""
         if not taken.is_suspect:
             await self._recorder.settle(Release(taken.job.id, taken.token, 0), insist=True)
+        elif taken.token == lease.token:
+            # And end it must: renewed for the sake of other jobs, it would keep this one from everybody for as long.
+            lease.lose("it ended before a job of another one that was lost")
 
     async def _execute(
         self, view: View, readable: Readable, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
@@ -154,7 +157,8 @@ class Attempts:
         # First on record, then told: whatever is wrong with a log must not lose an outcome.
         # Of one that was abandoned the job was settled then, and may be in other hands.
         settle = no_job if running.is_abandoned else settle_of(taken)
-        applied = await self._record(taken, view, flow, outcome, config.used, settle, asking=asking)
+        called = obstacle is None
+        applied = await self._record(taken, view, flow, outcome, config.used, settle, asking=asking, called=called)
         is_told = self._telemetry.attempt_ended(flow, outcome, latency_ms)
         if applied.events and not is_told:
             return
@@ -211,12 +215,15 @@ class Attempts:
         self._telemetry.executor_does_not_end(Line(flow, running.taken, payload, running.view.state.correlation_id))
 
     def _record(
-        self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], settle: Settle, *, asking: bool
-    ) -> Coroutine[None, None, Applied]:
+        self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], settle: Settle, *, asking: bool,
+        called: bool = True,
+    ) -> Coroutine[None, None, Applied]:  # fmt: skip
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
-        command: Command = (
-            Reconciled(outcome, now, chance) if asking else Record(outcome, state.attempts + 1, now, chance, state.intent, used)
-        )
+        command: Command
+        if asking:
+            command = Reconciled(outcome, now, chance)
+        else:
+            command = Record(outcome, state.attempts + 1, now, chance, state.intent, used, called)
         return self._apply(taken, view, command, flow, settle)
 
     async def _call(self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running) -> Outcome:

@@ -5,10 +5,10 @@ Receives what the executor raised (unspent.py) from attempt.py; settles the job 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from math import isfinite
 
 from gesta.config import TenantConfig
-from gesta.domain.commands import Cancel, Postpone, Refused, Rules
+from gesta.domain.commands import Postpone, Rules
 from gesta.domain.operation import QUEUE_HORIZON_MS
 from gesta.domain.outcome import Retry
 from gesta.errors import BadScope, Busy, StoreError
@@ -16,23 +16,29 @@ from gesta.flows.flow import Flow
 from gesta.job_queue import Hold, Release, Settlement, Taken
 from gesta.pauses import REASON_LENGTH_MAX, Scope, checked
 from gesta.pausing import Pausing
-from gesta.recorder import Applied, Recorder, drop_job
+from gesta.recorder import Applied, Recorder
 from gesta.runtime import Runtime, sleep
 from gesta.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
-from gesta.views import View
+from gesta.views import View, key_of
+from gesta.worker.called_back import CalledBack
 from gesta.worker.soundness import discreet, sound
 
 STORE_PAUSE_SECONDS = 1.0
 
 
 class GivingBack:
-    def __init__(self, recorder: Recorder, pausing: Pausing, runtime: Runtime, telemetry: Telemetry) -> None:
-        self._recorder, self._pausing, self._runtime, self._telemetry = recorder, pausing, runtime, telemetry
+    def __init__(
+        self, recorder: Recorder, pausing: Pausing, called_back: CalledBack, runtime: Runtime, telemetry: Telemetry
+    ) -> None:
+        self._recorder, self._pausing, self._called_back = recorder, pausing, called_back
+        self._runtime, self._telemetry = runtime, telemetry
 
     async def postponed(self, taken: Taken, view: View, flow: Flow, postponed: Postponed) -> None:
         """Until then. Longer than a queue may hold a job nobody waits in it: then it is looked at once more."""
-        wait_ms = min(max(0, round(postponed.after_seconds * 1000)), QUEUE_HORIZON_MS)
+        seconds = postponed.after_seconds
+        # A flow may say anything, also what is no number of seconds.
+        wait_ms = min(max(0, round(seconds * 1000)), QUEUE_HORIZON_MS) if isfinite(seconds) else QUEUE_HORIZON_MS
         self._telemetry.postponed(flow.name)
         await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms))
 
@@ -51,19 +57,12 @@ class GivingBack:
             return
         await self._settle(taken, view, flow.rules, Hold(taken.job.id, taken.token, str(scope)))
         try:
-            await self._look_again(view, flow, scope)
+            # What came between the pause and the hold: that it ended, or that somebody called the request back while the attempt ran.
+            await self._pausing.let_go([(tenant, str(scope))])
+            await self._called_back.look([key_of(view.state)])
         except (StoreError, Busy) as error:
             # The sweep lets go of what is held and not paused; who called it back is heard when it goes on.
             self._telemetry.store_failed("worker", error)
-
-    async def _look_again(self, view: View, flow: Flow, scope: Scope) -> None:
-        """What came between the pause and the hold: that it ended, or that somebody called the request back while the attempt ran."""
-        await self._pausing.let_go([(view.state.tenant, str(scope))])
-        fresh = await self._recorder.fresh(view)
-        if fresh.state.cancel_requested and fresh.state.wants == "execute" and not fresh.state.in_doubt:
-            with suppress(Refused):
-                # Whoever was faster has ended it, or put it in doubt.
-                await self._recorder.apply(fresh, Cancel(), flow.rules, drop_job, causation_id=view.state.id)
 
     async def _pause(self, tenant: str, credential: str, version: int, told: str) -> tuple[Scope | None, bool]:
         """However long the store is out of reach: while the lease is renewed, nobody else would take the job."""

@@ -70,6 +70,9 @@ class Lease:
             self._watch_the_end()
         elif self.held:
             self.lose("it could not be renewed in time")
+        else:
+            # What was left to its end must find one: a take that is granted after this would renew it.
+            self.resign()
 
     def lose(self, why: str) -> None:
         """Cut the calls and go on under a new token."""

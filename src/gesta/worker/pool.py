@@ -25,6 +25,7 @@ from gesta.telemetry import Telemetry
 from gesta.views import View, Views
 from gesta.worker.aside import Aside
 from gesta.worker.attempt import Attempts
+from gesta.worker.called_back import CalledBack
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.missing import PAUSE_MS, Missing
@@ -45,10 +46,10 @@ NOTHING_MADE: Mapping[str, View] = {}
 class Pool:
     def __init__(
         self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, pausing: Pausing,
-        attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
+        called_back: CalledBack, attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._flows, self._queue, self._config = flows, queue, config
-        self._subjects, self._pausing, self._attempts = subjects, pausing, attempts
+        self._subjects, self._pausing, self._called_back, self._attempts = subjects, pausing, called_back, attempts
         self._runtime, self._telemetry = runtime, telemetry
         self._deadlines, self._repeats = deadlines, repeats
         self.aside = Aside(queue, views, repeats, runtime, telemetry)
@@ -216,6 +217,7 @@ class Pool:
         """Load all the requests of one take in one call, then run each attempt on its own: a slow one holds back nobody."""
         try:
             found = await self._requests.load(taken, made)
+            holds = self._pausing.holds_of(taken, found, self._flows)
         except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
             for one in taken:
                 self._start(self._begin([one]) if len(taken) > 1 else self._poison(one, error))
@@ -226,7 +228,6 @@ class Pool:
         self._missing.found(taken, found)
         clear: list[tuple[Taken, View, Readable]] = []
         sealed: list[tuple[Taken, View]] = []
-        holds = self._pausing.holds_of(taken, found, self._flows)
         if holds:
             self._start(self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds]))
             taken = [one for one in taken if one.job.id not in holds]
@@ -321,6 +322,9 @@ class Pool:
             await self.aside.settle([hold for _, hold in held])
             # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
             await self.aside.insist(lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held]))
+            # Or have called one back, while it was in our hands.
+            keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one, _ in held]
+            await self.aside.insist(lambda: self._called_back.look(keys))
         finally:
             self._pausing_jobs -= jobs
             for one, _ in held:

@@ -5,7 +5,10 @@ Constructors are not checked, so an outcome can carry anything: a number for an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -17,8 +20,10 @@ from gesta.scrub import scrub
 #: An id or target is a name, a reason a label.
 NAME_LENGTH_MAX = 500
 REASON_LENGTH_MAX = 100
-#: Shorter texts are part of too many words.
-HIDDEN_LENGTH_MIN = 3
+#: Shorter texts are part of too many words, and shorter numbers of too many others.
+HIDDEN_LENGTH_MIN, NUMBER_LENGTH_MIN = 3, 5
+#: A reason that is a name for a kind of end, and no sentence.
+LABEL = re.compile(r"[a-z0-9_.-]{1,40}")
 
 
 def sound(answer: object) -> Outcome:
@@ -50,33 +55,54 @@ def sound(answer: object) -> Outcome:
 
 def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outcome:
     """The outcome without the secrets that the attempt was given and without the payload's personal data: it will be stored and logged."""
-    target = outcome.target if isinstance(outcome, Done) else ""
-    if not outcome.detail and not target:
-        return outcome
-    hidden, detail = secrets, outcome.detail
-    if isinstance(payload, msgspec.Struct) and (personal := personal_fields(type(payload))):
-        hidden = [*secrets, *(text for name in personal for text in _strings(getattr(payload, name)))]
-    for text in hidden:
-        if text in detail or text in target:
-            break
+    if isinstance(outcome, Done):
+        if not outcome.detail and not outcome.target:
+            return outcome
+        texts = [outcome.target, outcome.detail]
     else:
+        texts = [outcome.reason, outcome.detail]
+    hidden: Iterable[str] = secrets
+    if isinstance(payload, msgspec.Struct) and (personal := personal_fields(type(payload))):
+        hidden = [*secrets, *(text for name in personal for text in _texts(getattr(payload, name)))]
+    if not any(text in one for text in hidden for one in texts):
         return outcome
     for text in sorted(hidden, key=len, reverse=True):
-        if len(text) >= HIDDEN_LENGTH_MIN:
-            detail, target = detail.replace(text, "[hidden]"), target.replace(text, "[hidden]")
-    if isinstance(outcome, Done) and target != outcome.target:
-        return Done(outcome.id, target, detail)
-    return outcome if detail == outcome.detail else replace(outcome, detail=detail)
+        if len(text) >= (NUMBER_LENGTH_MIN if text.isdecimal() else HIDDEN_LENGTH_MIN):
+            texts = [one.replace(text, "[hidden]") for one in texts]
+    first, detail = texts
+    if isinstance(outcome, Done):
+        return Done(outcome.id, first, detail)
+    return replace(outcome, reason=first[:REASON_LENGTH_MAX], detail=detail)
 
 
-def _strings(value: object) -> list[str]:
+def without_texts(outcome: Outcome) -> Outcome:
+    """What can be kept where nobody can say whether a text tells something about a person: ids, and reasons that are a label."""
+    if isinstance(outcome, Done):
+        return Done(outcome.id)
+    return replace(outcome, reason=outcome.reason if LABEL.fullmatch(outcome.reason) else "reported", detail="")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text and number in it as a JSON of it shows them. The names of fields are nobody's."""
     if isinstance(value, str):
-        return [value]
-    if isinstance(value, msgspec.Struct):
-        return [text for field in msgspec.structs.fields(value) for text in _strings(getattr(value, field.name))]
-    if isinstance(value, Mapping):
-        return [text for item in value.values() for text in _strings(item)]
-    return [text for item in value for text in _strings(item)] if isinstance(value, list | tuple | set | frozenset) else []
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _texts(getattr(value, name))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _texts(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _texts(item)
+    elif value is not None and not isinstance(value, bool):
+        # A date, a number, an id. Whatever it is, an outcome is not lost for it.
+        with suppress(TypeError, ValueError):
+            yield str(msgspec.to_builtins(value))
 
 
 def _is_short(value: object) -> bool:

@@ -40,6 +40,15 @@ class SavesUpForEver(MemoryBuckets):
         return await super().reserve(raised if known and self._runtime.now_ms() % 1_000 == 300 else wanted, ahead_ms)
 
 
+@breaks(Buckets.test_nobody_waits_longer_than_the_rate_explains)
+class BelievesAnyTime(MemoryBuckets):
+    async def reserve(self, wanted, ahead_ms):
+        answers = await super().reserve(wanted, ahead_ms)
+        return [
+            replace(one, next_at=max(one.next_at, self._runtime.now_ms() + 10_000.0)) if not one.times else one for one in answers
+        ]
+
+
 @breaks(Buckets.test_buckets_and_tenants_are_apart)
 class IgnoresTheTenant(MemoryBuckets):
     async def reserve(self, wanted, ahead_ms):

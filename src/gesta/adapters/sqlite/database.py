@@ -32,6 +32,8 @@ SETTINGS_TRIES = 50
 FENCE = "gesta fence: "
 #: So many things are worth a commit of their own.
 LARGE = 256
+#: How often the emptying of a log is tried that others keep by reading.
+EMPTY_AGAIN_SECONDS = 1.0
 #: How soon another process's commit is noticed.
 WATCH_SECONDS = 0.1
 
@@ -122,8 +124,16 @@ class Database:
         return call.future
 
     async def empty_log(self, wait_ms: int) -> bool:
-        """Move the write-ahead log into the file and cut it to nothing; False when others who read held it for too long."""
+        """Move the write-ahead log into the file and cut it to nothing.
 
+        False when others who read held it for so long: then it is tried again and again, until it is done or the file is closed, which does it, too.
+        """
+        is_empty = await self._empty(wait_ms)
+        if not is_empty:
+            self._empty_later()
+        return is_empty
+
+    def _empty(self, wait_ms: int) -> asyncio.Future[bool]:
         def empty(db: apsw.Connection) -> bool:
             db.set_busy_timeout(wait_ms)
             try:
@@ -135,7 +145,19 @@ class Database:
                 db.set_busy_timeout(BUSY_MS)
 
         # On the reader's thread, because the writer's steps stand in a transaction.
-        return await self.read(empty)
+        return self.read(empty)
+
+    def _empty_later(self) -> None:
+        def emptied(answer: asyncio.Future[bool]) -> None:
+            if not answer.cancelled() and (answer.exception() is not None or not answer.result()):
+                self._empty_later()
+
+        def again() -> None:
+            if not self._closed:
+                # Without a wait: those who read here would wait, too.
+                self._empty(0).add_done_callback(emptied)
+
+        self._runtime.call_later(EMPTY_AGAIN_SECONDS, again)
 
     async def close(self) -> None:
         if not self._closed:
