@@ -87,16 +87,18 @@ class External:
 
     async def fetch(self, flow: str, request_id: str, token: str, *, tenant: str = "default") -> WorkItem:
         """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no longer the token's."""
-        declared, ticket, view = await self._held(flow, request_id, token, tenant)
+        _, ticket, view = await self._held(flow, request_id, token, tenant)
         taken = _taken(flow, tenant, request_id, ticket)
         until_ms = await self._queue.prolong(taken.job.id, ticket.lease, 0.0)
         if until_ms is None or view.state.attempts + 1 != ticket.attempt or view.state.is_terminal:
             raise LeaseLost(view.state)
-        readable = await self._handing_out.readable([(taken, view)], declared)
-        if not readable:
-            (opened,) = await self._subjects.open([view])
-            raise Erased(request_id) if opened is ERASED else LeaseLost((await self._recorder.fresh(view)).state)
-        return item_of(view.state, token, until_ms, readable[0][2])
+        (opened,) = await self._subjects.open([view])
+        # It is out, and may have been executed by now: a report or the end of the lease decides, nothing else.
+        if opened is ERASED:
+            raise Erased(request_id)
+        if not isinstance(opened, bytes):
+            raise StoreError(f"request {request_id}: {opened.detail}")
+        return item_of(view.state, token, until_ms, opened)
 
     async def extend(
         self, flow: str, request_id: str, token: str, lease_seconds: float | None = None, *, tenant: str = "default"
