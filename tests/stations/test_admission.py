@@ -90,6 +90,24 @@ async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_ac
         await engine.submit(Note())
 
 
+async def test_a_file_on_a_disk_without_the_room_that_was_asked_for_takes_no_request(tmp_path):
+    url = f"sqlite:///{tmp_path / 'gesta.db'}"
+    # An exabyte is more than any disk of ours has, so the file's real disk is what is found too small.
+    settings = Settings(url=url, disk_free_min_mb=10**12)
+    async with Engine(settings=settings, flows=[note_flow(Provider())]) as engine:
+        with pytest.raises(
+            TryLater, match=r"gesta\.db: [\d,]+ MB are free.*1,000,000,000,000 MB of disk_free_min_mb.*Free space"
+        ):
+            await engine.submit(Note(), key="k")
+        with pytest.raises(TryLater):
+            await engine.submit_many([Note()])
+        assert await all_events(engine) == []
+        assert await engine.find() == []
+    # With less to be left free, the same disk has room for the same key.
+    async with Engine(settings=Settings(url=url, disk_free_min_mb=1), flows=[note_flow(Provider())]) as engine:
+        assert (await engine.submit(Note(), key="k")).verdict == "created"
+
+
 async def test_looking_is_not_done_for_each_request_and_not_without_one(gesta, ports):
     async with _engine(Provider()) as engine:
         for _ in range(20):
