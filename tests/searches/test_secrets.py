@@ -73,7 +73,10 @@ def test_no_secret_is_in_any_file_and_in_anything_that_is_said(walk, cli):
 
 @pytest.mark.slow
 def test_no_person_is_in_a_job_a_log_a_metric_a_dead_letter_or_an_error_text(walk, cli):
-    said = {**walk.outputs, **commands(cli, walk), **files_of(walk.folder / "logs"), "jobs": jobs_in(walk.folder / "gesta.db")}
+    jobs = jobs_in(walk.folder / "gesta.db")
+    # Jobs about these people are there to be searched: one waits for its time, one for the end of a pause.
+    assert {one for one in walk.waiting if one.encode() in jobs} == walk.waiting != set()
+    said = {**walk.outputs, **commands(cli, walk), **files_of(walk.folder / "logs"), "jobs": jobs}
     # S1-20
     assert places(PEOPLE, said) == []
     # A program that asks for its config gets it; nobody else does.

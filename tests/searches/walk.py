@@ -6,6 +6,7 @@ import base64
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ PEOPLE = {
 VARIABLE = "GESTA_TEST_REFERRED_SECRET"
 FAST = RetryPolicy(attempts=2, base_seconds=0.001, cap_seconds=0.002)
 KIND, CODE = "shop.account", "main"
+#: A tenant whose requests wait.
+PAUSED = "paused"
 
 
 #: A URL is config, which its owner reads back; a credential in it is masked wherever it is shown.
@@ -114,6 +117,8 @@ class Walk:
         self.folder, self.heard = folder, Heard()
         self.outputs: dict[str, bytes] = {}
         self.ids: list[str] = []
+        #: Those that are not done yet.
+        self.waiting: set[str] = set()
         #: Made on the way, so they cannot be written down above.
         self.keys: dict[str, str] = {}
 
@@ -127,6 +132,7 @@ class Walk:
                 await self._submit(engine)
                 await self._decide(engine)
                 await self._open(engine)
+                await self._leave(engine)
                 self.outputs["metrics"] = engine.metrics()
                 self.outputs["dead letters"] = repr(await engine.operating.dead_letters()).encode()
                 self.outputs["config"] = repr(await engine.operating.list_config()).encode()
@@ -182,6 +188,16 @@ class Walk:
         await operating.pause(tenant="default", reason=f"because of {text}", actor=ops)
         self.outputs["keys"] = repr((made, await operating.list_keys(), await operating.audit())).encode()
         await operating.resume(tenant="default", actor=ops)
+
+    async def _leave(self, engine: Engine) -> None:
+        """Requests about the same people that are still to be done: their jobs are in the queue when the walk is over."""
+        soon = datetime.now(UTC) + timedelta(minutes=14)
+        later = await engine.submit(letter("rejected"), key="letter later", deliver_at=soon)
+        await engine.operating.pause(tenant=PAUSED)
+        await engine.operating.put_config(KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]}, tenant=PAUSED)
+        held = await engine.submit(letter("rejected"), key="letter held", tenant=PAUSED)
+        self.waiting = {later.id, held.id}
+        self.ids.append(later.id)
 
 
 @asynccontextmanager
