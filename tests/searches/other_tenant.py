@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gesta import Actor, Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown
+from gesta import Actor, Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown, external
 from gesta.domain.commands import Rules
+from gesta.flows.external import LEASE_SECONDS_MAX
 from gesta.flows.flow import ConfigBody, Secret
+from gesta.handing_out import WorkItem
 from gesta.rendering import TEMPLATE, Template
 from gesta.suppression import Addresses
 
@@ -22,6 +24,12 @@ class Letter(Payload, frozen=True):
     to: Personal[str] = PERSON
     text: str = f"{WORD} text"
     comes_to: str = "done"
+
+
+class Parcel(Payload, frozen=True):
+    """Executed by others, each tenant's by its own."""
+
+    text: str = f"{WORD} text"
 
 
 class Account(ConfigBody, frozen=True):
@@ -46,11 +54,17 @@ FIELDS = {"url": f"https://{WORD}.example.com", "token": f"{WORD} token"}
 ADDRESSES = Addresses("shop.suppressed", str.lower, lambda _: "***")
 
 
-def letter_flow() -> Flow:
-    return Flow("shop.letter", Letter, send, Rules(), config={KIND: Account, TEMPLATE: Template}, addresses=ADDRESSES)
+PARCELS = "shop.parcel"
 
 
-engine = Engine("sqlite:///gesta.db", flows=[letter_flow()])
+def flows() -> list[Flow]:
+    return [
+        Flow("shop.letter", Letter, send, Rules(), config={KIND: Account, TEMPLATE: Template}, addresses=ADDRESSES),
+        external(PARCELS, payload=Parcel),
+    ]
+
+
+engine = Engine("sqlite:///gesta.db", flows=flows())
 APP = "tests.searches.other_tenant:engine"
 
 
@@ -60,6 +74,10 @@ class Planted:
     ids: dict[str, str]
     #: The id of its API key.
     key_id: str
+    #: The id of its entry in the list of those who get no letters.
+    entry_id: str
+    #: Work that somebody of the owner's has in hand; another parcel waits.
+    item: WorkItem
 
     @property
     def names(self) -> list[str]:
@@ -67,6 +85,7 @@ class Planted:
         return [
             self.key_id,
             f"{self.key_id}/{OWNER}",
+            self.entry_id,
             *self.ids.values(),
             *(f"{OWNER.removeprefix(INTRUDER)[1:]}-{one}" for one in self.ids.values()),
         ]
@@ -76,7 +95,7 @@ async def plant(engine: Engine) -> Planted:
     """One request of every kind and an account, all the owner's."""
     await engine.operating.put_config(KIND, CODE, dict(FIELDS), tenant=OWNER)
     await engine.operating.put_config(TEMPLATE, CODE, {"text": f"{WORD} text"}, tenant=OWNER)
-    await engine.operating.suppress("shop.letter", PERSON, reason=WORD, tenant=OWNER)
+    entry = await engine.operating.suppress("shop.letter", PERSON, reason=WORD, tenant=OWNER)
     ids = {}
     for comes_to in ("done", "failed", "unknown"):
         request = await engine.submit(Letter(comes_to=comes_to), key=f"{WORD} {comes_to}", tenant=OWNER)
@@ -85,7 +104,10 @@ async def plant(engine: Engine) -> Planted:
     later = datetime.now(UTC) + timedelta(days=365)
     waiting = await engine.submit(Letter(), key=f"{WORD} waiting", tenant=OWNER, deliver_at=later, correlation_id=WORD)
     key, _ = await engine.operating.create_key(name=f"{WORD} key", scopes=["admin"], tenant=OWNER, actor=Actor(WORD))
-    return Planted({**ids, "waiting": waiting.id}, key.id)
+    await engine.submit(Parcel(), tenant=OWNER)
+    (item,) = await engine.external.take(PARCELS, tenant=OWNER, wait_seconds=10, lease_seconds=LEASE_SECONDS_MAX)
+    await engine.submit(Parcel(), tenant=OWNER)
+    return Planted({**ids, "waiting": waiting.id}, key.id, entry.id, item)
 
 
 async def all_of_the_owner(engine: Engine, planted: Planted) -> list[Any]:

@@ -13,6 +13,8 @@ import pytest
 
 from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.cli.main import COMMANDS, GROUPS
+from gesta.handing_out import RecordSent, WorkItem
+from gesta.handing_out.external import External
 from gesta.intake import Accepted
 from gesta.operating import Operating
 from gesta.pages import Page
@@ -25,12 +27,13 @@ from tests.searches.other_tenant import (
     INTRUDER,
     KIND,
     OWNER,
+    PARCELS,
     PERSON,
     WORD,
     Letter,
     Planted,
     all_of_the_owner,
-    letter_flow,
+    flows,
     plant,
 )  # fmt: skip
 
@@ -80,6 +83,14 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.suppressed": lambda engine: engine.operating.suppressed("shop.letter", PERSON, tenant=INTRUDER),
     "Operating.unsuppress": lambda engine: engine.operating.unsuppress("shop.letter", PERSON, tenant=INTRUDER),
     "Operating.list_suppressed": lambda engine: first(engine.operating.list_suppressed("shop.letter", tenant=INTRUDER)),
+    "External.take": lambda engine: engine.external.take(PARCELS, tenant=INTRUDER, limit=100),
+}
+
+#: Asked for work that the owner has in hand, with the owner's own id and token: each ends in NotFound.
+IN_HAND: dict[str, Callable[[External, WorkItem], Awaitable[object]]] = {
+    "External.fetch": lambda work, item: work.fetch(PARCELS, item.id, item.token, tenant=INTRUDER),
+    "External.extend": lambda work, item: work.extend(PARCELS, item.id, item.token, tenant=INTRUDER),
+    "External.report": lambda work, item: work.report(PARCELS, item.id, item.token, RecordSent(attempts=1), tenant=INTRUDER),
 }
 
 
@@ -97,6 +108,7 @@ OWN = {
     "Operating.check_config",
     "Operating.create_key",
     "Operating.suppress",
+    "External.give_back",
 }
 
 #: Calls that name no tenant, and why they show none.
@@ -107,7 +119,8 @@ WITHOUT_TENANT = {
     "Engine.payload": "reads what the caller gives",
     "Engine.road": "the inside of the engine",
     "Engine.operating": "see Operating",
-    "Engine.external": "takes a tenant with every call; tests/stations/test_external_work.py tries another's",
+    "Engine.external": "see External",
+    "External.stop": "of this process",
     "Engine.notes": "of this process",
     "Engine.is_running": "of this process",
     "Engine.web": "the API, whose routes are walked by themselves: tests/web",
@@ -145,14 +158,14 @@ async def items(page: Awaitable[Page[Any]]) -> list[Any]:
 def public_calls() -> set[str]:
     return {
         f"{kind.__name__}.{name}"
-        for kind in (Engine, Operating, Request)
+        for kind in (Engine, Operating, External, Request)
         for name, value in inspect.getmembers(kind)
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     }
 
 
 def test_every_public_call_has_its_case():
-    assert public_calls() == {*NOT_FOUND, *EMPTY, *OWN, *WITHOUT_TENANT}
+    assert public_calls() == {*NOT_FOUND, *EMPTY, *IN_HAND, *OWN, *WITHOUT_TENANT}
 
 
 async def refusal(call: str, asked: Awaitable[object]) -> str:
@@ -171,12 +184,14 @@ async def searched(planted: Planted, engine: Engine) -> None:
             assert WORD not in (await refusal(call, ask(engine, name))).replace(CODE, ""), call
     for call, look in EMPTY.items():
         assert not await look(engine), call
+    for call, reach in IN_HAND.items():
+        assert WORD not in await refusal(call, reach(engine.external, planted.item)), call
     assert WORD not in engine.metrics().decode()
 
 
 @pytest.mark.parametrize("lags", [False, True])
 async def test_the_requests_and_config_of_another_tenant_cannot_be_had(gesta, lags):
-    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+    async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         if lags:
             # As long as the views are behind, requests are read from their streams alone.
@@ -187,7 +202,7 @@ async def test_the_requests_and_config_of_another_tenant_cannot_be_had(gesta, la
 
 
 async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
-    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+    async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         again = await engine.submit(Letter(), key=f"{WORD} done", tenant=INTRUDER)
@@ -203,7 +218,7 @@ async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
 
 
 async def test_a_tenant_pauses_and_resumes_itself_only(gesta):
-    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+    async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         await engine.operating.pause(tenant=OWNER, reason=WORD)
@@ -217,7 +232,7 @@ async def test_a_tenant_pauses_and_resumes_itself_only(gesta):
 
 
 async def test_a_person_is_erased_for_one_tenant_only(gesta):
-    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+    async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         assert await engine.erase(PERSON, tenant=INTRUDER) == 0
@@ -227,8 +242,30 @@ async def test_a_person_is_erased_for_one_tenant_only(gesta):
         assert await waiting.payload() == Letter()
 
 
+async def test_an_address_is_put_on_the_list_of_one_tenant_only(gesta):
+    async with Engine("memory:tenants", flows=flows()) as engine:
+        planted = await plant(engine)
+        before = await all_of_the_owner(engine, planted)
+        for address in (PERSON, "somebody else"):
+            mine = await engine.operating.suppress("shop.letter", address, reason="mine", tenant=INTRUDER)
+            assert (mine.suppressed.reason, mine.id != planted.entry_id) == ("mine", True)
+        assert await engine.operating.suppressed("shop.letter", "somebody else", tenant=OWNER) is None
+        assert await engine.operating.unsuppress("shop.letter", PERSON, tenant=INTRUDER)
+        assert await all_of_the_owner(engine, planted) == before
+
+
+async def test_nobody_gives_back_the_work_that_another_tenant_has_in_hand(gesta):
+    async with Engine("memory:tenants", flows=flows()) as engine:
+        planted = await plant(engine)
+        waiting = {one.state.id for one in await engine.find(tenant=OWNER, flow=PARCELS)} - {planted.item.id}
+        await engine.external.give_back([planted.item], tenant=INTRUDER)
+        left = await engine.external.take(PARCELS, tenant=OWNER, limit=100)
+        assert {one.id for one in left} == waiting
+        assert await engine.external.fetch(PARCELS, planted.item.id, planted.item.token, tenant=OWNER) == planted.item
+
+
 async def test_a_key_is_its_tenants_alone(gesta):
-    async with Engine("memory:tenants", flows=[letter_flow()]) as engine:
+    async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = [await all_of_the_owner(engine, planted), await engine.operating.audit(OWNER)]
         mine, text = await engine.operating.create_key(name="mine", tenant=INTRUDER, actor=Actor("me"))
@@ -289,13 +326,13 @@ def test_every_command_has_its_case():
 
 
 async def planted_in_a_file() -> tuple[Planted, list[Any]]:
-    async with Engine("sqlite:///gesta.db", flows=[letter_flow()]) as engine:
+    async with Engine("sqlite:///gesta.db", flows=flows()) as engine:
         planted = await plant(engine)
         return planted, await all_of_the_owner(engine, planted)
 
 
 async def owner_in_the_file(planted: Planted) -> list[Any]:
-    async with Engine("sqlite:///gesta.db", flows=[letter_flow()], work=False) as engine:
+    async with Engine("sqlite:///gesta.db", flows=flows(), work=False) as engine:
         return await all_of_the_owner(engine, planted)
 
 
