@@ -6,11 +6,13 @@ A point that is not reached fails the test: `Stage.victims` waits for it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import signal
 
 import pytest
 
+from tests.crash import test_whole_processes
 from tests.crash.points import ELSEWHERE, MATRIX, POINTS
 from tests.crash.stage import check_promises, check_waits, kind_of, number_of, resume, stage
 
@@ -19,7 +21,10 @@ MANY, SOME = tuple(range(90)), tuple(range(18))
 
 
 def test_every_line_of_the_matrix_has_a_point_or_a_test_of_its_own():
-    assert {point.k for point in POINTS} | ELSEWHERE == MATRIX
+    assert {point.k for point in POINTS} | ELSEWHERE.keys() == MATRIX
+    for k, name in ELSEWHERE.items():
+        # That it is there, and still says beside an assertion which line it shows.
+        assert f"# {k}" in inspect.getsource(getattr(test_whole_processes, name)), (k, name)
     assert len({point.name for point in POINTS}) == len(POINTS)
 
 

@@ -12,6 +12,24 @@ from tests.simulation.options import options
 from tests.simulation.planted import BUGS, SEEDS_MAX, Bug, plants
 from tests.simulation.world import World
 
+#: The simulation is worth nothing unless it finds at least these. In the words of whoever asked for it, and as they are planted.
+REQUIRED = {
+    "ack before record": "acked_before_it_is_recorded",
+    "no token check": "no_token_check",
+    "guard without stream head": "guard_without_stream_head",
+    "new key on retry": "new_key_on_retry",
+    "checkpoint before effect": "checkpoint_before_effect",
+    "rebuild that dispatches": "rebuild_that_dispatches",
+    "redrive as a new intent while unknown": "redrive_as_a_new_intent_while_unknown",
+    "cancel that does not drop": "cancel_that_does_not_drop",
+}
+
+
+def test_every_bug_that_has_to_be_found_is_planted():
+    assert {words for words, name in REQUIRED.items() if name not in BUGS} == set()
+    # Each is looked for by one of the two tests below.
+    assert all(BUGS[name].found_by or BUGS[name].contract for name in REQUIRED.values())
+
 
 def first_found(bug: Bug) -> tuple[int, str] | None:
     """The first seed that shows the bug, and by which promise."""
