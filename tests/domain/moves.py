@@ -16,9 +16,10 @@ from gesta.domain.retry_policy import RetryPolicy
 from tests.domain.story import DAY, HOUR, MINUTE, SECOND
 
 T = TypeVar("T")
+Result = Literal["executed", "not_executed", "rejected"]
 Kind = Literal[
-    "record", "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge", "withdraw", "report"
-]
+    "record", "start", "postpone", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge", "withdraw", "report"
+]  # fmt: skip
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -31,7 +32,7 @@ class Move(msgspec.Struct, frozen=True):
     offset: int
     chance: float
     flag: bool
-    result: Literal["executed", "not_executed", "rejected"]
+    result: Result
     ttl_ms: int | None
     #: An outcome of the intent before this one.
     old_intent: bool
@@ -44,6 +45,8 @@ class Move(msgspec.Struct, frozen=True):
                 return c.Record(self.outcome, number, now, self.chance, intent, called=not self.flag)
             case "start":
                 return c.Start(f"{state.tenant}:{state.id}:{state.operation}:{state.intent}")
+            case "postpone":
+                return c.Postpone()
             case "lose":
                 return c.Lose(now, chance=self.chance)
             case "reconciled":
@@ -61,8 +64,7 @@ class Move(msgspec.Struct, frozen=True):
             case "withdraw":
                 return c.Withdraw("duplicate" if self.flag else "conflict", "request 1")
             case "report":
-                kind: Literal["delivered", "bounced", "complained"] = "delivered" if self.flag else "bounced"
-                return c.Report(kind, f"report-{self.offset}", "p-1", "mailbox_full", permanent=self.old_intent)
+                return c.Report(_REPORTS[self.result], f"report-{self.offset}", "p-1", "mailbox_full", permanent=self.old_intent)
             case _:
                 return c.Purge()
 
@@ -76,6 +78,12 @@ class Life(msgspec.Struct, frozen=True):
     ttl_ms: int | None = None
 
 
+#: What the provider reports later, drawn with the same word as what a person says.
+_REPORTS: dict[Result, Literal["delivered", "bounced", "complained"]] = {
+    "executed": "delivered",
+    "not_executed": "bounced",
+    "rejected": "complained",
+}
 # Each field's values; a value that stands there twice comes twice as often.
 _AFTERS = (0.0, 0.0, 0.0, 0.0004, 1.0, 30.0004, 1200.0, 90_000.0, 1e30, float("inf"))
 _OUTCOMES = (
@@ -88,7 +96,7 @@ _TTLS = (None, None, None, 1, 30 * SECOND, HOUR, 2 * DAY)
 _MOVE: dict[str, tuple[object, ...]] = {
     "kind": (
         *(["record"] * 4),
-        "start", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge", "withdraw", "report",
+        "start", "start", "postpone", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge", "withdraw", "report",
     ),
     "wait_ms": (0, 0, 0, 1, SECOND, 10 * SECOND, MINUTE, 20 * MINUTE, HOUR, DAY),
     "outcome": _OUTCOMES,

@@ -32,6 +32,7 @@ from gesta.domain.notification import decide
 from gesta.domain.operation import State
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
+from tests.domain.allowed import is_allowed
 from tests.domain.moves import Life
 from tests.domain.story import FLOW, T0, Story, meta
 
@@ -199,6 +200,7 @@ def _may_be_resent(step: Step, command: Record) -> bool:
 
 def openings(before: State, event: Event, after: State) -> Iterator[tuple[str, bool]]:
     """Of each single event."""
+    yield "each event leads from one status to another as the lifecycle has it", is_allowed(before, event, after)
     yield "version counts events", after.version == before.version + 1
     reopened = after.status == "queued" and before.status != "queued"
     asks = after.wants == "reconcile" and before.wants != "reconcile"

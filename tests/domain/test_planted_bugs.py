@@ -178,6 +178,11 @@ def a_decision_does_not_count(state: State, *rest: Any) -> State:
     return replace(folded_updated(state, *rest), version=state.version)
 
 
+def what_is_purged_is_cancelled(state: State, event: e.Updated, *rest: Any) -> State:
+    folded = folded_updated(state, event, *rest)
+    return replace(folded, status="cancelled") if event.change == "purged" else folded
+
+
 IN_DECIDE: list[tuple[str, Bug, str]] = [
     ("_failed_attempt", a_retry_gets_a_new_key, "the key changes by a redrive with a new intent only"),
     ("_record", a_failure_after_success_is_recorded, "sent is final: no command but a report after it yields an event"),
@@ -211,6 +216,7 @@ IN_FOLD: list[tuple[str, Bug, str]] = [
     ("_unknown", the_key_s_age_counts_from_the_last_attempt, "nothing in doubt is sent when the key is forgotten"),
     ("_resolved", a_reopened_request_is_not_dispatched, "each opening is a dispatch of its own"),
     ("_updated", a_decision_does_not_count, "version counts events"),
+    ("_updated", what_is_purged_is_cancelled, "each event leads from one status to another as the lifecycle has it"),
 ]
 IN_THE_WORLD: list[tuple[str, Bug, str]] = [
     ("_lose", a_lost_attempt_is_forgotten, "two effects under one key"),
