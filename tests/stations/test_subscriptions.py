@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -111,13 +112,16 @@ async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
 
 async def test_expired_and_cancelled_are_told(gesta):
     told = Told()
-    engine = Engine(URL, flows=[note_flow(Provider())], work=False)
-    async with engine:
-        request = await engine.submit(Note())
-        await request.cancel()
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        called_back, too_late = await engine.submit(Note()), await engine.submit(Note(), ttl=timedelta(seconds=1))
+        await called_back.cancel()
+    gesta.advance(2)
     async with listening(Provider(), told, since="beginning") as engine:
         await gesta.settle()
-    assert told.words == ["created", "cancelled"]
+    words = {
+        request.id: [one.status for one in told.events if one.request_id == request.id] for request in (called_back, too_late)
+    }
+    assert words == {called_back.id: ["created", "cancelled"], too_late.id: ["created", "expired"]}
 
 
 async def test_a_new_subscription_starts_at_the_end_and_is_on_record_before_anything_is_told(gesta):
@@ -284,48 +288,6 @@ async def test_a_clean_stop_keeps_what_was_told_and_gives_up_the_role(gesta):
         # No wait for a lease: the role was given up.
         await let_run(gesta)
     assert [event.position for event in again.events] == [3, 4, 5, 6, 7, 8]
-
-
-@pytest.mark.parametrize(("data", "meta"), [(b"{", None), (b'{"attempts":1}', b"{")])
-async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
-    provider, told = Provider(Retry("busy", after_seconds=100)), Told()
-    async with listening(provider, told) as engine:
-        poisoned = await engine.submit(Note())
-        await let_run(gesta)
-        await append_raw(engine, poisoned.id, 2, "Sent.v1", data, meta)
-        await engine.submit(Note())
-        await gesta.settle()
-        # S1-17: set aside, told, and the rest goes on.
-        parked = [one for one in await engine.operating.parked() if one.what == "event"]
-        assert [(one.stream, one.version) for one in parked] == [(f"{FLOW}.request-default-{poisoned.id}", 3)]
-        assert await checkpoint(engine) == await engine.road.outside.stores.events.end()
-    assert told.words == ["created", "attempt_failed", "created", "sent"]
-
-
-async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
-    told = Told()
-    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
-        request = await engine.submit(Note())
-        await append_raw(engine, request.id, 1, "Sent.v1", b"{")
-    async with listening(Provider(), told, since="beginning") as engine:
-        ports.commits.fail("project", times=100)
-        await pass_time(gesta, 3)
-        assert [(one.what, one.version) for one in await engine.operating.parked()] == [("event", 2)]  # S1-17
-        assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) != 2
-    assert told.words == ["created"]
-
-
-async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_are_told(gesta):
-    told = Told()
-    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
-        poisoned, healthy = await engine.submit(Note()), await engine.submit(Note())
-        await append_raw(engine, poisoned.id, 1, "AttemptFailed.v1", b"{")
-        await append_raw(engine, poisoned.id, 2, "Sent.v1", b'{"attempts":1}')
-    async with listening(Provider(), told, "sent", since="beginning") as engine:
-        await gesta.settle()
-        parked = {(one.stream, one.version) for one in await engine.operating.parked() if one.what == "event"}
-        assert {version for stream, version in parked if poisoned.id in stream} == {2, 3}
-    assert [event.request_id for event in told.events] == [healthy.id]
 
 
 async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports):
