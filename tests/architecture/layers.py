@@ -16,6 +16,17 @@ PORTS = frozenset({"buckets", "commits", "event_store", "fences", "job_queue", "
 #: meet it on.
 ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime", "trial_server"})
 
+#: Parts that use channels as a program does.
+PROGRAMS = ("gesta.bench", "gesta.demo")
+#: Stations that know a channel all the same, and why. It is the webhook each time: by it a tenant is told what becomes of its requests.
+KNOWN_CHANNELS: dict[tuple[str, str], str] = {
+    ("src/gesta/road.py", "gesta.flows.webhook"): "builds what tells tenants, where the program declares the webhook flow",
+    ("src/gesta/telling.py", "gesta.flows.webhook"): "submits what a tenant is told as messages of that flow",
+    ("src/gesta/operating.py", "gesta.flows.webhook"): "lists who is told, and refuses a subscription by which nobody would be",
+    ("src/gesta/examination.py", "gesta.flows.webhook"): "the doctor says whose subscription tells nobody",
+    ("src/gesta/web/endpoints.py", "gesta.flows.webhook"): "sends a test message to an endpoint, which is a route of its own",
+}
+
 
 def check_domain(root: Path) -> list[str]:
     """The domain imports itself, msgspec and pure parts of the standard library."""
@@ -40,6 +51,30 @@ def check_flows(root: Path) -> list[str]:
             elif target.startswith("gesta.flows.") and not _is_in(target, own) and not _is_in(target, "gesta.flows.flow"):
                 found.append(module.at(node, f"a flow may not know another flow: {name}"))
     return found
+
+
+def check_stations(root: Path) -> list[str]:
+    """Nothing beside the channels themselves, and programs, knows a channel; the exceptions are named, and each is needed."""
+    known = {module.name for module in modules(root)}
+    shared = {"gesta.flows.flow", "gesta.flows.external"}
+    channels = {name for name in known if name.startswith("gesta.flows.") and name.count(".") == 2} - shared
+    used: set[tuple[str, str]] = set()
+    found = []
+    for module in _below(root, "gesta"):
+        if any(_is_in(module.name, one) for one in ("gesta.flows", *PROGRAMS)):
+            continue
+        for name, node in imports(module):
+            for channel in channels:
+                if _is_in(name, channel):
+                    used.add((module.shown, channel))
+                    if (module.shown, channel) not in KNOWN_CHANNELS:
+                        found.append(module.at(node, f"a station may not know a channel: {name}"))
+    present = {module.shown for module in modules(root)}
+    return found + [
+        f"{place} no longer needs {channel}: remove the exception"
+        for place, channel in KNOWN_CHANNELS
+        if place in present and (place, channel) not in used
+    ]
 
 
 def check_adapters(root: Path) -> list[str]:

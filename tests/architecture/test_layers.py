@@ -1,6 +1,6 @@
 import pytest
 
-from tests.architecture.layers import check_adapters, check_contracts, check_domain, check_flows
+from tests.architecture.layers import KNOWN_CHANNELS, check_adapters, check_contracts, check_domain, check_flows, check_stations
 from tests.architecture.source import ROOT, plant
 
 
@@ -31,8 +31,7 @@ def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
 
 
 def test_flows_know_no_adapter_and_no_other_flow():
-    # R1-55: only the executor differs per channel; ports, rules and stores know nothing of it.
-    assert check_flows(ROOT) == []
+    assert check_flows(ROOT) == []  # R1-55
 
 
 @pytest.mark.parametrize(
@@ -66,6 +65,58 @@ def test_a_flow_may_use_what_flows_share_and_its_own_folder(tmp_path):
         },
     )
     assert check_flows(root) == []
+
+
+def test_no_station_knows_a_channel():
+    # R1-55: only the executor differs per channel; the stations before and behind it know nothing of it, but for what is listed.
+    assert check_stations(ROOT) == []
+    assert {place for place, _ in KNOWN_CHANNELS} == {
+        "src/gesta/road.py", "src/gesta/telling.py", "src/gesta/operating.py", "src/gesta/examination.py", "src/gesta/web/endpoints.py",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("worker/pool.py", "from gesta.flows import slack"),
+        ("worker/pool.py", "from gesta.flows.slack.message import Message"),
+        ("intake.py", "from gesta.flows.webhook import Message"),
+        ("projector/follow.py", "def late():\n    from ..flows import webhook"),
+        # The exception is for the webhook alone.
+        ("telling.py", "from gesta.flows.webhook import Message\nfrom gesta.flows.slack import Message as Other"),
+    ],
+)
+def test_a_station_that_knows_a_channel_is_found(tmp_path, place, line):
+    root = plant(
+        tmp_path,
+        {
+            "src/gesta/__init__.py": "",
+            "src/gesta/flows/__init__.py": "",
+            "src/gesta/flows/flow.py": "class Flow: ...",
+            "src/gesta/flows/webhook.py": "class Message: ...",
+            "src/gesta/flows/slack/__init__.py": "class Message: ...",
+            "src/gesta/flows/slack/message.py": "class Message: ...",
+            f"src/gesta/{place}": line,
+        },
+    )
+    assert len(check_stations(root)) == 1
+
+
+def test_stations_may_use_what_flows_share_and_programs_any_channel(tmp_path):
+    files = {
+        "src/gesta/flows/__init__.py": "",
+        "src/gesta/flows/flow.py": "class Flow: ...",
+        "src/gesta/flows/external.py": "",
+        "src/gesta/flows/webhook.py": "from gesta.flows import flow",
+        "src/gesta/intake.py": "from gesta.flows.flow import Flow\nfrom gesta.flows import external",
+        "src/gesta/demo/shop.py": "from gesta.flows import webhook",
+    }
+    assert check_stations(plant(tmp_path, files)) == []
+
+
+def test_an_exception_that_is_no_longer_needed_is_found(tmp_path):
+    root = plant(tmp_path, {"src/gesta/flows/webhook.py": "", "src/gesta/telling.py": ""})
+    assert check_stations(root) == ["src/gesta/telling.py no longer needs gesta.flows.webhook: remove the exception"]
 
 
 def test_adapters_know_ports_and_domain_and_never_each_other():
