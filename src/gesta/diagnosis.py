@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from gesta.adapters import Health
+from gesta.cli.place import HERE, Place
 from gesta.cli.wording import ago, count_of, owner_name, size, span
 from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
 from gesta.job_queue import Backlog, Job, Standing, by_flow
@@ -19,7 +20,7 @@ from gesta.scrub import scrub
 from gesta.subscriptions import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
 from gesta.views import Checkpoint, Held, Parked
-from gesta.why_not import nobody_executes
+from gesta.why_not import how_to_change, how_to_resume, nobody_executes
 
 Level = Literal["ok", "warn", "bad"]
 
@@ -78,6 +79,10 @@ class Facts(msgspec.Struct, frozen=True):
     alerts_fault: str = ""
     #: Tenant's `told.webhook` by code → why it tells nobody; empty: it does.
     told: Mapping[str, str] = {}
+    #: The flows of the program that was asked.
+    declared: frozenset[str] = frozenset()
+    #: What a command that is advised has to repeat.
+    place: Place = HERE
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -136,7 +141,8 @@ def _roles(facts: Facts) -> Iterator[Finding]:
             ended = [known[name].until_ms for name in names if name in known and not known[name].is_held(facts.now_ms)]
             since = f"the last lease ended {ago(max(ended), facts.now_ms)}" if any(ended) else "no process ever has"
             part = f" {len(names) - held.total()} of {len(names)} partitions" if held else ""
-            advice = f"start `gesta {part_of_it}` (or `gesta serve`, which does everything)"
+            serve = facts.place.process("serve")
+            advice = f"start `{facts.place.process(part_of_it)}` (or `{serve}`, which does everything)"
             yield Finding("bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", advice)
 
 
@@ -154,9 +160,9 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
     for one in facts.outbox:
         age = facts.now_ms - one.oldest_ms
         if age > LAG_MS:
-            advice = (
-                "start a `gesta serve` or `gesta projector` that declares this flow" if one.is_raw else "see who projects, above"
-            )
+            serve, projector = facts.place.process("serve"), facts.place.process("projector")
+            start = f"start a `{serve}` or `{projector}` that declares this flow"
+            advice = start if one.is_raw else "see who projects, above"
             what = f"{count_of(one.count, 'request')} of callers' transactions are not taken in, the oldest for {span(age)}"
             yield Finding("bad" if age > SLOW_MS else "warn", f"outbox {one.flow}", what, advice)
 
@@ -172,40 +178,43 @@ def _queue(facts: Facts) -> Iterator[Finding]:
         if flow not in lanes and not jobs.at_work and (age > DESERTED_MS or jobs.abandoned):
             # Whoever takes anything at all takes over what is abandoned, so nobody does; but a death of just now is no news yet.
             level = "bad" if age > DESERTED_MS else "warn"
-            advice = nobody_executes(flow)
-        yield Finding(level, f"queue {flow}", _counts(jobs, age), advice)
+            advice = nobody_executes(flow, facts.place, is_declared=flow in facts.declared)
+        yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
 
 
-def _counts(jobs: Backlog, age_ms: int) -> str:
+def _counts(jobs: Backlog, age_ms: int, place: Place) -> str:
     parts = [f"{jobs.ready} ready, {jobs.waiting} waiting, {jobs.at_work} at work"]
     if jobs.abandoned:
         parts.append(f"{jobs.abandoned} left by a worker that is gone")
     if jobs.held:
-        parts.append(f"{jobs.held} held by a pause or a credential (gesta pause lists them)")
+        parts.append(f"{jobs.held} held by a pause or a credential ({place.command('pause --list')} shows them)")
     return ", ".join(parts) + (f"; the oldest ready one for {span(age_ms)}" if jobs.ready else "")
 
 
 def _pauses(facts: Facts) -> Iterator[Finding]:
     for one in facts.pauses:
         reason = f": {one.reason}" if one.reason else ""
-        advice = "gesta resume, when it may go on"
+        about, advice = "paused", f"when it may go on: {how_to_resume(one.scope, facts.place)}"
         if one.refusal is not None:
-            advice = "gesta config put it again; if the provider has mended it, gesta resume --credential"
-        about = "paused" if one.refusal is None else "refused"
+            about, advice = "refused", how_to_change(one.scope, facts.place)
         yield Finding("warn", about, f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", advice)
 
 
 def _left_to_people(facts: Facts) -> Iterator[Finding]:
+    place = facts.place
     if facts.undecided:
         since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
         yield Finding(
             "warn", "in doubt", f"{count_of(facts.undecided, 'request')} wait for a person's word, the oldest since {since}",
-            "gesta list --status unknown; gesta resolve ID --executed|--not-executed|--rejected --evidence TEXT",
+            f"{place.command('list --status unknown')}; "
+            + place.command("resolve ID --executed|--not-executed|--rejected --evidence TEXT"),
         )  # fmt: skip
     else:
         yield Finding("ok", "in doubt", "nothing waits for a person")
     if facts.dead_letters:
-        yield Finding("warn", "dead letters", f"{count_of(facts.dead_letters, 'request')} failed for good", "gesta dlq list")
+        yield Finding(
+            "warn", "dead letters", f"{count_of(facts.dead_letters, 'request')} failed for good", place.command("dlq list")
+        )
     else:
         yield Finding("ok", "dead letters", "none")
     if facts.parked:
@@ -214,7 +223,7 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
             "bad", "parked",
             f"{count_of(len(facts.parked), 'thing')} could not be processed, the newest {ago(newest.at_ms, facts.now_ms)}: "
             f"{newest.what} {newest.stream} version {newest.version} ({newest.error})",
-            "gesta list --parked; after the cause is mended, gesta rebuild",
+            f"{place.command('list --parked')}; after the cause is mended, {place.process('rebuild')}",
         )  # fmt: skip
     else:
         yield Finding("ok", "parked", "nothing")
@@ -243,7 +252,10 @@ def _told(facts: Facts) -> Iterator[Finding]:
     """Who is told of what happens, beside programs."""
     if facts.alerts_fault:
         yield Finding(
-            "bad", "alerts", f"{facts.alerts_to} hears of nothing: {facts.alerts_fault}", "store it by gesta config put"
+            "bad",
+            "alerts",
+            f"{facts.alerts_to} hears of nothing: {facts.alerts_fault}",
+            f"store it by {facts.place.command('config put')}",
         )
     elif facts.alerts_to:
         yield Finding("ok", "alerts", f"go to {facts.alerts_to}")
@@ -253,7 +265,7 @@ def _told(facts: Facts) -> Iterator[Finding]:
                 "warn",
                 f"told.webhook {code}",
                 f"tells nobody: {fault}",
-                "gesta config put the endpoint, or delete the subscription",
+                f"store the endpoint: {facts.place.command('config put webhook.endpoint CODE url=…')}; or end it: {facts.place.command(f'config delete told.webhook {code}')}",
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from gesta.cli.place import HERE, Place
 from gesta.dead_letters import dead_letter
 from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
@@ -24,7 +25,7 @@ from gesta.why_not import RequestFacts
 LIMIT = 1_000
 
 
-async def examine(road: Road, tenant: str) -> Facts:
+async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
     """The store as it is now. Looks at every live job and, for a few seconds, at the file: for people, not for the road."""
     stores, now = road.outside.stores, road.runtime.now_ms()
     unseen = await stores.events.follow(await place_of(stores.views, stores.partitions), LIMIT)
@@ -52,6 +53,8 @@ async def examine(road: Road, tenant: str) -> Facts:
         alerts_to="" if road.alerts is None else scrub(road.alerts.to),
         alerts_fault="" if road.alerts is None else await road.alerts.fault(),
         told={one.code: one.fault for one in await _told(road, tenant)},
+        declared=frozenset(road.flows),
+        place=place,
     )
 
 
@@ -67,7 +70,7 @@ async def _told(road: Road, tenant: str) -> list[Listening]:
     return [] if flow is None else listening_of(road.config.of(tenant), flow)
 
 
-async def examine_request(road: Road, view: View) -> RequestFacts:
+async def examine_request(road: Road, view: View, place: Place = HERE) -> RequestFacts:
     """Looks at every live job, too: whether somebody executes the flow shows in what else of it is at work."""
     state = view.state
     await road.pausing.paused(state.tenant)
@@ -84,6 +87,7 @@ async def examine_request(road: Road, view: View) -> RequestFacts:
         None if (flow := road.flows.get(state.flow)) is None else flow.is_external,
         any(role.name == SWEEP and role.is_held(now) for role in roles),
         by_flow(await stores.queue.backlog()).get(state.flow, Backlog()).at_work,
+        place,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import msgspec
 
+from gesta.cli.place import HERE, Place, options
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.operation import State
 from gesta.job_queue import Standing
@@ -27,38 +30,46 @@ class RequestFacts(msgspec.Struct, frozen=True):
     is_swept: bool = True
     #: How many jobs of its flow somebody has in hand.
     at_work: int = 0
+    #: What a command that is advised has to repeat.
+    place: Place = HERE
 
 
 #: For so long a ready job may wait although somebody executes its flow and has a free slot.
 MOMENT_MS = 5_000
 
 
-def nobody_executes(flow: str) -> str:
-    return f"nobody executes {flow}; start a process that declares it: `gesta worker --app …` or `gesta serve --app …`"
+def nobody_executes(flow: str, place: Place, *, is_declared: bool) -> str:
+    """`is_declared`: by the program that was asked; then it is the one to start."""
+    start = place.process if is_declared else place.process_of_another
+    return f"nobody executes {flow}; start a process that declares it: `{start('worker')}` or `{start('serve')}`"
 
 
 def why_not_sent(facts: RequestFacts) -> str:
-    state = facts.state
+    state, place = facts.state, facts.place
     if state.is_terminal:
-        return _ended(state, facts.now_ms)
+        return _ended(facts)
     if state.waits_for_a_person:
         return (
             f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been sent, and only a person can tell; "
-            f"gesta resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT"
+            + place.command(f"resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT")
         )
     if not facts.is_worked_on and not facts.is_swept and not facts.at_work:
-        return f"no process works on this store{_then(state, facts.now_ms)}; start `gesta serve`"
+        return f"no process works on this store{_then(state, facts.now_ms)}; start `{place.process('serve')}`"
     if facts.pause is not None and (facts.job is None or facts.job.state != "leased"):
-        return _paused(facts.pause, facts.now_ms)
+        return _paused(facts.pause, facts.now_ms, place)
     if facts.job is not None and facts.job.state == "leased":
         return _abandoned(facts, facts.job) if facts.job.is_abandoned(facts.now_ms) else _in_hand(state)
     if state.due_at is not None and state.due_at > facts.now_ms:
-        return _waits(state, facts.now_ms)
+        return _waits(facts)
     if facts.job is None:
         return _without_a_job(facts)
     if facts.job.state == "waiting" and facts.job.job.due_ms > facts.now_ms:
         return _put_off(facts.job.job.due_ms, facts.now_ms)
     return _ready(facts, facts.now_ms - facts.job.job.due_ms)
+
+
+def _part(name: str, place: Place) -> str:
+    return f"`{place.process(name)}` (or `{place.process('serve')}`)"
 
 
 def _in_hand(state: State) -> str:
@@ -77,12 +88,12 @@ def _abandoned(facts: RequestFacts, job: Standing) -> str:
         then = (
             "the sweep puts that on record"
             if facts.is_swept
-            else "nobody sweeps to put that on record; start `gesta sweeper` (or `gesta serve`)"
+            else f"nobody sweeps to put that on record; start {_part('sweeper', facts.place)}"
         )
         return f"whoever executes {state.flow} for us had it in hand and has not reported (the lease {ended}); {then}"
     return (
         f"the worker that had it is gone (its lease {ended}), and no worker has come for it{_called_back(state)}; "
-        "start one: `gesta worker` (or `gesta serve`)"
+        f"start one: {_part('worker', facts.place)}"
     )
 
 
@@ -95,9 +106,10 @@ def _put_off(due_ms: int, now_ms: int) -> str:
 
 def _without_a_job(facts: RequestFacts) -> str:
     if not facts.is_worked_on:
-        return "its job is not in the queue, and nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)"
+        return f"its job is not in the queue, and nobody projects, which puts it there; start {_part('projector', facts.place)}"
     if not facts.is_swept:
-        return "its job is not in the queue, although it is due, and nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)"
+        back = _part("sweeper", facts.place)
+        return f"its job is not in the queue, although it is due, and nobody sweeps, which puts it back; start {back}"
     return "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
 
 
@@ -107,7 +119,7 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
         who = "others execute" if state.external else "gesta itself executes"
         return (
             f"it was accepted while {state.flow} was declared as a flow that {who}, and stays so: declare it so again until it is done, "
-            f"or gesta cancel {state.id} and submit it anew"
+            f"or {facts.place.command(f'cancel {state.id}')} and submit it anew"
         )
     if state.external:
         return (
@@ -116,60 +128,67 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
         )
     since = f"it is ready since {span(waiting)} and nobody has taken it yet"
     if facts.at_work:
-        return f"{since}: every slot is busy, {facts.at_work} of {state.flow} are at work; `gesta doctor` shows the queue"
+        return f"{since}: every slot is busy, {facts.at_work} of {state.flow} are at work; `{facts.place.command('doctor')}` shows the queue"
     if waiting < MOMENT_MS:
         return f"{since}: the next free worker does, if one runs that declares the flow {state.flow}"
-    return f"{since}: {nobody_executes(state.flow)}"
+    return f"{since}: {nobody_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
 
 
-def _paused(pause: Pause, now_ms: int) -> str:
+def _paused(pause: Pause, now_ms: int, place: Place) -> str:
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
     if pause.refusal is not None:
         if pause.reason.startswith(SECRET_MISSING):
             return (
                 f"the credential {scope.credential} is not there since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
-                f"what uses it goes on when the variable is set and the program started again, or: {_change(scope)}"
+                f"what uses it goes on when the variable is set and the program started again, or: {how_to_change(scope, place)}"
             )
         return (
             f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
-            f"what uses it goes on when it changes: {_change(scope)}"
+            f"what uses it goes on when it changes: {how_to_change(scope, place)}"
         )
-    named = {"flow": scope.flow, "tenant": scope.tenant, "credential": scope.credential}
-    options = " ".join(f"--{name} {value}" for name, value in named.items() if value is not None)
-    options = options or "--everything"
-    return f"{scope} is paused since {moment(pause.since_ms)}{why}; it goes on with: gesta resume {options}"
+    return f"{scope} is paused since {moment(pause.since_ms)}{why}; it goes on with: {how_to_resume(scope, place)}"
 
 
-def _change(scope: Scope) -> str:
+def how_to_resume(scope: Scope, place: Place) -> str:
+    """The command that ends this very pause."""
+    named = options(tenant=scope.tenant, flow=scope.flow, credential=scope.credential)
+    return place.process(f"resume{named or ' --everything'}")
+
+
+def how_to_change(scope: Scope, place: Place) -> str:
+    """What ends the refusal of a credential."""
     kind, _, code = (scope.credential or "").partition("/")
-    again = f"gesta resume --tenant {scope.tenant} --credential {scope.credential}"
-    return f"gesta config put {kind} {code} with the new secret (NAME=@FILE) --tenant {scope.tenant}; if the provider has mended it: {again}"
+    put = place.process(f"config put {kind} {shlex.quote(code)} NAME=@FILE{options(tenant=scope.tenant)}")
+    return f"{put} with the new secret; if the provider has mended it: {how_to_resume(scope, place)}"
 
 
-def _ended(state: State, now_ms: int) -> str:
-    when = f"{moment(state.updated_at)} ({ago(state.updated_at, now_ms)})"
+def _ended(facts: RequestFacts) -> str:
+    state = facts.state
+    when = f"{moment(state.updated_at)} ({ago(state.updated_at, facts.now_ms)})"
+    again = facts.place.command(f"redrive {state.id}")
     match state.status:
         case "sent":
             return f"it was sent at {when}" + (f"; the provider calls it {state.provider_id}" if state.provider_id else "")
         case "failed" if state.reason == "subject_erased":
             return f"it failed for good at {when}: the person it is about was erased, and it cannot be sent any more"
         case "failed":
-            return f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)}; again: gesta redrive {state.id}"
+            return f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)}; again: {again}"
         case "expired":
-            return f"its time to live ended at {when} before it was done; again: gesta redrive {state.id}"
+            return f"its time to live ended at {when} before it was done; again: {again}"
         case _:
             return f"it was called back at {when}"
 
 
-def _waits(state: State, now_ms: int) -> str:
-    due = state.due_at or now_ms
+def _waits(facts: RequestFacts) -> str:
+    state, now_ms = facts.state, facts.now_ms
+    due, at_once = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
     when = f"{moment(due)} (in {span(due - now_ms)})"
     if state.status == "unknown":
         step = "sent again under the same key" if state.policy == "same_key" else "asked about at the provider"
         return f"it is in doubt ({_cause(state)}) and will be {step} at {when}"
     if state.attempts > state.attempts_before:
-        return f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at once: gesta retry {state.id}"
-    return f"it is scheduled for {when}; at once: gesta retry {state.id}"
+        return f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at once: {at_once}"
+    return f"it is scheduled for {when}; at once: {at_once}"
 
 
 def _then(state: State, now_ms: int) -> str:

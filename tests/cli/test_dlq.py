@@ -33,7 +33,7 @@ def test_one_is_redriven_by_its_id(cli, shop):
     request_id = shop("rejected")
     answer = cli("dlq", "redrive", request_id, "--app", APP, "--json")
     assert answer.lines == [{"id": request_id, "flow": "shop.note", "result": "queued", "error": None}]
-    assert "start `gesta serve`" in answer.err
+    assert f"start `gesta serve --app {APP}`" in answer.err
 
 
 def test_a_key_does_where_an_id_does(cli, shop):

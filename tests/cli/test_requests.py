@@ -23,7 +23,7 @@ def test_send_prints_the_id_alone_and_says_that_nothing_works_on_the_store(cli):
     answer = cli("send", "shop.note", "{}", "--app", APP)
     assert answer.code == 0
     assert len(answer.out.split()) == 1
-    assert "start `gesta serve`" in answer.err
+    assert f"start `gesta serve --app {APP}`" in answer.err
     assert "made a master key in gesta.key" in answer.err
 
 
@@ -49,7 +49,7 @@ def test_send_waits_no_longer_than_told_when_nothing_works_on_the_store(cli):
     answer = cli("send", "shop.note", "{}", "--app", APP, "--wait", "0.05")
     assert answer.code == 5
     assert "is still queued after 0.05 s" in answer.err
-    assert "start `gesta serve`" in answer.err
+    assert f"start `gesta serve --app {APP}`" in answer.err
     assert answer.out.strip() in answer.err
 
 

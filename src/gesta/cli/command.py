@@ -47,7 +47,7 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     except GestaError as error:
         if call.debug:
             raise
-        tell(f"error: {error}{_remedy(error, call)}", "red")
+        tell(f"error: {_told(error, call)}", "red")
         raise typer.Exit(exit_code(error)) from None
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
         # typer knows what to do with these.
@@ -64,11 +64,24 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
         raise typer.Exit(FAILED) from None
 
 
-def _remedy(error: GestaError, call: Call) -> str:
+def _told(error: GestaError, call: Call) -> str:
+    """The error's text, with commands in it as they have to be written here, and what else helps on the command line."""
+    from gesta.errors import NotYet
+
+    if not isinstance(call, Invocation):
+        return str(error)
+    text = str(error)
+    if isinstance(error, NotYet):
+        why = f"doctor {error.request_id}"
+        text = text.replace(f"gesta {why}", call.place.command(why))
+    return text + _remedy(error, call)
+
+
+def _remedy(error: GestaError, call: Invocation) -> str:
     """What to install, where the flow that is missing is a channel of gesta's own."""
     from gesta.cli.flows import left_out
     from gesta.errors import UnknownFlow
 
-    if not isinstance(error, UnknownFlow) or not isinstance(call, Invocation):
+    if not isinstance(error, UnknownFlow):
         return ""
     return next((f". {missing}" for missing in left_out(call.settings) if missing.name == error.name), "")

@@ -73,7 +73,8 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
                 }
             )
         )
-        tell(f"again: gesta dlq redrive {original.request_id}; its history: gesta show {original.request_id}")
+        again, history = (call.place.command(f"{verb} {original.request_id}") for verb in ("dlq redrive", "show"))
+        tell(f"again: {again}; its history: {history}")
 
 
 async def redrive_letters(

@@ -30,12 +30,12 @@ async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = Fals
     try:
         async with call.opened() as engine:
             if request_id is not None:
-                await _tell_why(engine, request_id, call.tenant_name, as_json=as_json)
+                await _tell_why(engine, request_id, call, as_json=as_json)
                 return
             if jobs:
                 findings = await _search_jobs(engine)
             else:
-                findings = diagnose(await examine(engine.road, call.tenant_name))
+                findings = diagnose(await examine(engine.road, call.tenant_name, call.place))
     except GestaError as error:
         if request_id is not None or call.debug:
             raise
@@ -46,12 +46,12 @@ async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = Fals
         raise typer.Exit(FAILED)
 
 
-async def _tell_why(engine: Engine, request_id: str, tenant: str, *, as_json: bool) -> None:
+async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_json: bool) -> None:
     from gesta.examination import examine_request
     from gesta.why_not import why_not_sent
 
-    view = await find_view(engine, request_id, tenant)
-    state, sentence = view.state, why_not_sent(await examine_request(engine.road, view))
+    view = await find_view(engine, request_id, call.tenant_name)
+    state, sentence = view.state, why_not_sent(await examine_request(engine.road, view, call.place))
     if as_json:
         print_json({"id": state.id, "status": state.status, "why": sentence})
     else:

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
+    from gesta.cli.place import Place
     from gesta.engine import Engine
 
-START_A_SERVER = "nothing works on this store right now; start `gesta serve`"
+
+def start_a_server(place: Place) -> str:
+    return f"nothing works on this store right now; start `{place.process('serve')}`"
 
 
-async def warn_if_idle(engine: Engine) -> None:
+async def warn_if_idle(engine: Engine, place: Place) -> None:
     if not await engine.operating.is_worked_on():
-        tell(START_A_SERVER, "yellow")
+        tell(start_a_server(place), "yellow")
 
 
-async def warn_of_lag(engine: Engine) -> None:
+async def warn_of_lag(engine: Engine, place: Place) -> None:
     """A listing comes from the views: say so when they are behind and will stay so."""
     unseen = await engine.operating.unseen()
     if unseen and not await engine.operating.is_worked_on():
-        tell(f"newer events that this list does not show yet: {unseen}; {START_A_SERVER}", "yellow")
+        tell(f"newer events that this list does not show yet: {unseen}; {start_a_server(place)}", "yellow")

@@ -17,6 +17,7 @@ from gesta.cli.output import tell
 
 if TYPE_CHECKING:
     from gesta.cli.desk import Desk
+    from gesta.cli.place import Place
     from gesta.domain.events import Actor
     from gesta.engine import Engine
     from gesta.settings import Settings
@@ -83,6 +84,17 @@ class Invocation(Call):
             raise BadSettings(f"tenant from {source}: {name!r} is not 1 to 63 of A-Z a-z 0-9 . _ - with a letter or digit first")
         return name
 
+    @property
+    def place(self) -> Place:
+        """What a command that is advised has to repeat of this call."""
+        from gesta.cli.place import Place, options
+        from gesta.scrub import scrub
+
+        # A password is not shown, wherever it came from.
+        url = self.url if self.url is not None and scrub(self.url) == self.url else None
+        whose, store = options(tenant=self.tenant, server=self.server), options(file=self.file, url=url)
+        return Place(whose, options(app=self.app), store)
+
     def engine(self, *, work: Work | None = None) -> Engine:
         """An engine with the flows of this process, not started yet."""
         from gesta.cli.flows import flows_of, subscriptions_of
@@ -120,7 +132,10 @@ class Invocation(Call):
         engine = self.engine()
         async with AsyncExitStack() as stack:
             yield StoreDesk(
-                engine, lambda: self.tenant_name, lambda: stack.enter_async_context(self.opened(engine, create=create))
+                engine,
+                lambda: self.tenant_name,
+                lambda: stack.enter_async_context(self.opened(engine, create=create)),
+                self.place,
             )
 
     @asynccontextmanager

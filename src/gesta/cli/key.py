@@ -48,7 +48,7 @@ async def create(
             print_json(made)
             return
         say(made.key)
-        tell(f"{_described(made)}; it is not shown again. End it with: gesta key revoke {made.id}")
+        tell(f"{_described(made)}; it is not shown again. End it with: {call.place.command(f'key revoke {made.id}')}")
 
 
 async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
@@ -78,7 +78,7 @@ async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
             columns = ("id", "name", "scopes", "made (UTC)", "by", "expires (UTC)", "")
             show(table(columns, rows, folded=("name", "scopes", "by")))
         else:
-            tell("no API keys yet; make one with: gesta key create")
+            tell(f"no API keys yet; make one with: {call.place.command('key create')}")
 
 
 async def revoke(

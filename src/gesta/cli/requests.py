@@ -45,7 +45,7 @@ async def send(
         answer = await desk.submit(flow, json_document(payload), options)
         if not as_json:
             say(answer.id)
-            tell(f"{answer.verdict}; see it with: gesta show {answer.id}")
+            tell(f"{answer.verdict}; see it with: {call.place.command(f'show {answer.id}')}")
         await desk.warn_if_idle()
         await _end(desk, answer, wait, as_json=as_json)
 

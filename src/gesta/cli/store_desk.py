@@ -11,6 +11,7 @@ from gesta.cli.desk import Fields, Kind, Result, kind_of
 from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
+from gesta.cli.place import Place
 from gesta.cli.template import filled
 from gesta.dead_letters import DeadLetter
 from gesta.domain.codec import decode_meta, event_types
@@ -55,8 +56,8 @@ CONFIG = "config"
 class StoreDesk:
     """`opened` is awaited by the first call that needs the store: what is wrong with a payload or a kind is told before one is made."""
 
-    def __init__(self, engine: Engine, tenant: Callable[[], str], opened: Callable[[], Awaitable[object]]) -> None:
-        self._engine, self._tenant, self._opened = engine, tenant, opened
+    def __init__(self, engine: Engine, tenant: Callable[[], str], opened: Callable[[], Awaitable[object]], place: Place) -> None:
+        self._engine, self._tenant, self._opened, self._place = engine, tenant, opened, place
         self._clock = SystemRuntime()
 
     @property
@@ -224,10 +225,10 @@ class StoreDesk:
         return key_shape(await (await self._open()).operating.revoke_key(key_id, tenant=self.tenant, actor=Actor(by)))
 
     async def warn_if_idle(self) -> None:
-        await warn_if_idle(await self._open())
+        await warn_if_idle(await self._open(), self._place)
 
     async def warn_of_lag(self) -> None:
-        await warn_of_lag(await self._open())
+        await warn_of_lag(await self._open(), self._place)
 
 
 def _shape(pause: Pause | None) -> PauseShape | None:

@@ -1,0 +1,117 @@
+"""What a command advises is typed as it stands: it has to be about the same tenant, program and store."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from gesta.cli.invocation import Invocation
+from gesta.cli.place import HERE, Place, options
+from gesta.pauses import EVERYTHING, Scope
+from gesta.why_not import how_to_resume, nobody_executes
+from tests.cli.running import work
+from tests.cli.shop import APP
+
+ACME = ("--tenant", "acme", "--app", APP)
+
+
+def advised(text: str, verb: str) -> tuple[str, ...]:
+    """The command of this verb that a text names, without `gesta` itself."""
+    found = re.search(rf"gesta ({verb}[^;`\n]*)", text)
+    assert found is not None, text
+    return tuple(shlex.split(found[1]))
+
+
+def test_what_send_advises_finds_the_request_of_another_tenant(cli):
+    """It was `gesta show ID`, which answered that there is no such request for this tenant."""
+    sent = cli("send", "shop.note", "{}", *ACME)
+    request_id = sent.out.strip()
+    assert advised(sent.err, "show") == ("show", request_id, *ACME)
+    assert request_id in cli(*advised(sent.err, "show")).out
+    # A process works for every tenant, so it needs the program alone.
+    assert advised(sent.err, "serve") == ("serve", "--app", APP)
+
+
+def test_what_was_not_said_in_the_call_is_not_repeated(cli, monkeypatch):
+    monkeypatch.setenv("GESTA_TENANT", "acme")
+    monkeypatch.setenv("GESTA_APP", APP)
+    sent = cli("send", "shop.note", "{}")
+    assert advised(sent.err, "show") == ("show", sent.out.strip())
+    assert advised(sent.err, "serve") == ("serve",)
+
+
+def test_show_and_doctor_advise_commands_that_work(cli):
+    request_id = cli("send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", *ACME).out.strip()
+    shown = cli("show", request_id, *ACME)
+    assert advised(shown.err, "retry") == ("retry", request_id, *ACME)
+    assert cli(*advised(shown.err, "retry")).code == 0
+    assert f"start `gesta serve --app {APP}`" in cli("doctor", request_id, *ACME).out
+    told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}
+    assert advised(told["projector"], "projector")[:3] == ("projector", "--app", APP)
+    late = cli("send", "shop.note", "{}", "--wait", "0", *ACME)
+    assert late.code == 5
+    assert advised(late.err, "doctor") == ("doctor", late.out.strip(), *ACME)
+
+
+def test_dead_letters_and_doubts_are_advised_about_with_the_store(cli, shop):
+    """A store that was named with --url is not found without it."""
+    store = ("--app", APP, "--url", "sqlite:///gesta.db")
+    failed, doubted = shop("rejected"), shop("unknown")
+    letter = cli("dlq", "show", failed, *store)
+    assert advised(letter.err, "dlq redrive") == ("dlq", "redrive", failed, *store)
+    assert advised(letter.err, "show") == ("show", failed, *store)
+    assert f"gesta redrive {failed} {' '.join(store)}" in cli("doctor", failed, *store).out
+    assert f"--evidence TEXT {' '.join(store)}" in cli("show", doubted, *store).err
+    told = {one["about"]: one["advice"] for one in cli("doctor", *store, "--json").json}
+    assert advised(told["dead letters"], "dlq") == ("dlq", "list", *store)
+    assert advised(told["in doubt"], "list") == ("list", "--status", "unknown", *store)
+
+
+def test_a_key_is_ended_by_what_its_making_advises(cli):
+    made = cli("key", "create", "--tenant", "acme")
+    revoked = cli(*advised(made.err, "key revoke"))
+    assert revoked.code == 0, revoked.err
+    assert advised(cli("key", "list", "--tenant", "b").err, "key create") == ("key", "create", "--tenant", "b")
+
+
+def test_a_password_on_the_command_line_is_not_repeated():
+    assert Invocation(url="postgresql://ada:secret@db/shop").place == HERE
+    assert Invocation(url="sqlite:///my shop.db", file="a.toml").place.store == " --file a.toml --url 'sqlite:///my shop.db'"
+    assert Invocation(server="http://127.0.0.1:8420").place.command("list") == "gesta list --server http://127.0.0.1:8420"
+
+
+@pytest.mark.parametrize(
+    ("scope", "command"),
+    [
+        (EVERYTHING, "gesta resume --everything"),
+        (Scope("a.b"), "gesta resume --flow a.b"),
+        (Scope("a.b", "acme"), "gesta resume --tenant acme --flow a.b"),
+        (Scope(None, "acme"), "gesta resume --tenant acme"),
+        (Scope(None, "acme", "webhook.endpoint/my shop"), "gesta resume --tenant acme --credential 'webhook.endpoint/my shop'"),
+    ],
+)
+def test_a_pause_is_ended_by_a_command_that_names_it_whole(scope, command):
+    assert how_to_resume(scope, HERE) == command
+    # Whose it is stands in it already.
+    place = Place(options(tenant="other"), options(app="shop:engine"))
+    assert how_to_resume(scope, place) == f"{command} --app shop:engine"
+
+
+def test_the_program_that_was_asked_is_the_one_to_start_if_it_declares_the_flow():
+    place = Place(app=options(app="shop:engine"), store=options(url="sqlite:///s.db"))
+    assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in nobody_executes("a.b", place, is_declared=True)
+    assert "`gesta worker --app … --url sqlite:///s.db`" in nobody_executes("a.b", place, is_declared=False)
+
+
+def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
+    """`gesta doctor` only said `gesta resume, when it may go on`."""
+    request_id = cli("send", "shop.note", "{}", *ACME).out.strip()
+    work()
+    cli("pause", "--flow", "shop.note", *ACME)
+    told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}["paused"]
+    assert advised(told, "resume") == ("resume", "--tenant", "acme", "--flow", "shop.note", "--app", APP)
+    assert cli(*advised(told, "resume")).code == 0
+    assert "paused" not in {one["about"] for one in cli("doctor", *ACME, "--json").json}
+    assert request_id
