@@ -89,7 +89,7 @@ def checked(scope: Scope, reason: str = "") -> Scope:
     """The scope; raises BadScope with every fault."""
     faults = {}
     if scope == EVERYTHING:
-        faults["scope"] = "say what to pause: a flow, a tenant or a credential"
+        faults["scope"] = "say what it is about: a flow, a tenant or a credential"
     if scope.flow is not None and not _is_name(scope.flow, FLOW):
         faults["flow"] = f"{scope.flow!r} cannot be the name of a flow"
     if scope.tenant is not None and not _is_name(scope.tenant, TENANT):

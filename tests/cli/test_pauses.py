@@ -8,10 +8,12 @@ from tests.cli.shop import APP, Note
 #: Pauses for everybody are for the store, and so is a limit of this process.
 ON_THE_STORE_ONLY = {
     "test_pause_alone_tells_what_is_paused",
+    "test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_looking",
     "test_list_and_show_say_that_a_request_is_held_and_why",
     "test_resume_lets_go_what_was_held",
     "test_a_flow_is_everybodys_unless_a_tenant_is_chosen",
     "test_what_is_not_paused_cannot_be_resumed",
+    "test_who_resumes_something_else_than_what_is_paused_is_told_what_is",
     "test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not",
     "test_doctor_tells_of_a_tenants_pause_before_anything_is_held",
     "test_send_is_refused_when_too_much_is_waiting",
@@ -31,6 +33,26 @@ def test_pause_alone_tells_what_is_paused(cli, request_id):
     assert list(listed) == ["scope", "flow", "tenant", "credential", "reason", "since", "refused", "by", "held"]
     assert (listed["scope"], listed["tenant"], listed["reason"], listed["by"]) == ("flow:shop.note", None, "stocktaking", "ada")
     assert "stocktaking" in cli("pause", "--app", APP).out
+
+
+def test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_looking(cli, folder):
+    """`gesta pause` did not show it, and `gesta pause --tenant acme` paused instead of looking."""
+    assert cli("pause", "--list", "--tenant", "acme").code == 6
+    assert not (folder / "gesta.db").exists()
+    assert cli("pause", "--tenant", "globex", "--reason", "audit").code == 0
+    before = events_in()
+    looked = cli("pause", "--list", "--tenant", "acme")
+    assert (looked.code, looked.out) == (0, "")
+    assert (
+        "nothing is paused for everybody or for tenant acme, and no jobs are held; of another tenant: gesta pause" in looked.err
+    )
+    assert events_in() == before
+    (listed,) = cli("pause", "--list", "--tenant", "globex", "--json").json
+    assert (listed["scope"], listed["reason"]) == ("tenant:globex", "audit")
+    assert cli("pause", "--list", "--json").json == []
+    cli("pause", "--everything")
+    assert [one["scope"] for one in cli("pause", "--list", "--tenant", "acme", "--json").json] == ["everything"]
+    assert cli("pause", "--list", "--everything").code == 2
 
 
 def test_list_and_show_say_that_a_request_is_held_and_why(cli, request_id):
@@ -66,10 +88,31 @@ def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeyp
 
 
 def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
-    assert cli("resume", "--flow", "shop.note", "--app", APP).code == 3
+    missing = cli("resume", "--flow", "shop.note", "--app", APP)
+    assert missing.code == 3
+    assert "no pause 'flow:shop.note' for this tenant; nothing is paused for everybody or for tenant default" in missing.err
     bad = cli("resume", "--app", APP)
     assert bad.code == 2
-    assert "a flow, a tenant or a credential" in bad.err
+    # It said what to pause, to somebody who resumes.
+    assert "say what goes on: --flow, --tenant, --credential or --everything; `gesta pause --list --app" in bad.err
+
+
+def test_who_resumes_something_else_than_what_is_paused_is_told_what_is(cli, request_id):
+    work()
+    cli("pause", "--everything")
+    cli("pause", "--flow", "shop.note", "--tenant", "acme")
+    cli("pause", "--tenant", "globex")
+    missing = cli("resume", "--flow", "shop.note", "--tenant", "default")
+    assert missing.code == 3
+    assert (
+        "no pause 'tenant:default flow:shop.note' for this tenant; paused: everything (gesta resume --everything)" in missing.err
+    )
+    assert "acme" not in missing.err
+    own = cli("resume", "--tenant", "acme")
+    assert "tenant:acme flow:shop.note (gesta resume --tenant acme --flow shop.note)" in own.err
+    assert "globex" not in own.err
+    assert cli("resume", "--everything").code == 0
+    assert "no pause 'everything'" in cli("resume", "--everything").err
 
 
 def test_a_misspelt_flow_is_refused_and_one_that_only_the_store_knows_is_not(cli, request_id):

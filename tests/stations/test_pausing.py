@@ -176,7 +176,7 @@ async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resu
 @pytest.mark.parametrize(
     ("scope", "fault"),
     [
-        ({}, "say what to pause"),
+        ({}, "say what it is about: a flow, a tenant or a credential"),
         ({"flow": "no dots"}, "flow:"),
         ({"flow": 7}, "flow:"),
         ({"tenant": "_gesta"}, "tenant:"),

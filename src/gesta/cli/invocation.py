@@ -92,8 +92,7 @@ class Invocation(Call):
 
         # A password is not shown, wherever it came from.
         url = self.url if self.url is not None and scrub(self.url) == self.url else None
-        whose, store = options(tenant=self.tenant, server=self.server), options(file=self.file, url=url)
-        return Place(whose, options(app=self.app), store)
+        return Place(options(tenant=self.tenant), options(app=self.app), options(file=self.file, url=url, server=self.server))
 
     def engine(self, *, work: Work | None = None) -> Engine:
         """An engine with the flows of this process, not started yet."""

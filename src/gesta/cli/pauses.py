@@ -11,11 +11,18 @@ from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
     from gesta.cli.desk import Desk
+    from gesta.cli.place import Place
+    from gesta.errors import NotFound
+    from gesta.pauses import Scope
 
 OfFlow = Annotated[str | None, typer.Option("--flow", help="A flow: of every tenant, or with --tenant of that one.")]
 OfCredential = Annotated[
     str | None,
     typer.Option("--credential", metavar="KIND/CODE", help="What uses this config of the tenant, e.g. webhook.endpoint/shop."),
+]
+Listed = Annotated[
+    bool,
+    typer.Option("--list", help="Pause nothing; show what is paused, with --tenant also where that tenant has no jobs held."),
 ]
 Everything = Annotated[bool, typer.Option("--everything", help="All flows of all tenants.")]
 
@@ -25,17 +32,23 @@ async def pause(
     flow: OfFlow = None,
     credential: OfCredential = None,
     everything: Everything = False,
+    listed: Listed = False,
     reason: Annotated[str, typer.Option(help="Why, for those who find it paused.")] = "",
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Begin nothing more of a flow, a --tenant or a credential; requests wait. Without any of these, show what is paused."""
-    tenant = _tenant(call, flow, credential, everything=everything)
+    """Begin nothing more of a flow, a --tenant or a credential; requests wait.
+
+    Without any of these, show what is paused for everybody, and what holds jobs. --list shows it, too, and with --tenant all that is paused of that tenant.
+    """
+    if listed and (flow is not None or credential is not None or everything or reason):
+        raise typer.BadParameter("--list only shows; leave --flow, --credential, --everything and --reason out")
+    tenant = None if listed else _tenant(call, flow, credential, everything=everything)
     is_asked = flow is None and credential is None and tenant is None and not everything
     person = call.actor(by).user_id
     async with call.desk(create=not is_asked) as desk:
         if is_asked:
-            await _list(desk, as_json=as_json)
+            await _list(desk, call.place, as_json=as_json)
             return
         if everything:
             made = await desk.pause_everything(reason, person)
@@ -56,14 +69,23 @@ async def resume(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Let something that is paused go on."""
+    """Let a flow, a --tenant or a credential that is paused go on. It is named as it was paused: `gesta pause --list` shows it."""
+    from gesta.errors import BadInput, NotFound
+    from gesta.pauses import EVERYTHING, Scope
+
     tenant = _tenant(call, flow, credential, everything=everything)
+    if Scope(flow, tenant, credential) == EVERYTHING and not everything:
+        shown = call.place.command("pause --list")
+        raise BadInput(f"say what goes on: --flow, --tenant, --credential or --everything; `{shown}` shows what is paused")
     person = call.actor(by).user_id
     async with call.desk() as desk:
-        if everything:
-            held = await desk.resume_everything(person)
-        else:
-            held = await desk.resume(flow, tenant, credential, person)
+        try:
+            if everything:
+                held = await desk.resume_everything(person)
+            else:
+                held = await desk.resume(flow, tenant, credential, person)
+        except NotFound:
+            raise await _not_paused(desk, Scope(flow, tenant, credential), call.place) from None
         if as_json:
             print_json({"held": held})
         else:
@@ -82,7 +104,19 @@ def _tenant(call: Invocation, flow: str | None, credential: str | None, *, every
     return call.tenant_name
 
 
-async def _list(desk: Desk, *, as_json: bool) -> None:
+async def _not_paused(desk: Desk, scope: Scope, place: Place) -> NotFound:
+    """The error of whoever names something else than what is paused, with what is."""
+    from gesta.errors import NotFound
+    from gesta.pauses import Scope
+    from gesta.why_not import how_to_resume
+
+    found = [one for one in await desk.pauses() if one.tenant in (None, desk.tenant)]
+    named = [f"{one.scope} ({how_to_resume(Scope(one.flow, one.tenant, one.credential), place)})" for one in found]
+    more = f"paused: {', '.join(named)}" if named else f"nothing is paused for everybody or for tenant {desk.tenant}"
+    return NotFound("pause", str(scope), f"; {more}")
+
+
+async def _list(desk: Desk, place: Place, *, as_json: bool) -> None:
     from gesta.cli.shown import ms_of
     from gesta.cli.wording import moment
 
@@ -93,4 +127,5 @@ async def _list(desk: Desk, *, as_json: bool) -> None:
         rows = [(one.scope, moment(ms_of(one.since)), one.by or "", one.reason, str(one.held)) for one in found]
         show(table(("paused", "since (UTC)", "by", "reason", "held"), rows, folded=("paused", "by", "reason")))
     else:
-        tell("nothing is paused for everybody, and no tenant's jobs are held; `gesta doctor ID --tenant T` tells of one request")
+        other = place.process("pause --list --tenant NAME")
+        tell(f"nothing is paused for everybody or for tenant {desk.tenant}, and no jobs are held; of another tenant: {other}")

@@ -10,14 +10,14 @@ import msgspec
 class Place(msgspec.Struct, frozen=True):
     """The options of a call that a further command must repeat to be about the same requests. What comes from the settings need not be repeated."""
 
-    #: Whose requests, or which server was asked.
-    whose: str = ""
+    tenant: str = ""
     app: str = ""
+    #: The store, or the server that was asked.
     store: str = ""
 
     def command(self, words: str) -> str:
         """A command about requests of this tenant."""
-        return f"gesta {words}{self.whose}{self.app}{self.store}"
+        return f"gesta {words}{self.tenant}{self.app}{self.store}"
 
     def process(self, words: str) -> str:
         """A command for every tenant: a process of this very program, or one that names whose it is about itself."""
