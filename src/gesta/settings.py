@@ -67,10 +67,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         # A program may write anything here, and retention of -3 days would remove all that has ended.
+        faults: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name != "sources" and value is not None:
-                object.__setattr__(self, one.name, _checked(one.name, value, self.sources.get(one.name, "Settings(…)")))
+                source = self.sources.get(one.name, "Settings(…)")
+                object.__setattr__(self, one.name, _checked_or_told(one.name, value, source, faults))
+        _refuse(faults)
 
 
 NAMES = tuple(one.name for one in fields(Settings) if one.name != "sources")
@@ -80,24 +83,36 @@ WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0, "api_port": 0, "api_rate": 1}
 
 
 def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:
-    """Read all sources. Raises BadSettings naming the setting and its source."""
+    """Read all sources. Raises BadSettings naming every setting at fault and its source, a line each."""
     file = file or os.environ.get(f"{PREFIX}FILE")
     path = Path(file or FILE)
     values: dict[str, Any] = {}
     sources = dict.fromkeys(NAMES, "default")
+    faults: list[str] = []
+    unknown: list[str] = []
     if file is not None and not path.is_file():
-        raise BadSettings(f"{path}: there is no such file")
-    layers = [(_from_file(path), str(path)), (_from_environment(), "environment"), (dict(arguments or {}), "argument")]
+        faults.append(f"{path}: there is no such file")
+    layers = [(_from_file(path, faults), str(path)), (_from_environment(), "environment"), (dict(arguments or {}), "argument")]
     for layer, source in layers:
         for name, value in layer.items():
             if value is None:
                 continue
             if name not in NAMES:
-                raise BadSettings(f"{name}: unknown setting in {source}; known: {', '.join(NAMES)}")
+                unknown.append(f"{name}: unknown setting in {source}")
+                continue
             where = f"{PREFIX}{name.upper()}" if source == "environment" else source
-            values[name] = _checked(name, value, where)
+            values[name] = _checked_or_told(name, value, where, faults)
             sources[name] = where
+    if unknown:
+        # Once is enough for all of them.
+        unknown[-1] += f"; known: {', '.join(NAMES)}"
+    _refuse(faults + unknown)
     return Settings(**values, sources=sources)
+
+
+def _refuse(faults: list[str]) -> None:
+    if faults:
+        raise BadSettings("\n".join(faults))
 
 
 def odd_variables() -> list[str]:
@@ -116,22 +131,33 @@ def resolve_reference(text: str) -> str:
     return os.environ[text[4:]] if text.startswith("env:") else text
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path, faults: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path}: not valid TOML: {error}") from error
+        faults.append(f"{path}: not valid TOML: {error}")
+        return {}
     alerts = found.pop("alerts", {})
     if not isinstance(alerts, dict) or any(name != "to" for name in alerts):
-        raise BadSettings(f'alerts in {path}: a table with `to` in it, for instance [alerts] to = "notification.slack:ops"')
+        faults.append(f'alerts in {path}: a table with `to` in it, for instance [alerts] to = "notification.slack:ops"')
+        return found
     return found | {f"alerts_{name}": value for name, value in alerts.items()}
 
 
 def _from_environment() -> dict[str, Any]:
     names = [name for name in NAMES if name != "flows"]
     return {name: os.environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in os.environ}
+
+
+def _checked_or_told(name: str, value: Any, source: str, faults: list[str]) -> Any:
+    """The value as it is used; one that is wrong is told among the faults, so that whoever mends them sees all at once."""
+    try:
+        return _checked(name, value, source)
+    except BadSettings as error:
+        faults.append(str(error))
+        return value
 
 
 def _checked(name: str, value: Any, source: str) -> Any:

@@ -87,6 +87,34 @@ def test_a_bad_setting_is_named_with_its_source(an_empty_folder, text, words):
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
+def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch):
+    """Only the first was told: whoever mended it met the next one."""
+    (an_empty_folder / "gesta.toml").write_text('ulr = "x"\napi_port = "many"\nalerts = 5\n')
+    monkeypatch.setenv("GESTA_LOG_LEVEL", "loud")
+    monkeypatch.setenv("GESTA_RETENTION_DAYS", "-3")
+    with pytest.raises(BadSettings) as refusal:
+        load({"backlog_max": 0, "colour": "green"})
+    lines = str(refusal.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "alerts in gesta.toml", "api_port in gesta.toml", "log_level in GESTA_LOG_LEVEL", "retention_days in GESTA_RETENTION_DAYS",
+        "backlog_max in argument", "ulr", "colour",
+    ]  # fmt: skip
+    assert str(refusal.value).count("known: url") == 1
+
+
+def test_a_file_that_is_no_toml_hides_no_other_fault(an_empty_folder, monkeypatch):
+    (an_empty_folder / "gesta.toml").write_text("url = ")
+    monkeypatch.setenv("GESTA_API_RATE", "0")
+    with pytest.raises(BadSettings, match=r"(?s)not valid TOML.*\napi_rate in GESTA_API_RATE"):
+        load()
+
+
+def test_a_program_is_told_all_faults_of_its_settings_at_once():
+    with pytest.raises(BadSettings) as refusal:
+        Settings(retention_days=-3, log_level="loud", url=5)  # type: ignore[arg-type]
+    assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == ["url", "log_level", "retention_days"]
+
+
 def test_a_file_that_was_named_must_be_there(monkeypatch):
     with pytest.raises(BadSettings, match=r"other\.toml: there is no such file"):
         load(file="other.toml")
