@@ -32,6 +32,12 @@ class RequestFacts(msgspec.Struct, frozen=True):
     at_work: int = 0
     #: What a command that is advised has to repeat.
     place: Place = HERE
+    #: Whether a person it is about was erased, so that nobody can read any more what was asked.
+    is_erased: bool = False
+
+    @property
+    def is_taken(self) -> bool:
+        return self.job is not None and self.job.state == "leased"
 
 
 #: For so long a ready job may wait although somebody executes its flow and has a free slot.
@@ -45,18 +51,18 @@ def nobody_executes(flow: str, place: Place, *, is_declared: bool) -> str:
 
 
 def why_not_sent(facts: RequestFacts) -> str:
-    state, place = facts.state, facts.place
+    state = facts.state
     if state.is_terminal:
         return _ended(facts)
     if state.waits_for_a_person:
         return (
             f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been sent, and only a person can tell; "
-            + place.command(f"resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT")
+            + _resolve(facts)
         )
-    if not facts.is_worked_on and not facts.is_swept and not facts.at_work:
-        return f"no process works on this store{_then(state, facts.now_ms)}; start `{place.process('serve')}`"
-    if facts.pause is not None and (facts.job is None or facts.job.state != "leased"):
-        return _paused(facts.pause, facts.now_ms, place)
+    if facts.is_erased and not facts.is_taken:
+        return _erased(facts)
+    if held := _held(facts, _then(state, facts.now_ms)):
+        return held
     if facts.job is not None and facts.job.state == "leased":
         return _abandoned(facts, facts.job) if facts.job.is_abandoned(facts.now_ms) else _in_hand(state)
     if state.due_at is not None and state.due_at > facts.now_ms:
@@ -68,8 +74,35 @@ def why_not_sent(facts: RequestFacts) -> str:
     return _ready(facts, facts.now_ms - facts.job.job.due_ms)
 
 
+def _held(facts: RequestFacts, then: str) -> str:
+    """What would hold it back although it were due; nothing where nothing does."""
+    if not facts.is_worked_on and not facts.is_swept and not facts.at_work:
+        return f"no process works on this store{then}; start `{facts.place.process('serve')}`"
+    if facts.pause is not None and not facts.is_taken:
+        return _paused(facts.pause, facts.now_ms, facts.place, then)
+    return ""
+
+
+def _erased(facts: RequestFacts) -> str:
+    """Nothing that anybody could do now would send it."""
+    state, due = facts.state, facts.state.due_at
+    if state.status == "unknown":
+        return (
+            f"it is in doubt ({_cause(state)}), and the person it is about was erased: nobody can ask about it or send it again, and a person decides; "
+            + _resolve(facts)
+        )
+    when = "when it is taken" if due is None or due <= facts.now_ms else f"when it is due, at {_at(due, facts.now_ms)}"
+    end = "it cannot be executed any more, and will end as failed (subject_erased)"
+    told = f"the person it is about was erased: {end} {when}"
+    return "; ".join(part for part in (told, _held(facts, "")) if part)
+
+
 def _part(name: str, place: Place) -> str:
     return f"`{place.process(name)}` (or `{place.process('serve')}`)"
+
+
+def _resolve(facts: RequestFacts) -> str:
+    return facts.place.command(f"resolve {facts.state.id} --executed|--not-executed|--rejected --evidence TEXT")
 
 
 def _in_hand(state: State) -> str:
@@ -99,7 +132,7 @@ def _abandoned(facts: RequestFacts, job: Standing) -> str:
 
 def _put_off(due_ms: int, now_ms: int) -> str:
     return (
-        f"it was put off until {moment(due_ms)} (in {span(due_ms - now_ms)}) without spending a try: its provider takes no more at a time, or asked for "
+        f"it was put off until {_at(due_ms, now_ms)} without spending a try: its provider takes no more at a time, or asked for "
         "patience; the rates are in the config of its channel"
     )
 
@@ -134,19 +167,20 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
     return f"{since}: {nobody_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
 
 
-def _paused(pause: Pause, now_ms: int, place: Place) -> str:
+def _paused(pause: Pause, now_ms: int, place: Place, then: str) -> str:
+    """`then`: what holds it back beside the pause."""
     scope, why = pause.scope, f" ({pause.reason})" if pause.reason else ""
     if pause.refusal is not None:
         if pause.reason.startswith(SECRET_MISSING):
             return (
-                f"the credential {scope.credential} is not there since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
+                f"the credential {scope.credential} is not there since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}{then}; "
                 f"what uses it goes on when the variable is set and the program started again, or: {how_to_change(scope, place)}"
             )
         return (
-            f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}; "
+            f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}{then}; "
             f"what uses it goes on when it changes: {how_to_change(scope, place)}"
         )
-    return f"{scope} is paused since {moment(pause.since_ms)}{why}; it goes on with: {how_to_resume(scope, place)}"
+    return f"{scope} is paused since {moment(pause.since_ms)}{why}{then}; it goes on with: {how_to_resume(scope, place)}"
 
 
 def how_to_resume(scope: Scope, place: Place) -> str:
@@ -182,7 +216,7 @@ def _ended(facts: RequestFacts) -> str:
 def _waits(facts: RequestFacts) -> str:
     state, now_ms = facts.state, facts.now_ms
     due, at_once = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
-    when = f"{moment(due)} (in {span(due - now_ms)})"
+    when = _at(due, now_ms)
     if state.status == "unknown":
         step = "sent again under the same key" if state.policy == "same_key" else "asked about at the provider"
         return f"it is in doubt ({_cause(state)}) and will be {step} at {when}"
@@ -191,8 +225,12 @@ def _waits(facts: RequestFacts) -> str:
     return f"it is scheduled for {when}; at once: {at_once}"
 
 
+def _at(due_ms: int, now_ms: int) -> str:
+    return f"{moment(due_ms)} (in {span(due_ms - now_ms)})"
+
+
 def _then(state: State, now_ms: int) -> str:
-    """What would still hold it back if somebody worked."""
+    """What would still hold it back if somebody worked, or nothing were paused."""
     return f" (and it is not due before {moment(state.due_at)})" if state.due_at is not None and state.due_at > now_ms else ""
 
 

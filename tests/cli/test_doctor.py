@@ -140,3 +140,22 @@ def test_a_server_that_works_makes_all_well(start, cli):
     assert told.code == 0
     assert set(levels(told).values()) == {"ok"}
     assert "process" in next(one["what"] for one in told.json if one["about"] == "projector")
+
+
+def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli):
+    request = ("send", "shop.note", '{"email": "ada@example.com"}', "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP)
+    request_id = cli(*request).out.strip()
+    cli("erase", "ada@example.com", "--app", APP)
+    told = cli("doctor", request_id, "--app", APP).out
+    assert "will end as failed (subject_erased) when it is due, at 2030-01-01 09:00:00.000Z" in told
+    assert "gesta retry" not in told
+    assert "gesta retry" not in (shown := cli("show", request_id, "--app", APP).err)
+    assert f"why it waits: gesta doctor {request_id}" in shown
+
+
+def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
+    request_id = cli("send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP).out.strip()
+    cli("pause", "--tenant", "default", "--app", APP)
+    start("serve", "--app", APP).wait_for("ready")
+    told = cli("doctor", request_id, "--app", APP).out
+    assert "(and it is not due before 2030-01-01 09:00:00.000Z); it goes on with: gesta resume --tenant default" in told

@@ -15,7 +15,7 @@ from gesta.domain.operation import State
 from gesta.examination import examine, examine_request
 from gesta.job_queue import Backlog, Job, Standing
 from gesta.outbox import Standing as Deferred
-from gesta.pauses import EVERYTHING, Pause
+from gesta.pauses import EVERYTHING, Pause, Scope
 from gesta.views import Checkpoint, Held, Parked
 from gesta.why_not import RequestFacts, why_not_sent
 from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time
@@ -139,6 +139,7 @@ def test_who_projects_which_part_is_told_and_what_nobody_projects():
 
 
 STATE = State("r-1", "default", FLOW, "queued", 2, NOW - 60_000, NOW - 10_000, dispatch_version=1)
+PAUSE = Pause(Scope(FLOW), "audit", NOW - 60_000, "ann")
 JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "ready", 0)
 
 
@@ -163,6 +164,13 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
         ({"due_at": NOW + 30_000}, {}, "it is scheduled for 2027-01-15 08:00:30.000Z (in 30 s)"),
         ({"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "in doubt (timeout) and will be asked about at the provider"),
         ({"status": "unknown", "policy": "same_key", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "sent again under the same key"),
+        ({"due_at": NOW + 60_000}, {"pause": PAUSE}, f"flow:{FLOW} is paused since 2027-01-15 07:59:00.000Z (audit) (and it is not due before 2027-01-15 08:01:00.000Z); it goes on with: gesta resume"),
+        ({}, {"is_erased": True}, "the person it is about was erased: it cannot be executed any more, and will end as failed (subject_erased) when it is taken"),
+        ({"due_at": NOW + 60_000}, {"is_erased": True}, "as failed (subject_erased) when it is due, at 2027-01-15 08:01:00.000Z (in 1 min)"),
+        ({}, {"is_erased": True, "pause": PAUSE}, f"when it is taken; flow:{FLOW} is paused since"),
+        ({}, {"is_erased": True, "is_worked_on": False, "is_swept": False}, "when it is taken; no process works on this store; start `gesta serve`"),
+        ({}, {"is_erased": True, "job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1}, "a worker is at it right now"),
+        ({"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"}, {"is_erased": True}, "nobody can ask about it or send it again, and a person decides; gesta resolve r-1 --executed"),
         ({}, {"job": None}, "the sweep puts it back"),
         ({}, {"job": None, "is_swept": False}, "nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)"),
         ({}, {"job": None, "is_worked_on": False}, "nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)"),
@@ -175,6 +183,13 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
 def test_one_sentence_says_why_a_request_has_not_been_sent(state, facts, words):
     asked = {"is_worked_on": True, "job": JOB} | facts
     assert words in why_not_sent(RequestFacts(msgspec.structs.replace(STATE, **state), NOW, **asked))
+
+
+@pytest.mark.parametrize("due_at", [None, NOW + 60_000])
+def test_nobody_is_sent_to_retry_what_cannot_be_read_any_more(due_at):
+    """It would end as failed at once, and the doubt would be whether that was the retry's fault."""
+    state = msgspec.structs.replace(STATE, due_at=due_at)
+    assert "gesta retry" not in why_not_sent(RequestFacts(state, NOW, True, JOB, is_erased=True))
 
 
 def test_a_job_that_is_a_pointer_is_not_suspicious():
@@ -214,7 +229,8 @@ async def test_the_facts_are_those_of_the_running_engine(gesta):
         await engine.operating.pause(flow=FLOW, reason="they are down")
         told = why_not_sent(await examine_request(engine.road, view))
         assert told.startswith(f"flow:{FLOW} is paused since 2027-01-15 08:00")
-        assert told.endswith(f"(they are down); it goes on with: gesta resume --flow {FLOW}")
+        assert "(they are down) (and it is not due before " in told
+        assert told.endswith(f"; it goes on with: gesta resume --flow {FLOW}")
 
 
 async def test_the_age_of_the_oldest_ready_job_is_a_gauge(gesta):

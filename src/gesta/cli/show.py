@@ -35,7 +35,7 @@ async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
         state = state_of(request)
         tables = [_summary(state, request.payload, pause, desk.now_ms()), _history(state, history)]
         print_tables(*tables, *([_attempts(attempts)] if attempts else []))
-        hint = _next_step(state, call.place)
+        hint = _next_step(state, request.payload, call.place)
         if hint:
             tell(hint)
         if state.wants is not None:
@@ -102,14 +102,19 @@ def _attempts(attempts: list[AttemptShape]) -> Table:
     return table(columns[:width], [row[:width] for row in rows], title="Attempts", folded=("reason", "detail", "config used"))
 
 
-def _next_step(state: State, place: Place) -> str:
+def _next_step(state: State, payload: Fields | None, place: Place) -> str:
     """What a person can do about a request that does not go on by itself."""
+    from gesta.shapes import ERASED
+
     if state.status == "unknown" and state.due_at is None:
         return f"a person decides: {place.command(f'resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT')}"
     if state.reason == "subject_erased":
         return "the person it is about was erased: it cannot be sent any more"
     if state.status in ("failed", "expired"):
         return f"again: {place.command(f'redrive {state.id}')}"
+    if state.status == "queued" and ERASED in msgspec.json.encode(payload):
+        # It would fail at once; what exactly is the matter is for the doctor to say.
+        return f"why it waits: {place.command(f'doctor {state.id}')}"
     if state.status in ("queued", "unknown") and state.due_at is not None:
         return f"at once: {place.command(f'retry {state.id}')}"
     return ""
