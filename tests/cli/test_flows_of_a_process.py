@@ -3,6 +3,7 @@
 import pytest
 
 from gesta.cli.flows import flows_of, left_out
+from gesta.errors import UnknownFlow
 from gesta.settings import Settings, load
 from gesta.telemetry import Telemetry
 from tests.cli.shop import APP
@@ -146,6 +147,44 @@ def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli
     answer = cli("send", "notification.slack", '{"channel": "C012AB3CD", "text": "a"}')
     assert answer.code == 2
     assert "pip install 'gesta[slack]'" in answer.err
+    # There is no program here whose flows it could be added to.
+    assert "to the Engine's flows" not in answer.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("config", "put", "slack.workspace", "default", "token=xoxb-1-a"),
+        ("config", "apply", "slack.toml"),
+        ("pause", "--flow", "notification.slack"),
+    ],
+)
+def test_whoever_asks_for_a_channel_without_its_library_is_told_what_to_install(cli, folder, monkeypatch, arguments):
+    """It said `no flow of this process has config of kind 'slack.workspace'`, and nothing of what brings it."""
+    monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
+    (folder / "slack.toml").write_text("[slack.workspace.default]\ntoken = 'env:TOKEN'\n")
+    answer = cli(*arguments)
+    assert answer.code == 2
+    assert "pip install 'gesta[slack]'" in answer.err
+
+
+def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_it(cli):
+    sent = cli("send", "shop.ship", "{}")
+    assert sent.code == 2
+    assert "no flow 'shop.ship' is registered with this engine; it has: " in sent.err
+    assert "; name its program with --app MODULE:NAME" in sent.err
+    assert "; name its program with --app MODULE:NAME" in cli("config", "put", "shop.desk", "a", "b=c").err
+    # Its program was named: what is wrong is the name.
+    assert "--app" not in cli("send", "shop.ship", "{}", "--app", "tests.cli.shop:engine").err
+
+
+@pytest.mark.parametrize("extra", ["slack", "email", "sms"])
+def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeypatch, extra):
+    assert "pip install" not in str(UnknownFlow(f"notification.{extra}", []))
+    monkeypatch.setattr("gesta.errors.find_spec", lambda _: None)
+    told = str(UnknownFlow(f"notification.{extra}", []))
+    assert told.endswith(f"to the Engine's flows; what it needs is not installed: pip install 'gesta[{extra}]'")
+    assert "pip install" not in str(UnknownFlow(extra, []))
 
 
 def test_a_channel_that_somebody_has_set_up_needs_its_library(cli, folder, monkeypatch):

@@ -114,7 +114,7 @@ def test_tail_follows_what_other_processes_append(start: Start, cli):
 
 def test_ctrl_c_ends_a_wait_without_a_traceback(start: Start):
     waiting = start("send", "shop.note", "{}", "--app", APP, "--wait", "60")
-    waiting.wait_for("start `gesta serve`")
+    waiting.wait_for("start `gesta serve")
     answer = waiting.end(signal.SIGINT)
     assert answer.code == 130
     assert "Traceback" not in answer.err

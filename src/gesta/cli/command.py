@@ -66,7 +66,7 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
 
 def _told(error: GestaError, call: Call) -> str:
     """The error's text, with commands in it as they have to be written here, and what else helps on the command line."""
-    from gesta.errors import NotYet
+    from gesta.errors import NotYet, UnknownFlow
 
     if not isinstance(call, Invocation):
         return str(error)
@@ -74,14 +74,12 @@ def _told(error: GestaError, call: Call) -> str:
     if isinstance(error, NotYet):
         why = f"doctor {error.request_id}"
         text = text.replace(f"gesta {why}", call.place.command(why))
-    return text + _remedy(error, call)
+    if isinstance(error, UnknownFlow) and call.server_address is None and call.settings.app is None:
+        from gesta.channels import how_to_add
+        from gesta.cli.flows import how_to_get
 
-
-def _remedy(error: GestaError, call: Invocation) -> str:
-    """What to install, where the flow that is missing is a channel of gesta's own."""
-    from gesta.cli.flows import left_out
-    from gesta.errors import UnknownFlow
-
-    if not isinstance(error, UnknownFlow):
-        return ""
-    return next((f". {missing}" for missing in left_out(call.settings) if missing.name == error.name), "")
+        # Nobody has an Engine here to add it to.
+        if added := how_to_add(error.name):
+            text = text.partition(added)[0]
+        text = f"{text}; {how_to_get(error.name, call.settings)}"
+    return text

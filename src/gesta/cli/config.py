@@ -71,7 +71,7 @@ async def put_entity(
 ) -> None:
     """Store an entity of a tenant's config. What is left out of one that is there keeps its value; a new secret overlaps with the old one for a day."""
     async with call.desk(create=True) as desk:
-        known = _known(await desk.kinds(), kind)
+        known = _known(await desk.kinds(), kind, call)
         written = assignments(fields)
         texts = {name: field_value(name, text) for name, text in written.items()}
         _warn_of_history(known, {name for name, text in texts.items() if text == written[name]})
@@ -116,7 +116,7 @@ async def apply_file(
     """
     call.refuse_server()
     engine, tenant = call.engine(), call.tenant_name
-    entities = _entities(source, engine)
+    entities = _entities(source, engine, call)
     async with call.opened(engine, create=True):
         await _check_all(engine, tenant, entities)
         for (kind, code), fields in entities.items():
@@ -142,7 +142,7 @@ async def _check_all(engine: Engine, tenant: str, entities: Mapping[tuple[str, s
         raise BadInput("; ".join(faults) + ". Nothing was written")
 
 
-def _entities(source: Path, engine: Engine) -> dict[tuple[str, str], Fields]:
+def _entities(source: Path, engine: Engine, call: Invocation) -> dict[tuple[str, str], Fields]:
     """(kind, code) → fields, for every table of the file."""
     from gesta.errors import BadInput
 
@@ -157,7 +157,8 @@ def _entities(source: Path, engine: Engine) -> dict[tuple[str, str], Fields]:
     for kind, code, fields in _tables(document, "", list(kinds)):
         if not isinstance(fields, dict) or kind not in kinds:
             path = ".".join(part for part in (kind, code) if part)
-            raise BadInput(f"{source}: {path} is no table [KIND.CODE]; kinds: {', '.join(kinds) or 'none'}")
+            remedy = _how_to_get(path, call) if isinstance(fields, dict) else ""
+            raise BadInput(f"{source}: {path} is no table [KIND.CODE]; kinds: {', '.join(kinds) or 'none'}{remedy}")
         where = f"{source}: {kind}/{code}: "
         found[kind, code] = {
             name: referred(where + name, value) if isinstance(value, str) else value for name, value in fields.items()
@@ -181,12 +182,20 @@ def _kinds(engine: Engine) -> dict[str, type[ConfigBody]]:
     return {kind: body for flow in engine.flows.values() for kind, body in flow.config.items()}
 
 
-def _known(kinds: Mapping[str, Known], kind: str) -> Known:
+def _known(kinds: Mapping[str, Known], kind: str, call: Invocation) -> Known:
     from gesta.errors import BadInput
 
     if kind not in kinds:
-        raise BadInput(f"kind: no flow of this process has config of kind {kind!r}; known: {', '.join(kinds) or 'none'}")
+        known = ", ".join(kinds) or "none"
+        raise BadInput(f"kind: no flow of this process has config of kind {kind!r}; known: {known}{_how_to_get(kind, call)}")
     return kinds[kind]
+
+
+def _how_to_get(kind: str, call: Invocation) -> str:
+    """What this process lacks; a server's flows are not ours to add."""
+    from gesta.cli.flows import how_to_get
+
+    return "" if call.server_address is not None else f"; {how_to_get(kind, call.settings)}"
 
 
 def _warn_of_history(known: Known, written_out: set[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gesta import flows as builtin
+from gesta.channels import CHANNELS, how_to_add
 from gesta.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.external import from_table
@@ -64,6 +65,20 @@ def left_out(settings: Settings) -> list[MissingExtra]:
         return []
     made = [_made(name, factory, settings) for name, factory in _factories().items()]
     return [one for one in made if isinstance(one, MissingExtra)]
+
+
+def how_to_get(name: str, settings: Settings) -> str:
+    """What brings a flow, or a kind of config, that this process does not have."""
+    channels = [
+        f"notification.{one}"
+        for one, kinds in CHANNELS.items()
+        if name == f"notification.{one}" or any(kind == name or kind.startswith(f"{name}.") for kind in kinds)
+    ]
+    if settings.app is None and (missing := [str(one) for one in left_out(settings) if one.name in channels]):
+        return "; or ".join(missing)
+    if channels:
+        return how_to_add(name).removeprefix("; ")
+    return "name its program with --app MODULE:NAME"
 
 
 def subscriptions_of(settings: Settings) -> list[Subscription]:

@@ -49,7 +49,8 @@ async def find_request(engine: Engine, request_id: str, tenant: str) -> Request:
     """A request to decide about: that needs its flow's rules."""
     flow = (await engine.operating.look_up(request_id, tenant)).state.flow
     if flow not in engine.flows:
-        raise BadInput(
-            f"request {request_id} is of flow {flow!r}, which is not declared here; name its program with --app MODULE:NAME"
-        )
+        from gesta.cli.flows import how_to_get
+
+        remedy = how_to_get(flow, engine.settings)
+        raise BadInput(f"request {request_id} is of flow {flow!r}, which is not declared here; {remedy}")
     return await engine.request(request_id, flow=flow, tenant=tenant)

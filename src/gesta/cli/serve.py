@@ -126,6 +126,7 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
 
 async def _tell_of_strangers(engine: Engine, work: Work) -> None:
     """A worker without a flow would leave that flow's jobs where they are, and look well doing so."""
+    from gesta.cli.flows import how_to_get
     from gesta.job_queue import by_flow
 
     if "worker" not in work.parts or work.flows:
@@ -133,7 +134,5 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
     for name, backlog in sorted(by_flow(await engine.road.outside.stores.queue.backlog()).items()):
         count = backlog.ready + backlog.waiting
         if count and name not in engine.flows:
-            tell(
-                f"left alone: {count} of {name}, a flow that is not declared here; name its program with --app MODULE:NAME",
-                "yellow",
-            )
+            remedy = how_to_get(name, engine.settings)
+            tell(f"left alone: {count} of {name}, a flow that is not declared here; {remedy}", "yellow")

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gesta.cli.desk import Fields, Kind, Result, kind_of
+from gesta.cli.flows import how_to_get
 from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
@@ -197,7 +198,7 @@ class StoreDesk:
         if flow not in known:
             raise BadInput(
                 f"no flow {flow!r} is declared here, and no request of it is stored; known: {', '.join(sorted(known))}. Nothing was paused. "
-                "If it is right, name the program that declares it: --app MODULE:NAME"
+                f"If it is right, {how_to_get(flow, self._engine.settings)}"
             )
 
     async def resume(self, flow: str | None, tenant: str | None, credential: str | None, by: str) -> int:
