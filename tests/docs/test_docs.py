@@ -45,6 +45,39 @@ async def test_the_flow_of_ones_own_sends_its_key(gesta):
     assert [effect.id for effect in gesta.sandbox.http.effects] == [f"default:{request.id}:send:1"]
 
 
+async def test_the_handler_of_the_readme_hears_what_became_of_a_receipt(gesta, capsys):
+    flow = program(ROOT / "README.md", '@flow("billing.receipt"')
+    engine = program(ROOT / "README.md", '@engine.on("billing.*"')["engine"]
+    engine.add(flow["receipt"])
+    async with engine:
+        request = await engine.submit(flow["Receipt"](order="7", email="ada@example.com"), key="receipt-7")
+        await request.outcome()
+        await gesta.settle()
+    assert capsys.readouterr().out == f"sent {request.id} receipt-7 \n"
+
+
+def test_whoever_has_only_the_wheel_is_told_what_else_to_install_and_where_the_pages_are():
+    """A newcomer's `gesta config put slack.workspace` was refused, and its links led nowhere."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in blocks(ROOT / "README.md", "sh"):
+        if "slack" in block:
+            before = text.partition(block)[0].splitlines()[-4:]
+            assert "pip install 'gesta[slack]'" in "\n".join(before)
+    assert "folder `docs/` of the source distribution" in text
+    for word in (
+        "engine.on(",
+        "engine.erase(",
+        "deliver_at",
+        "ttl",
+        "priority",
+        "retention_days",
+        "Retry(",
+        "Rejected(",
+        "Unknown(",
+    ):
+        assert word in text
+
+
 async def test_the_test_of_an_application_passes(gesta):
     await program(ROOT / "README.md", "async def test_")["test_a_throttled_message_is_sent_once"](gesta)
 
@@ -98,7 +131,7 @@ def test_every_link_inside_the_project_leads_somewhere(page):
 
 def test_no_program_in_the_documents_is_left_out():
     programs = [block for page in PAGES for block in blocks(page, "python")]
-    assert len(programs) == 15
+    assert len(programs) == 16
 
 
 def test_every_test_that_the_page_of_guarantees_names_is_there():
