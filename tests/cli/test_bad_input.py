@@ -170,6 +170,12 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli, folder, arg
     assert answer.code == 6
     assert "gesta.db (url from default) does not exist" in answer.err
     assert list(folder.iterdir()) == []
+    # An empty file is no store either; it became one, with a key beside it.
+    (folder / "empty.db").touch()
+    empty = cli(*arguments, "--url", "sqlite:///empty.db")
+    assert empty.code == 6
+    assert "empty.db (url from argument) is empty; `gesta serve` and `gesta send` make it" in empty.err
+    assert [(path.name, path.stat().st_size) for path in folder.iterdir()] == [("empty.db", 0)]
 
 
 def test_an_error_shows_its_traceback_only_with_debug(cli, folder, monkeypatch):

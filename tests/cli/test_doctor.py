@@ -159,3 +159,9 @@ def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
     start("serve", "--app", APP).wait_for("ready")
     told = cli("doctor", request_id, "--app", APP).out
     assert "(and it is not due before 2030-01-01 09:00:00.000Z); it goes on with: gesta resume --tenant default" in told
+
+
+def test_the_help_says_that_a_store_that_cannot_be_looked_at_is_6(cli):
+    told = " ".join(cli("doctor", "--help").out.split())
+    assert "Ends with 1 when something is bad" in told
+    assert "it ends with 6: there is no store, the file is none, or the master key does not open it" in told

@@ -196,9 +196,14 @@ def start_log(level: str) -> None:
 
 
 def refuse_missing_file(settings: Settings) -> None:
+    """Whoever only looks makes nothing: no store, and no key for it. SQLite takes an empty file for a new database."""
     from gesta.adapters.sqlite import file_of
     from gesta.errors import StoreError
 
-    if settings.url.startswith("sqlite:") and not file_of(settings.url).exists():
-        where = f"{file_of(settings.url)} (url from {settings.sources['url']})"
-        raise StoreError(f"{where} does not exist; `gesta serve` and `gesta send` make it. Or name another: --url, GESTA_URL")
+    if not settings.url.startswith("sqlite:"):
+        return
+    path = file_of(settings.url)
+    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+        where = f"{path} (url from {settings.sources['url']})"
+        fault = "is empty" if path.exists() else "does not exist"
+        raise StoreError(f"{where} {fault}; `gesta serve` and `gesta send` make it. Or name another: --url, GESTA_URL")
