@@ -34,7 +34,7 @@ class MasterKey:
             key = b""
         if len(key) != KEY_BYTES:
             raise BadSettings(
-                f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; make one with: openssl rand -base64 {KEY_BYTES}"
+                f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; for a new store make one with: openssl rand -base64 {KEY_BYTES}"
             )
         self._key, self.where = AESGCM(key), where
         self.id = hashlib.sha256(b"gesta key id" + key).digest()[:4]

@@ -101,20 +101,20 @@ def _guard(settings: Settings) -> PrivateAddressGuard:
 async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tuple[MasterKey, tuple[str, ...]]:
     """The key from the settings, or the key file beside the store, made with mode 0600 when there is none."""
     if settings.master_key is not None:
-        return MasterKey(settings.master_key, settings.sources.get("master_key", "the settings")), ()
+        return await _key(settings.master_key, settings.sources.get("master_key", "the settings"), stores), ()
     if not stores.folder:
         raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
     path = key_file(stores)
     assert path is not None
     if path.exists():
-        return _found(path), ()
+        return await _key(_found(path), str(path), stores), ()
     if await stores.vault.get([IDENTITY]) and not path.exists():
         # A new key would open nothing of what is there.
         raise LostMasterKey(stores.name, str(path))
     fresh = base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
     if not _write_once(path, fresh + "\n", runtime):
         # Another process was faster: its key is the one.
-        return _found(path), ()
+        return await _key(_found(path), str(path), stores), ()
     note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
     return MasterKey(fresh, str(path)), (note,)
 
@@ -142,10 +142,23 @@ def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
     return True
 
 
-def _found(path: Path) -> MasterKey:
+def _found(path: Path) -> str:
     # Made by another process, perhaps this very moment: what we seal with it must not outlive its name.
     _sync_name(path)
-    return MasterKey(path.read_text(encoding="ascii", errors="replace"), str(path))
+    return path.read_text(encoding="ascii", errors="replace")
+
+
+async def _key(text: str, where: str, stores: Stores) -> MasterKey:
+    try:
+        return MasterKey(text, where)
+    except BadSettings:
+        if not await stores.vault.get([IDENTITY]):
+            raise
+        # Whoever made a new one here would give up all that is sealed.
+        raise BadSettings(
+            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and what is there is broken; {stores.name} has sealed secrets, which a new "
+            f"key cannot open: restore {where} from a backup"
+        ) from None
 
 
 def _sync_name(path: Path) -> None:

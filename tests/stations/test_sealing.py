@@ -91,7 +91,9 @@ async def test_two_processes_that_start_at_once_agree_on_one_installation_secret
 
 @pytest.mark.parametrize("text", ["", "short", base64.b64encode(bytes(31)).decode(), "ä" * 44, "!" * 44, KEY + KEY])
 def test_a_master_key_that_is_none_is_refused_with_the_way_to_make_one(text):
-    with pytest.raises(BadSettings, match="32 bytes in base64 are needed; make one with: openssl rand -base64 32") as refusal:
+    with pytest.raises(
+        BadSettings, match="32 bytes in base64 are needed; for a new store make one with: openssl rand -base64 32"
+    ) as refusal:
         MasterKey(text, "GESTA_MASTER_KEY")
     assert "GESTA_MASTER_KEY" in str(refusal.value)
     assert text == "" or text not in str(refusal.value)

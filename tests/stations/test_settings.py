@@ -178,8 +178,20 @@ async def test_a_lost_key_file_is_told_and_no_new_one_is_made(an_empty_folder):
 @pytest.mark.parametrize("content", [b"", b"short\n", b"\xff\xfe" * 22])
 async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
     (an_empty_folder / "gesta.key").write_bytes(content)
-    with pytest.raises(BadSettings, match=r"master key from gesta\.key: 32 bytes in base64 are needed"):
+    with pytest.raises(BadSettings, match=r"master key from gesta\.key: 32 bytes in base64 are needed; for a new store make one"):
         await engine().start()
+
+
+@pytest.mark.parametrize("given", [None, "c2hvcnQ="])
+async def test_a_broken_key_of_a_store_that_has_sealed_something_is_restored_and_not_made_anew(an_empty_folder, given):
+    """It advised `openssl rand`: a new key opens nothing of what is there."""
+    async with engine():
+        pass
+    (an_empty_folder / "gesta.key").write_text("half of it")
+    where = "gesta.key" if given is None else "argument"
+    with pytest.raises(BadSettings, match=f"which a new key cannot open: restore {where} from a backup") as refusal:
+        await engine(**({} if given is None else {"master_key": given})).start()
+    assert "openssl" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
