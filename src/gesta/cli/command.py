@@ -36,7 +36,7 @@ def as_command(handler: Handler) -> Callable[..., None]:
 
 
 def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
-    from gesta.errors import GestaError
+    from gesta.errors import BadSettings, GestaError
     from gesta.runtime import run
 
     silence_log()
@@ -47,7 +47,10 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     except GestaError as error:
         if call.debug:
             raise
-        tell(f"error: {_told(error, call)}", "red")
+        # Settings alone are told line by line; elsewhere a line break is something that somebody wrote.
+        lines = str(error).split("\n") if isinstance(error, BadSettings) else [_told(error, call)]
+        for number, line in enumerate(lines):
+            tell(line if number else f"error: {line}", "red")
         raise typer.Exit(exit_code(error)) from None
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
         # typer knows what to do with these.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from shutil import get_terminal_size
@@ -33,24 +34,42 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]
 
 
+#: What moves the cursor, breaks a line, changes colours or turns the order of letters round, and what no terminal can print.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """A text of one line, whatever its author put into it: what a terminal would obey is shown instead."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def tell(text: str, style: str = "") -> None:
-    """Say something about what is going on, on stderr."""
-    _console(sys.stderr).print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
+    """Say something about what is going on, in one line on stderr."""
+    _print(sys.stderr, visible(text), style)
 
 
 def say(text: str, style: str = "") -> None:
     """Print a line of data, at once."""
-    _console(sys.stdout).print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
-    sys.stdout.flush()
+    _print(sys.stdout, visible(text), style)
 
 
 def print_json(document: object) -> None:
     """One document, laid out for eyes too."""
-    say(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    _print_json(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def print_json_line(record: object) -> None:
-    say(msgspec.json.encode(record).decode())
+    _print_json(msgspec.json.encode(record))
+
+
+def _print_json(encoded: bytes) -> None:
+    # What JSON itself lets stand is written as JSON writes the rest; its line breaks are those of the layout.
+    _print(sys.stdout, _CONTROL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", encoded.decode()))
+
+
+def _print(stream: TextIO, text: str, style: str = "") -> None:
+    _console(stream).print(text, style=style or None, markup=False, highlight=False, soft_wrap=True)
+    stream.flush()
 
 
 def show(*parts: RenderableType) -> None:
@@ -71,7 +90,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str =
     for column in columns:
         built.add_column(column, no_wrap=column not in folded, overflow="fold", header_style="dim underline")
     for row in rows:
-        built.add_row(*(Text(cell, style=STATUS_STYLES.get(cell, "")) for cell in row))
+        built.add_row(*(Text(visible(cell), style=STATUS_STYLES.get(cell, "")) for cell in row))
     return built
 
 
@@ -85,7 +104,7 @@ def facts(pairs: Mapping[str, str]) -> Table:
     built.add_column(overflow="fold")
     for name, value in pairs.items():
         if value:
-            built.add_row(name, Text(value, style=STATUS_STYLES.get(value, "")))
+            built.add_row(name, Text(visible(value), style=STATUS_STYLES.get(value, "")))
     return built
 
 

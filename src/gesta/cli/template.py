@@ -59,7 +59,8 @@ async def preview(
     for name, text in parts.items():
         if part is None:
             tell(f"── {name}", "dim")
-        say(text)
+        for line in text.split("\n"):
+            say(line)
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
