@@ -23,7 +23,10 @@ WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
             (*SEND, '{"colour": "red"}', "--tenant", "no/slash", "--key", "", "--priority", "11", "--ttl", "0s"),
             ["colour:", "tenant:", "key:", "priority:", "ttl:"],
         ),
-        ((*SEND, "{}", "--deliver-at", "2030-01-31T09:00:00"), ["deliver_at: a datetime with a time zone"]),
+        (
+            (*SEND, "{}", "--deliver-at", "2030-01-31T09:00:00"),
+            ["deliver_at: a time with its time zone is needed, for instance 2030-01-01T09:00:00Z"],
+        ),
         ((*SEND, "{}", "--deliver-at", "tomorrow"), ["'tomorrow' is no time", "2030-01-31T09:00:00Z"]),
         ((*SEND, "{}", "--ttl", "soon"), ["'soon' is no duration", "15m"]),
         ((*SEND, "{}", "--ttl", "99999999999d"), ["longer than any request can live"]),
@@ -185,3 +188,21 @@ def test_an_error_shows_its_traceback_only_with_debug(cli, folder, monkeypatch):
     with pytest.raises(StoreError):
         # The interpreter itself prints what leaves main().
         cli("list", "--debug")
+
+
+def test_a_misspelt_variable_is_noted_by_every_command_that_opens_a_store(cli, monkeypatch):
+    """Only the doctor told of it, and whoever believes that a setting counts asks no doctor."""
+    monkeypatch.setenv("GESTA_LOGLEVEL", "debug")
+    told = "note: GESTA_LOGLEVEL is no setting and does nothing; GESTA_LOG_LEVEL is\n"
+    for arguments in ((*SEND, "{}", "--app", APP), ("list",), ("config", "list")):
+        answer = cli(*arguments)
+        assert (answer.code, answer.err.count(told)) == (0, 1)
+
+
+def test_a_time_without_its_zone_is_told_together_with_the_other_faults(cli):
+    answer = cli(*SEND, '{"count": "many"}', "--deliver-at", "2030-01-01T00:00:00", "--app", APP)
+    assert answer.code == 2
+    assert "count: " in answer.err
+    assert "deliver_at: a time with its time zone is needed, for instance 2030-01-01T09:00:00Z" in answer.err
+    # Python is no answer to a shell.
+    assert "datetime" not in answer.err

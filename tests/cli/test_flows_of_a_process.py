@@ -1,5 +1,7 @@
 """Where a process gets its flows and settings: a program, gesta.toml, other packages."""
 
+import base64
+
 import pytest
 
 from gesta.cli.flows import flows_of, left_out
@@ -60,6 +62,15 @@ def test_a_programs_own_settings_hold_where_the_command_line_says_nothing(cli, m
     assert shown["app"] == (APP, "argument")
     shown = rows(cli("settings", "--app", APP, "--url", "sqlite:///third.db", "--json"))
     assert shown["url"] == ("sqlite:///third.db", "argument")
+
+
+def test_settings_say_which_file_the_master_key_comes_from(cli, monkeypatch):
+    """They said `default`, while the file beside the store was in use."""
+    assert rows(cli("settings", "--json"))["master_key"] == (None, "default")
+    assert cli(*WEBHOOK).code == 0
+    assert rows(cli("settings", "--json"))["master_key"] == ("(secret)", "gesta.key")
+    monkeypatch.setenv("GESTA_MASTER_KEY", base64.b64encode(bytes(32)).decode())
+    assert rows(cli("settings", "--json"))["master_key"] == ("(secret)", "GESTA_MASTER_KEY")
 
 
 def test_a_program_in_the_current_folder_is_found(cli, folder):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gesta.cli.arguments import duration
-from gesta.cli.invocation import By, Invocation, refuse_missing_file
+from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_odd_variables
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ async def copy(
         call.refuse_server()
     settings = call.settings if source in (None, call.settings.url) else replace(call.settings, url=source, queue_url=None)
     refuse_missing_file(settings)
+    tell_of_odd_variables()
     tenant = call.tenant_name if call.tenant is not None else None
     runtime = SystemRuntime()
     if unfence:

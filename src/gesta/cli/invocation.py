@@ -166,6 +166,7 @@ class Invocation(Call):
             start_log(self.settings.log_level)
             for note in running.notes:
                 tell(f"note: {note}")
+            tell_of_odd_variables()
             yield running
 
     def actor(self, by: str | None = None) -> Actor:
@@ -193,6 +194,14 @@ def start_log(level: str) -> None:
     logger.handlers[:] = [logging.StreamHandler()]
     logger.propagate = False
     logger.setLevel(level.upper())
+
+
+def tell_of_odd_variables() -> None:
+    """Whoever misspells a setting believes that it counts."""
+    from gesta.settings import odd_variables
+
+    for odd in odd_variables():
+        tell(f"note: {odd}")
 
 
 def refuse_missing_file(settings: Settings) -> None:

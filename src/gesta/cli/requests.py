@@ -16,6 +16,7 @@ from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, 
 if TYPE_CHECKING:
     from gesta.cli.desk import Desk
     from gesta.domain.outcome import Outcome
+    from gesta.errors import InvalidRequest
     from gesta.web.requests import Submitted
 
 Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
@@ -38,16 +39,31 @@ async def send(
     as_json: Json = False,
 ) -> None:
     """Submit a request; its id is printed once it is on disk."""
+    from gesta.errors import InvalidRequest
     from gesta.options import Options
 
     options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())
     async with call.desk(create=True) as desk:
-        answer = await desk.submit(flow, json_document(payload), options)
+        try:
+            answer = await desk.submit(flow, json_document(payload), options)
+        except InvalidRequest as error:
+            raise _for_a_shell(error, deliver_at) from None
         if not as_json:
             say(answer.id)
             tell(f"{answer.verdict}; see it with: {call.place.command(f'show {answer.id}')}")
         await desk.warn_if_idle()
         await _end(desk, answer, wait, as_json=as_json)
+
+
+def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidRequest:
+    """The same faults; where Python code would be the answer, what to write here instead."""
+    from gesta.errors import InvalidRequest
+
+    if "deliver_at" not in error.fields or deliver_at is None or deliver_at.tzinfo is not None:
+        return error
+    return InvalidRequest(
+        error.flow, error.fields | {"deliver_at": "a time with its time zone is needed, for instance 2030-01-01T09:00:00Z"}
+    )
 
 
 async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: bool) -> None:

@@ -88,10 +88,24 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
                     yield f"flows.{flow}.{key}", _masked(key, each), source
             if not value:
                 yield name, None, source
+        elif name == "master_key" and value is None and (path := _key_file(settings)) is not None:
+            yield name, MASK, path
         elif name in SECRET:
             yield name, None if value is None else MASK, source
         else:
             yield name, scrub(value) if isinstance(value, str) else value, source
+
+
+def _key_file(settings: Settings) -> str | None:
+    """The file beside the store that has the master key where the settings have none. The store itself is not opened for that."""
+    from gesta.adapters.sqlite import file_of
+    from gesta.errors import BadSettings
+
+    try:
+        path = file_of(settings.url).with_suffix(".key") if settings.url.startswith("sqlite:") else None
+    except BadSettings:
+        return None
+    return str(path) if path is not None and path.exists() else None
 
 
 def _masked(key: str, value: Any) -> Any:
