@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.adapters import Health
 from gesta.cli.place import HERE, Place
-from gesta.cli.wording import ago, count_of, owner_name, size, span
+from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
 from gesta.job_queue import Backlog, Job, Standing, by_flow
 from gesta.outbox import Standing as Deferred
@@ -163,7 +163,7 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
             serve, projector = facts.place.process("serve"), facts.place.process("projector")
             start = f"start a `{serve}` or `{projector}` that declares this flow"
             advice = start if one.is_raw else "see who projects, above"
-            what = f"{count_of(one.count, 'request')} of callers' transactions are not taken in, the oldest for {span(age)}"
+            what = f"{count_of(one.count, 'request')} of callers' transactions {verb(one.count, 'is', 'are')} not taken in, the oldest for {span(age)}"
             yield Finding("bad" if age > SLOW_MS else "warn", f"outbox {one.flow}", what, advice)
 
 
@@ -205,7 +205,7 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
     if facts.undecided:
         since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
         yield Finding(
-            "warn", "in doubt", f"{count_of(facts.undecided, 'request')} wait for a person's word, the oldest since {since}",
+            "warn", "in doubt", f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a person's word, the oldest since {since}",
             f"{place.command('list --status unknown')}; "
             + place.command("resolve ID --executed|--not-executed|--rejected --evidence TEXT"),
         )  # fmt: skip

@@ -188,6 +188,20 @@ def test_a_resolution_says_exactly_one_thing(cli, given):
     assert "exactly one of" in answer.err
 
 
+def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
+    """It said `it is executed again` of a request that had been called back before its time, in 2030."""
+    send = ("send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--ttl", "2h", "--app", APP)
+    request_id = cli(*send).out.strip()
+    assert cli("cancel", request_id, "--app", APP).out == "cancelled\n"
+    again = cli("redrive", request_id, "--app", APP)
+    assert (again.out, again.err.splitlines()[0]) == ("queued\n", "it is executed now")
+    shown = cli("show", request_id, "--app", APP, "--json").json
+    assert (shown["expiresAt"], shown["dueAt"] < "2030") == (None, True)
+    told = " ".join(cli("redrive", "--help").out.split())
+    assert "failed, expired, cancelled or in doubt" in told
+    assert "It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one." in told
+
+
 def test_a_forced_redrive_is_a_new_intent_and_says_who_decided(cli, shop):
     request_id = shop("unknown")
     assert cli("redrive", request_id, "--again", "--by", "ada", "--app", APP).out == "queued\n"

@@ -43,11 +43,14 @@ async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json 
 async def redrive(
     call: Invocation, request_id: Id, again: Again = False, ttl: Ttl = None, by: By = None, as_json: Json = False
 ) -> None:
-    """Execute a request again after a final failure, with a fresh budget of attempts."""
+    """Execute a request again that is failed, expired, cancelled or in doubt, with a fresh budget of attempts.
+
+    It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one.
+    """
     async with call.desk() as desk:
         request_id = await id_of(desk, request_id)
         status = await desk.redrive(request_id, ttl, again, call.actor(by).user_id)
-        await _tell(desk, request_id, status, "it is executed again", as_json=as_json)
+        await _tell(desk, request_id, status, "it is executed now", as_json=as_json)
 
 
 async def resolve(

@@ -89,7 +89,7 @@ async def redrive_letters(
     by: By = None,
     as_json: JsonLines = False,
 ) -> None:
-    """Execute dead letters again, each with a fresh budget of attempts."""
+    """Execute dead letters again, now, each with a fresh budget of attempts, and without a time to live unless --ttl gives one."""
     person = call.actor(by).user_id
     async with call.desk() as desk:
 
@@ -169,8 +169,9 @@ def _show(letters: list[DeadLetter]) -> None:
             letter.original.request_id,
             letter.original.flow,
             letter.dlq_metadata.sent_to_dlq_at[:16].replace("T", " "),
+            letter.original.key or "",
             joined(letter.last_failure_reason, letter.error_info.error_message, tries(letter.error_info.attempt_count)),
         )
         for letter in letters
     ]
-    show(table(("id", "flow", "failed (UTC)", "why"), rows, folded=("why",)))
+    show(table(("id", "flow", "failed (UTC)", "key", "why"), rows, folded=("key", "why")))

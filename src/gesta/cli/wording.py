@@ -27,6 +27,11 @@ def count_of(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+def verb(count: int, of_one: str, of_many: str) -> str:
+    """What so many do: `waits`, `wait`."""
+    return of_one if count == 1 else of_many
+
+
 def size(count: int) -> str:
     """Bytes in the unit that reads best."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
