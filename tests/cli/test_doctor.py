@@ -1,5 +1,6 @@
 """The command `gesta doctor` on a real file."""
 
+import base64
 import time
 
 import apsw
@@ -164,4 +165,14 @@ def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
 def test_the_help_says_that_a_store_that_cannot_be_looked_at_is_6(cli):
     told = " ".join(cli("doctor", "--help").out.split())
     assert "Ends with 1 when something is bad" in told
-    assert "it ends with 6: there is no store, the file is none, or the master key does not open it" in told
+    assert "it ends with 6: there is no store, the file is none, or the master key does not open it." in told
+
+
+def test_what_the_help_says_of_2_and_6_is_so(cli, shop, folder, monkeypatch):
+    shop("done")
+    monkeypatch.setenv("GESTA_MASTER_KEY", base64.b64encode(bytes(32)).decode())
+    assert cli("doctor").code == 6
+    monkeypatch.delenv("GESTA_MASTER_KEY")
+    (folder / "gesta.key").write_text("half of it")
+    assert cli("doctor").code == 2
+    assert "also a key that is none, ends with 2" in " ".join(cli("doctor", "--help").out.split())

@@ -23,7 +23,8 @@ Jobs = Annotated[bool, typer.Option("--jobs", help="Search the live jobs for sec
 async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = False, as_json: Json = False) -> None:
     """Look at the store and at who works on it. Ends with 1 when something is bad; a warning alone ends with 0.
 
-    Where nothing can be looked at it ends with 6: there is no store, the file is none, or the master key does not open it.
+    Where nothing can be looked at it ends with 6: there is no store, the file is none, or the master key does not open it. A wrong setting, also a key that
+    is none, ends with 2.
     """
     from gesta.diagnosis import Finding, diagnose
     from gesta.errors import GestaError
