@@ -188,7 +188,7 @@ class Road:
             return NotFound(
                 "request",
                 request_id,
-                "; it is no request's id, and on the command line no request's key either. Elsewhere keys are looked up by `engine.find(key=KEY)` and GET /v1/requests?key=KEY",
+                "; it is no request's id. What a key led to: `engine.find(key=KEY)`, GET /v1/requests?key=KEY, `gesta show KEY`",
             )
         removed = removed_text(request_id, self.retention_days, self.runtime.now_ms())
         return NotFound("request", request_id, removed or otherwise)
