@@ -87,7 +87,9 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
                 else:
                     # What was under way when its worker was killed stands in doubt, and nothing else does.
                     assert (status, done[n]) in {("sent", 1), ("unknown", 0), ("unknown", 1)}
-            assert len({(line["n"], line["key"]) for line in lines.of("effect")}) == len(done)
+            # From one reading: what was submitted as the submitter was cancelled may still be done.
+            keys = {(line["n"], line["key"]) for line in lines.of("effect")}
+            assert len(keys) == len({n for n, _ in keys})
         survivors = [one for pair in pairs.values() for one in pair if one.process.returncode is None]
         assert [one.end() for one in survivors] == [0, 0, 0]
 
