@@ -256,6 +256,16 @@ async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, dat
         assert await engine.operating.unseen() == 0
 
 
+async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_keep_that(gesta, ports):
+    async with engine_of(Provider(Retry("busy", after_seconds=100))) as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        ports.commits.fail("project", StoreError("gone"), times=5)
+        await append_raw(engine, request.id, 2, "Sent.v1", b"{")
+        await pass_time(gesta, 20)
+        assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+
+
 async def test_a_store_that_fails_while_a_gap_is_filled_parks_nothing(gesta, ports):
     provider = Provider(Rejected("no"))
     async with engine_of(provider) as engine:

@@ -33,9 +33,12 @@ class Folding:
     def __init__(self, events: EventStore, known: Known, runtime: Runtime, telemetry: Telemetry) -> None:
         self._events, self._known = events, known
         self._runtime, self._telemetry = runtime, telemetry
+        #: What was parked by the last fold, and is news.
+        self._untold: list[tuple[Recorded, Exception]] = []
 
     async def fold(self, batch: list[Recorded], quiet_until: int) -> Folded:
         """Up to `quiet_until` everything was done before: no job, and nothing is told or counted again."""
+        self._untold.clear()
         told: list[tuple[Recorded, Meta]] = []
         parked: list[Parked] = []
         for recorded in batch:
@@ -71,6 +74,12 @@ class Folding:
                 jobs[key] = job
         return Folded(list(changed.values()), _still_wanted(jobs, changed), parked)
 
+    def tell_of_parked(self) -> None:
+        """Once it is on record: a store that refuses the commit makes the same event be met again and again."""
+        for recorded, error in self._untold:
+            self._telemetry.parked("event", recorded.stream, recorded.version, error)
+        self._untold.clear()
+
     async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[Key, View]:
         keys = dict.fromkeys((meta.flow, meta.tenant, meta.request_id) for recorded, meta in told if recorded.version > 1)
         return await self._known(list(keys)) if keys else {}
@@ -89,7 +98,7 @@ class Folding:
 
     def _park(self, recorded: Recorded, tenant: str, error: Exception, quiet_until: int) -> Parked:
         if recorded.position > quiet_until:
-            self._telemetry.parked("event", recorded.stream, recorded.version, error)
+            self._untold.append((recorded, error))
         return Parked(
             "event", tenant, recorded.stream, recorded.version, type(error.__cause__ or error).__name__, self._runtime.now_ms()
         )

@@ -207,6 +207,8 @@ class Projector:
             self.partitions.doubt()
             return 0
         places.moved(stretch.numbers, reached)
+        if parked:
+            self._folding.tell_of_parked()
         for listener in self._listeners:
             listener(views)
         return reached - stretch.place
