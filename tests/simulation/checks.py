@@ -57,7 +57,7 @@ class Checks:
         state = self._head((attempt.flow, attempt.tenant, attempt.request_id))
         name = world.short(attempt.request_id)
         now_ms, key = int(world.loop.now * 1000), idempotency_key(state.tenant, state.id, state.operation, state.intent)
-        is_open = (state.wants == "execute" and not state.is_terminal) or self._may_have_met(state)
+        is_open = (state.wants == "execute" and not state.is_terminal) or self._may_have_met(state) or self._lost_its_job(state)
         self._holds("nothing is called that is over, in doubt or called back", is_open, f"{name} is {state.status}")
         self._holds("every attempt of an intent has the same key", attempt.key == key, f"{name}: {attempt.key}, not {key}")
         self._holds("attempts are counted from events", attempt.number == state.attempts + 1, f"{name} #{attempt.number}")
@@ -82,6 +82,12 @@ class Checks:
             if one.process is call.process and one.attempt.flow == state.flow and not (one.is_over or one.is_cut)
         ]
         self._holds("no flow has more calls at once than slots", len(beside) < SLOTS, f"{name} by {call.process.name}")
+
+    def _lost_its_job(self, state: State) -> bool:
+        """Called back or expired after the queue was lost: its job is absent, and whoever had it stood still meanwhile (docs/guarantees.md, G3)."""
+        lost = self._world.queue_was_lost and state.status in ("cancelled", "expired")
+        self._world.hits["called_after_its_job_was_lost"] += lost
+        return lost
 
     def _may_have_met(self, state: State) -> bool:
         """Called back or expired at the very instant of its first take: what docs/why.md leaves open where the queue is apart."""
