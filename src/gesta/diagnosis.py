@@ -20,7 +20,7 @@ from gesta.scrub import scrub
 from gesta.subscriptions import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
 from gesta.views import Checkpoint, Held, Parked
-from gesta.why_not import how_to_change, how_to_resume, nobody_executes
+from gesta.why_not import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
 
 Level = Literal["ok", "warn", "bad"]
 
@@ -72,6 +72,8 @@ class Facts(msgspec.Struct, frozen=True):
     outbox: Sequence[Deferred] = ()
     #: What concerns every tenant, and what holds jobs now.
     pauses: Sequence[Pause] = ()
+    #: Whose dead letters and subscriptions of endpoints these are; everything else is of all tenants.
+    tenant: str = "default"
     #: Into how many parts the log is divided for those who project.
     partitions: int = 1
     #: Where alerts go, and why nobody would hear of them; empty: nowhere, and nothing.
@@ -205,18 +207,21 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
     if facts.undecided:
         since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
         yield Finding(
-            "warn", "in doubt", f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a person's word, the oldest since {since}",
+            "warn", "in doubt", f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a person's word, of all tenants, the oldest since {since}",
             f"{place.command('list --status unknown')}; "
-            + place.command("resolve ID --executed|--not-executed|--rejected --evidence TEXT"),
+            + place.command("resolve ID --executed --evidence TEXT") + OTHER_WORDS,
         )  # fmt: skip
     else:
         yield Finding("ok", "in doubt", "nothing waits for a person")
     if facts.dead_letters:
         yield Finding(
-            "warn", "dead letters", f"{count_of(facts.dead_letters, 'request')} failed for good", place.command("dlq list")
+            "warn",
+            "dead letters",
+            f"{count_of(facts.dead_letters, 'request')} of tenant {facts.tenant} failed for good",
+            place.command("dlq list"),
         )
     else:
-        yield Finding("ok", "dead letters", "none")
+        yield Finding("ok", "dead letters", f"none of tenant {facts.tenant}")
     if facts.parked:
         newest = facts.parked[0]
         yield Finding(

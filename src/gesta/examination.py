@@ -55,6 +55,7 @@ async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
         alerts_fault="" if road.alerts is None else await road.alerts.fault(),
         told={one.code: one.fault for one in await _told(road, tenant)},
         declared=frozenset(road.flows),
+        tenant=tenant,
         place=place,
     )
 

@@ -28,7 +28,7 @@ Ref = tuple[str, str, int]
 #: A payload's JSON in clear, or how an attempt ends that cannot have it.
 Readable = bytes | Rejected | Retry
 
-ERASED = Rejected("subject_erased", "the person it is about was erased; nothing was called")
+ERASED = Rejected("subject_erased", "the person it is about was erased; this attempt called nobody")
 KEY_MISSING = Retry("key_missing", "the vault does not have the key of a sealed field; was it restored from an older copy?")
 DAMAGED = Rejected(
     "bad_payload", "a sealed field of the stored payload cannot be opened: it was changed, or moved from another place"

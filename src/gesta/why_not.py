@@ -40,6 +40,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
         return self.job is not None and self.job.state == "leased"
 
 
+#: What may be said in the place of --executed.
+OTHER_WORDS = "; or with --not-executed or --rejected"
 #: For so long a ready job may wait although somebody executes its flow and has a free slot.
 MOMENT_MS = 5_000
 
@@ -102,7 +104,7 @@ def _part(name: str, place: Place) -> str:
 
 
 def _resolve(facts: RequestFacts) -> str:
-    return facts.place.command(f"resolve {facts.state.id} --executed|--not-executed|--rejected --evidence TEXT")
+    return facts.place.command(f"resolve {facts.state.id} --executed --evidence TEXT") + OTHER_WORDS
 
 
 def _in_hand(state: State) -> str:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 
@@ -29,6 +30,8 @@ from gesta.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.
 RAW_BATCH = 1_000
+#: So many syncs in a row, each so short, are a quiet disk.
+CALM_TIMES, CALM_MS, CALM_PAUSE_SECONDS, CALM_SECONDS_MAX = 50, 10.0, 0.02, 30.0
 STAGES = ("disk", "history", "idle", "light load", "load", "raw again", "count")
 
 #: (stage, done, of how many). Never called while the clock of the load runs.
@@ -109,6 +112,8 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
     run = Run(plan, subject, store)
     if plan.history:
         await run.write_history(lambda done, total: tell("history", done, total))
+    if store.is_here:
+        await _calm(store.folder)
     async with run.part("light", plan.light_samples) as load:
         tell("idle", 0, 1)
         machine.forget_peak()
@@ -120,6 +125,9 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
     for number in range(plan.rounds):
         tell("load", number, plan.rounds)
         await beside.run()
+        if plan.history and store.is_here:
+            # The bare loop has just written and deleted a history of its own.
+            await _calm(store.folder)
         async with run.part(f"round-{number}", plan.requests) as load:
             rates.append(plan.requests / await load.full(plan.requests, batch=plan.batch))
     rss_mb = machine.peak_rss_mb()
@@ -185,6 +193,14 @@ async def _first(engine: Engine, subject: Subject) -> Request:
     request = await engine.submit(subject.payload(0))
     await request.outcome()
     return request
+
+
+async def _calm(folder: Path) -> None:
+    """Until syncs have been short for a second, but not for ever: what was written before, by whomever, can stand in their way for a while."""
+    until, short = time.perf_counter() + CALM_SECONDS_MAX, 0
+    while short < CALM_TIMES and time.perf_counter() < until:
+        short = short + 1 if machine.fsync_ms(folder, 1) < CALM_MS else 0
+        await runtime.sleep(runtime.SystemRuntime(), CALM_PAUSE_SECONDS)
 
 
 async def _idle(seconds: float) -> float:

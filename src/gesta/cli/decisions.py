@@ -74,7 +74,8 @@ async def resolve(
     async with call.desk() as desk:
         request_id = await id_of(desk, request_id)
         status = await desk.resolve(request_id, result, evidence, provider_id, person)
-        await _tell(desk, request_id, status, f"on record as {result.replace('_', ' ')} by {person}", as_json=as_json)
+        then = "; it is executed again" if status == "queued" else ""
+        await _tell(desk, request_id, status, f"on record as {result.replace('_', ' ')} by {person}{then}", as_json=as_json)
 
 
 async def _tell(desk: Desk, request_id: str, status: str, what: str, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gesta.domain.ids import REQUEST_ID
 from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ async def id_of(desk: Desk, named: str) -> str:
         return (await desk.whole(named))[0].id
     except NotFound as error:
         ids = [shape.id for shape, _ in await desk.find(None, None, named, MANY)]
-        return _only(ids, named, error)
+        return _only(ids, named, desk.tenant, error)
 
 
 async def find_view(engine: Engine, named: str, tenant: str) -> View:
@@ -34,10 +35,12 @@ async def find_view(engine: Engine, named: str, tenant: str) -> View:
         return await engine.operating.look_up(named, tenant)
     except NotFound as error:
         found = {view.state.id: view for view in await engine.find(key=named, tenant=tenant, limit=MANY)}
-        return found[_only(list(found), named, error)]
+        return found[_only(list(found), named, tenant, error)]
 
 
-def _only(ids: list[str], named: str, error: NotFound) -> str:
+def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
+    if not ids and not REQUEST_ID.fullmatch(named):
+        raise NotFound("request", named, f" ({tenant}), by its id or its key; another tenant's: --tenant NAME")
     if not ids:
         raise error
     if len(ids) > 1:

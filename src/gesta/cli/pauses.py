@@ -90,7 +90,7 @@ async def resume(
             print_json({"held": held})
         else:
             say(str(held))
-            tell("jobs were held and go on")
+            tell("jobs were held and go on" if held else "it goes on; no job was held")
 
 
 def _tenant(call: Invocation, flow: str | None, credential: str | None, *, everything: bool) -> str | None:

@@ -107,7 +107,9 @@ def _next_step(state: State, payload: Fields | None, place: Place) -> str:
     from gesta.shapes import ERASED
 
     if state.status == "unknown" and state.due_at is None:
-        return f"a person decides: {place.command(f'resolve {state.id} --executed|--not-executed|--rejected --evidence TEXT')}"
+        from gesta.why_not import OTHER_WORDS
+
+        return f"a person decides: {place.command(f'resolve {state.id} --executed --evidence TEXT')}{OTHER_WORDS}"
     if state.reason == "subject_erased":
         return "the person it is about was erased: it cannot be sent any more"
     if state.status in ("failed", "expired"):

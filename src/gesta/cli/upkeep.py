@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gesta.cli.arguments import field_value
-from gesta.cli.invocation import By, Invocation
+from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def list_settings(call: Invocation, as_json: Json = False) -> None:
             ("setting", "value", "from"), [(name, _text(value), source) for name, value, source in rows], folded=("value", "from")
         )
     )
+    tell_of_odd_variables()
 
 
 def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:

@@ -9,6 +9,7 @@ import msgspec
 from gesta.domain import events as e
 from gesta.domain.operation import State
 from gesta.shapes import PauseShape
+from gesta.unspent import SECRET_MISSING
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
@@ -83,6 +84,8 @@ def note(state: State, now_ms: int, pause: PauseShape | None = None) -> str:
 
 def paused(pause: PauseShape) -> str:
     """Why a request is held."""
+    if pause.refused and pause.reason.startswith(SECRET_MISSING):
+        return f"{pause.credential} has no secret ({pause.reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
     if pause.refused:
         return f"the provider refuses {pause.credential} ({pause.reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")

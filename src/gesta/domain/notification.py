@@ -308,7 +308,7 @@ def _expire(state: State, command: Expire, rules: Rules) -> list[e.Event]:
 
 def _retry_now(state: State, command: RetryNow) -> list[e.Event]:
     if state.wants != "execute":
-        again = "" if state.status == "sent" else "; redrive executes it again"
+        again = {"sent": "", "unknown": "; resolve ends the doubt"}.get(state.status, "; redrive executes it again")
         text = f"the request is {state.status}; only one that waits for its next attempt can be retried{again}"
         raise Refused("not_waiting", text)
     if state.started is not None or state.due_at is None or state.due_at <= command.at:
