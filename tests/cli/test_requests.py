@@ -125,7 +125,7 @@ def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
     assert cli("list", "--key", "order-8").err == "no such requests\n"
     refused = cli("show", "order-8")
     assert refused.code == 3
-    assert "it is no request's id" in refused.err
+    assert "no request 'order-8' for this tenant (default), by its id or its key; another tenant's: --tenant NAME" in refused.err
 
 
 def test_a_key_names_a_request_as_its_id_does(cli):
