@@ -38,7 +38,6 @@ GestaError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gesta.channels import how_to_add
@@ -70,20 +69,8 @@ class UnknownFlow(BadInput):
     def __init__(self, name: str, known: list[str], what: str = "flow") -> None:
         told = f"no flow {name!r}" if what == "flow" else f"no flow that takes a {name} as its payload"
         has = ", ".join(sorted(known)) or "none"
-        super().__init__(f"{told} is registered with this engine; it has: {has}{how_to_add(name)}{_how_to_install(name)}")
+        super().__init__(f"{told} is registered with this engine; it has: {has}{how_to_add(name)}")
         self.name = name
-
-
-#: The extra of a channel → one of the libraries that it brings.
-_EXTRAS = {"slack": "slack_sdk", "email": "aiosmtplib", "sms": "phonenumbers"}
-
-
-def _how_to_install(name: str) -> str:
-    """What a channel of gesta's own lacks here: adding it to the flows alone would raise MissingExtra."""
-    group, _, extra = name.rpartition(".")
-    if group != "notification" or extra not in _EXTRAS or find_spec(_EXTRAS[extra]) is not None:
-        return ""
-    return f"; what it needs is not installed: pip install 'gesta[{extra}]'"
 
 
 class BadFlow(BadInput):

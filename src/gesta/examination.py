@@ -8,7 +8,6 @@ from gesta.cli.place import HERE, Place
 from gesta.dead_letters import dead_letter
 from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
-from gesta.errors import StoreError
 from gesta.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.job_queue import Backlog, Standing, by_flow
@@ -90,16 +89,8 @@ async def examine_request(road: Road, view: View, place: Place = HERE) -> Reques
         any(role.name == SWEEP and role.is_held(now) for role in roles),
         by_flow(await stores.queue.backlog()).get(state.flow, Backlog()).at_work,
         place,
-        await _is_erased(road, view),
+        await road.subjects.is_erased(view),
     )
-
-
-async def _is_erased(road: Road, view: View) -> bool:
-    try:
-        return bool(await road.subjects.erased(view))
-    except StoreError:
-        # The rest can be told all the same: the attempt looks again.
-        return False
 
 
 async def suspicious_jobs(road: Road) -> AsyncIterator[tuple[Standing, list[str]]]:

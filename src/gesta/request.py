@@ -195,14 +195,6 @@ class Request:
             raise Refused(self.id, commands.Refused("active", "an attempt is running right now; wait for its end"))
         return after.state.status
 
-    async def _is_erased(self, view: View) -> bool:
-        """Whether an attempt would end at once because of that. Only what is sealed makes it a question to the vault."""
-        try:
-            return bool(await self._road.subjects.erased(view))
-        except StoreError:
-            # It need not be known now: the attempt looks again.
-            return False
-
     async def _apply(self, command: commands.Command, settle: Settle, actor: Actor | None) -> tuple[View, bool]:
         """The request after the command, and whether a running attempt kept it from being recorded."""
         # What a program passes goes into events for ever, whatever the annotations say.
@@ -213,7 +205,7 @@ class Request:
         if flow is None:
             raise UnknownFlow(self.flow, list(self._road.flows))
         view = await self.view()
-        if isinstance(command, commands.Redrive) and await self._is_erased(view):
+        if isinstance(command, commands.Redrive) and await self._road.subjects.is_erased(view):
             text = "a person it is about was erased, so nobody can read what was asked; it cannot be executed again"
             raise Refused(self.id, commands.Refused("subject_erased", text))
         try:

@@ -13,6 +13,7 @@ import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.domain.outcome import Rejected, Retry
+from gesta.errors import StoreError
 from gesta.identity import Identity
 from gesta.personal import Plan
 from gesta.runtime import Runtime
@@ -128,6 +129,13 @@ class Subjects:
         with suppress(ValueError):
             replace_sealed(stored.body, note)
         return frozenset(found)
+
+    async def is_erased(self, view: View) -> bool:
+        """Whether anything of it is; False where nobody can tell now: the attempt looks again."""
+        try:
+            return bool(await self.erased(view))
+        except StoreError:
+            return False
 
     def _opened(self, stored: Stored, keys: Mapping[Ref, AESGCM | Rejected | Retry]) -> Readable:
         missing: list[Rejected | Retry] = []
