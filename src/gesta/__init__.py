@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gesta.domain.events import Actor
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
-    from gesta.domain.told import Event
+    from gesta.domain.status_events import Event
     from gesta.engine import Engine
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
     from gesta.flows.external import external
@@ -53,7 +53,7 @@ _HOMES = {
     "gesta.domain.events": ("Actor",),
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
-    "gesta.domain.told": ("Event",),
+    "gesta.domain.status_events": ("Event",),
     "gesta.engine": ("Engine",),
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
     "gesta.attempt": ("Attempt",),

@@ -19,7 +19,7 @@ from gesta.config import ConfigCache
 from gesta.config_writer import ConfigWriter
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.told import ALERTING
+from gesta.domain.status_events import ALERTING
 from gesta.errors import Conflict, GestaError, StoreError, TryLater
 from gesta.event_store import EventStore, Recorded
 from gesta.flows.flow import Flow, Notice, Payload

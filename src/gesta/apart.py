@@ -15,7 +15,7 @@ from msgspec import structs
 
 from gesta.adapters import Stores
 from gesta.commits import Commits, Entry, Projection, Recording
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.event_store import Append, Appended, EventStore, Verdict
 from gesta.fences import Fence, Fences

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job, Settled, Settlement
 from gesta.offer import Offer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type
 
 import msgspec
 
-from gesta.addresses import config_stream
+from gesta.domain.stream_names import config_stream
 from gesta.channels import how_to_add
 from gesta.config_events import EntityDeleted, EntityPut, SecretRef
 from gesta.domain.codec import decode_meta

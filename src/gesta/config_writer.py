@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gesta.addresses import config_stream
+from gesta.domain.stream_names import config_stream
 from gesta.config import DELETED, ERASED, PUT, ConfigCache, Entity, Unreadable, secret_fields
 from gesta.config_events import NOTES, EntityDeleted, EntityPut, SecretRef, SubjectErased
 from gesta.domain.codec import encode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Created
-from gesta.domain.fold import evolve
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import PoisonEvent
 from gesta.event_store import EventStore, Recorded

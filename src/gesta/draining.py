@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from gesta.domain.codec import decode_meta, encode, event_types
 from gesta.domain.commands import Rules, Withdraw
-from gesta.domain.fold import evolve
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import event_id
-from gesta.domain.notification import decide
-from gesta.domain.operation import State
+from gesta.domain.notification.lifecycle import decide
+from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.event_store import Append, Claimed, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from prometheus_client import generate_latest
 
 from gesta import settings as process_settings
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import (
     BadFlow,
     BadSubscription,

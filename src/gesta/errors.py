@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING
 
 from gesta.channels import how_to_add
 from gesta.domain.commands import Refused as DomainRefused
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 if TYPE_CHECKING:
     from gesta.shapes import RequestShape

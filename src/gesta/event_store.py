@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.events import Event, Meta
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):

@@ -14,8 +14,8 @@ from typing import Literal
 from gesta.current import apply_event
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
-from gesta.domain.operation import State
-from gesta.domain.told import Event, is_news, told, word_of
+from gesta.domain.state import State
+from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.projector.folding import CONFIG

@@ -12,14 +12,14 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.admission import Admission
 from gesta.checks import Checks
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
 from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
-from gesta.domain.notification import decide
+from gesta.domain.notification.lifecycle import decide
 from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from gesta.domain.ids import flow_of_lane
-from gesta.domain.operation import JobKind
+from gesta.domain.state import JobKind
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):

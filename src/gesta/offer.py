@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gesta.domain.turns import give_turns, score_of
+from gesta.domain.fair_queue import give_turns, score_of
 from gesta.job_queue import Job, Taken
 from gesta.views import View
 

@@ -10,7 +10,7 @@ import msgspec
 
 from gesta import suppression
 from gesta.access import ApiKey
-from gesta.addresses import config_stream
+from gesta.domain.stream_names import config_stream
 from gesta.audit import Change, change_of
 from gesta.config import Entity, secret_fields
 from gesta.config_events import HANDLER_FORGOTTEN, HandlerForgotten

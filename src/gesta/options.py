@@ -13,7 +13,7 @@ import msgspec
 
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE
-from gesta.domain.operation import Status
+from gesta.domain.state import Status
 from gesta.validation import value_errors
 
 

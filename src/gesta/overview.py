@@ -6,7 +6,7 @@ from typing import Any
 
 from gesta.dead_letters import DeadLetter, dead_letter
 from gesta.domain.ids import REQUEST_ID
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import NotFound
 from gesta.intake import Accepted
 from gesta.job_queue import Held

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gesta.addresses import INSTALLATION
+from gesta.domain.stream_names import INSTALLATION
 from gesta.domain.codec import decode_meta
 from gesta.domain.ids import FLOW, TENANT
 from gesta.errors import BadScope

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from gesta.addresses import INSTALLATION
+from gesta.domain.stream_names import INSTALLATION
 from gesta.config import ConfigCache
 from gesta.config_writer import TRIES, ConfigWriter, busy
 from gesta.credentials import credential_of

@@ -11,16 +11,16 @@ from itertools import count
 
 import msgspec
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.commits import Entry, Recording
 from gesta.current import Loader
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
-from gesta.domain.fold import evolve
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import event_id
-from gesta.domain.notification import decide
-from gesta.domain.operation import State
+from gesta.domain.notification.lifecycle import decide
+from gesta.domain.state import State
 from gesta.errors import Busy, StoreError
 from gesta.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.group_commit import GroupCommit

@@ -11,7 +11,7 @@ import msgspec
 
 from gesta.domain import commands
 from gesta.domain.events import Actor
-from gesta.domain.operation import State, Status
+from gesta.domain.state import State, Status
 from gesta.domain.outcome import Outcome
 from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.commits import Commits
 from gesta.dead_letters import dead_letter
 from gesta.domain.ids import made_at

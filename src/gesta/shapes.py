@@ -15,7 +15,7 @@ from gesta.config import Entity, secret_fields
 from gesta.dead_letters import iso
 from gesta.domain import events as e
 from gesta.domain.codec import encode
-from gesta.domain.operation import State, Status
+from gesta.domain.state import State, Status
 from gesta.flows.flow import Flow
 from gesta.pauses import Pause
 from gesta.personal import plan_of

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from gesta.domain.ids import covers, pattern_fault
-from gesta.domain.told import WORDS, Event
+from gesta.domain.status_events import WORDS, Event
 from gesta.errors import BadSubscription, StoreError
 from gesta.event_store import EventStore
 from gesta.following import BATCH, OWN, Follower, Since, checkpoint_of

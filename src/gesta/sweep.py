@@ -11,7 +11,7 @@ from contextlib import suppress
 from gesta.buckets import Buckets
 from gesta.current import Loader
 from gesta.domain.commands import Expire
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.handing_out.lapses import Lapses

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome
 from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow

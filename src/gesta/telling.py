@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from gesta.addresses import config_stream
+from gesta.domain.stream_names import config_stream
 from gesta.config import ConfigCache, Entity, TenantConfig
 from gesta.dead_letters import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
-from gesta.domain.operation import State
-from gesta.domain.told import OWN_SOURCES, TELLING, Event
+from gesta.domain.state import State
+from gesta.domain.status_events import OWN_SOURCES, TELLING, Event
 from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
 from gesta.event_store import EventStore
 from gesta.flows.flow import Flow, Payload

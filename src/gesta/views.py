@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.job_queue import Job
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.views import Key, View, key_of
 

@@ -9,7 +9,7 @@ from gesta import errors
 from gesta.cli.exit_codes import exit_code
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.domain.commands import Refused as DomainRefused
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.settings import NAMES
 
 

@@ -13,7 +13,7 @@ from gesta.adapters.sqlite import open_stores
 from gesta.apart import with_queue_apart
 from gesta.commits import Commits, Entry, Projection, Recording
 from gesta.contracts.harness import Capability, Harness
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job
 from gesta.offer import Offer

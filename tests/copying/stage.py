@@ -15,7 +15,7 @@ from gesta.copying.copy import Copy, Report
 from gesta.copying.selection import Home
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.runtime import SystemRuntime
 from gesta.sealing import MasterKey
 from gesta.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 
 from gesta import Conflict, Engine, Options
 from gesta.domain.events import Actor
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.sandbox.server import SandboxServer
 from gesta.settings import load
 from tests.copying.stage import KEY, eventually

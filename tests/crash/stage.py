@@ -19,7 +19,7 @@ import msgspec
 from gesta import Engine
 from gesta.domain.events import AttemptFailed
 from gesta.domain.ids import job_id
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.runtime import SystemRuntime
 from gesta.sandbox.receiver import Call
 from gesta.sandbox.server import SandboxServer

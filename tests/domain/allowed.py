@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.domain.events import Event, Updated
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 #: None: there was no request. `requested` and `validated` are passed in one step: what intake accepts is queued at once.
 MOVES: dict[str, frozenset[tuple[str | None, str]]] = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gesta.domain import codec
 from gesta.domain import events as e
 from gesta.domain.codec import EventTypes, decode_meta, encode, event_types
-from gesta.domain.fold import evolve
+from gesta.domain.notification.evolve import evolve
 from tests.domain.story import ID, T0, Story, meta
 
 WEBHOOK = "notification.webhook"

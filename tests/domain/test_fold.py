@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from gesta.domain import events as e
-from gesta.domain.fold import evolve, fold
+from gesta.domain.notification.evolve import evolve, fold
 from gesta.domain.ids import job_id, own_job_id
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from tests.domain.story import FLOW, ID, T0, Story, meta
 
 AT = T0 + 1000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.addresses import config_stream, request_stream
+from gesta.domain.stream_names import config_stream, request_stream
 from gesta.domain.ids import FLOW, TENANT, event_id, id_bytes, id_text, idempotency_key, job_id, own_job_id
 from gesta.domain.outcome import Unknown
 from tests.domain.story import ID, T0, Story, rules

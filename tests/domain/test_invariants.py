@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from gesta.domain.events import EVENTS, Updated
-from gesta.domain.fold import evolve
-from gesta.domain.operation import State
+from gesta.domain.notification.evolve import evolve
+from gesta.domain.state import State
 from tests.domain.allowed import MOVES, kind_of
 from tests.domain.moves import Life, lives, random_life
 from tests.domain.promises import check_life

@@ -9,9 +9,9 @@ from msgspec import Raw
 
 from gesta.domain import events as e
 from gesta.domain.commands import Cancel, Create, Expire, Purge, Record, Redrive, Refused, Resolve, RetryNow, Start, Withdraw
-from gesta.domain.fold import evolve
-from gesta.domain.notification import decide
-from gesta.domain.operation import TERMINAL, Status
+from gesta.domain.notification.evolve import evolve
+from gesta.domain.notification.lifecycle import decide
+from gesta.domain.state import TERMINAL, Status
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from tests.domain.story import DAY, HOUR, ID, MINUTE, SECOND, T0, Story, meta, rules
 

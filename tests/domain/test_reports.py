@@ -8,7 +8,7 @@ import pytest
 
 from gesta.domain import events as e
 from gesta.domain.commands import Cancel, Lose, Record, Report, Rules
-from gesta.domain.notification import REPORTS_MAX, decide
+from gesta.domain.notification.lifecycle import REPORTS_MAX, decide
 from gesta.domain.outcome import Done, Rejected, Unknown
 from tests.domain.story import Story
 

@@ -1,4 +1,4 @@
-from gesta.domain.turns import give_turns, score_of, turn_of
+from gesta.domain.fair_queue import give_turns, score_of, turn_of
 
 FLOW = "test.note"
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gesta import Engine
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.flows import slack
 from gesta.testing import Harness
 

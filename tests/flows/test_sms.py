@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gesta import Engine
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.outcome import Rejected, Unknown
 from gesta.errors import BadFlow, InvalidRequest
 from gesta.flows import sms

@@ -20,8 +20,8 @@ from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Record
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
-from gesta.domain.notification import decide
-from gesta.domain.operation import State
+from gesta.domain.notification.lifecycle import decide
+from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadFlow
 from gesta.flows import webhook

@@ -16,7 +16,7 @@ import apsw
 from gesta import Attempt, Conflict, Done, Engine, Flow, GestaError, NotFound, Options, Outcome, Payload, Request, RetryPolicy
 from gesta.adapters import open_stores
 from gesta.domain.commands import Rules
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
 from gesta.runtime import SystemRuntime

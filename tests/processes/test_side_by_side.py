@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from tests.processes.member import engine_on
 from tests.processes.members import PATIENCE_SECONDS, ROOT, Lines, members
 

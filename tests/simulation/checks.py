@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.apart import PLACE_HELD_MS
 from gesta.current import apply_event
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.fold import evolve
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import idempotency_key
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Recorded
 from gesta.job_queue import Job
 from gesta.projector.folding import CONFIG

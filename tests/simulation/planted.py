@@ -22,10 +22,10 @@ from gesta.commits import Entry, Projection
 from gesta.contracts.job_settlements import SettleContract
 from gesta.current import Loader
 from gesta.domain import events as e
-from gesta.domain import notification
+from gesta.domain.notification import lifecycle as notification
 from gesta.domain.commands import Redrive, Rules
 from gesta.domain.ids import idempotency_key
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.intake import Accepted, Intake
 from gesta.job_queue import Ack, Drop, Settled, Settlement, Taken

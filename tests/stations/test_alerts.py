@@ -10,7 +10,7 @@ import pytest
 from gesta import Engine, Rejected
 from gesta.alerts import WINDOW_MS, Alerting
 from gesta.diagnosis import diagnose
-from gesta.domain.told import ALERTING
+from gesta.domain.status_events import ALERTING
 from gesta.errors import BadSettings
 from gesta.examination import examine
 from gesta.flows import email, slack, sms, webhook

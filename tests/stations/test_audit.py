@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gesta import Actor, Engine
-from gesta.addresses import config_stream
+from gesta.domain.stream_names import config_stream
 from gesta.audit import WORDS
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.domain.commands import Rules
-from gesta.domain.operation import QUEUE_HORIZON_MS, State
+from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.job_queue import Ack, Job, Release, Taken
 from gesta.worker.guard import examine, settled
 

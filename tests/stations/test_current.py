@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta import Engine
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from tests.stations.world import FLOW, Note, Provider, note_flow
 
 

@@ -11,7 +11,7 @@ from gesta import Rejected, Retry
 from gesta.adapters import Health
 from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
 from gesta.domain.ids import lane_of
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.examination import examine, examine_request
 from gesta.job_queue import Backlog, Job, Standing
 from gesta.outbox import Standing as Deferred

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gesta import Done, Unknown
-from gesta.domain.operation import QUEUE_HORIZON_MS
+from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.unspent import Postponed
 from tests.stations.world import Gate, Note, Provider, die, engine_of, let_run, pass_time, result, types_of
 

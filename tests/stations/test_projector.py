@@ -9,7 +9,7 @@ import pytest
 from gesta import Done, Engine, Rejected, Request, Retry, RetryPolicy
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.job_queue import Job
 from gesta.projector.follow import PLACE_SECONDS

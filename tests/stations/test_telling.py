@@ -10,7 +10,7 @@ import pytest
 
 from gesta import Done, Engine, Rejected
 from gesta.diagnosis import diagnose
-from gesta.domain.told import TELLING, Event
+from gesta.domain.status_events import TELLING, Event
 from gesta.errors import BadConfig, Fenced, StoreError
 from gesta.examination import examine
 from gesta.fences import Fence

@@ -11,7 +11,7 @@ import pytest
 
 from gesta import Attempt, Conflict, Done, Engine, Flow, InvalidRequest, Outcome, Payload, Rejected, Retry, Unknown, flow
 from gesta.domain.commands import Rules
-from gesta.domain.told import Event
+from gesta.domain.status_events import Event
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.limits import Limit

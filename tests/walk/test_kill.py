@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gesta import Conflict, Options
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.sandbox.server import SandboxServer
 from tests.walk.kill_program import Order, Parcel, open_engine
 

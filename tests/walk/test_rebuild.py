@@ -14,8 +14,8 @@ import pytest
 from gesta import Engine
 from gesta.adapters.sqlite.database import open_connection
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.fold import fold
-from gesta.domain.operation import State
+from gesta.domain.notification.evolve import fold
+from gesta.domain.state import State
 from gesta.errors import GestaError
 from gesta.sandbox.server import SandboxServer
 from gesta.views import Filter

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gesta.adapters import Stores, open_stores
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.bench.child import run_module
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, NewEvent, Recorded
 from gesta.projector.partitions import Places, stands_of
 from gesta.request import Request

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gesta.cli.desk import Fields
     from gesta.cli.place import Place
-    from gesta.domain.operation import State
+    from gesta.domain.state import State
     from gesta.shapes import AttemptShape, EventShape, PauseShape
 
 

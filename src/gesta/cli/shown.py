@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.shapes import EventShape, RequestShape
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gesta.domain import events as e
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.shapes import PauseShape
 from gesta.unspent import SECRET_MISSING
 

@@ -25,7 +25,7 @@ from typing import Literal, Protocol
 import msgspec
 import pytest
 
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.engine import Engine
 from gesta.flows.flow import Flow, Payload

@@ -21,7 +21,7 @@ from gesta.contracts.samples import (
 )
 from gesta.contracts.suite import Contract
 from gesta.domain.ids import id_floor
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Claim, Claimed, Stale
 from gesta.views import Filter, Move, View
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gesta.domain.ids import job_id
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.job_queue import Job
 from gesta.runtime import Ids, SystemRuntime

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gesta.contracts.harness import Capability, ViewsHarness, reopen
 from gesta.contracts.samples import fresh_id, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
-from gesta.domain.operation import Status
+from gesta.domain.state import Status
 from gesta.views import Filter, Move, View
 
 

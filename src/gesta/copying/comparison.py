@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.copying.selection import PAGE, Home, Selection, meta_of
 from gesta.copying.transfer import ref_of
 from gesta.current import Loader
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.event_store import Recorded
 from gesta.projector.folding import CONFIG

@@ -8,7 +8,7 @@ from gesta.demo.channels import payload_of
 from gesta.demo.orders import Order
 from gesta.demo.stage import WAREHOUSE, Stage
 from gesta.demo.waiting import Stuck, until
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.flows import webhook
 from gesta.request import Request
 from gesta.sandbox import Fault

@@ -9,7 +9,7 @@ from gesta.demo.channels import NEW_TOKEN, OLD_TOKEN, put_workspace
 from gesta.demo.orders import Order, Result, tally
 from gesta.demo.shop import Shop
 from gesta.demo.stage import ACCOUNTING, Stage
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import Conflict
 from gesta.flows import email, slack, webhook
 from gesta.flows.sms.message import NAME as SMS

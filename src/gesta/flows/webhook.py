@@ -43,7 +43,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes, pattern_fault
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.domain.told import WORDS
+from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
 from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason

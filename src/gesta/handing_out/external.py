@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.current import Loader
 from gesta.domain.commands import Record
 from gesta.domain.events import Actor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gesta.domain.ids import idempotency_key
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 
 class WorkItem(msgspec.Struct, frozen=True, rename="camel"):

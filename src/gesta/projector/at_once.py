@@ -12,7 +12,7 @@ from typing import TypeVar
 from gesta.adapters import Stores
 from gesta.commits import Entry, Projection, Recording
 from gesta.domain.events import Created
-from gesta.domain.fold import created
+from gesta.domain.notification.evolve import created
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Job
 from gesta.projector.dispatch import is_wanted, opened_job

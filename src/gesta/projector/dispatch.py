@@ -6,7 +6,7 @@ Receives folded states from follow.py; hands jobs to the queue in the same commi
 from __future__ import annotations
 
 from gesta.domain.ids import lane_of
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.job_queue import Job
 
 

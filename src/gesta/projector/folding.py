@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from gesta.addresses import request_stream
+from gesta.domain.stream_names import request_stream
 from gesta.current import apply_event
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gesta.dead_letters import iso
-from gesta.domain.operation import Status
+from gesta.domain.state import Status
 from gesta.domain.outcome import UnknownPolicy
 from gesta.schemas import payload_schema
 from gesta.shapes import ParkedShape, parked_shape

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gesta.domain.operation import Status
+from gesta.domain.state import Status
 from gesta.web.requests import TtlSeconds, handle_of
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gesta.dead_letters import iso
 from gesta.domain.ids import REQUEST_ID
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.errors import BadCursor
 from gesta.web.requests import FlowName
 from gesta.web.route import Answer, Asked, Call, Route, Shape

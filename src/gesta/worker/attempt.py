@@ -17,7 +17,7 @@ from gesta.attempt import Attempt
 from gesta.config import TenantConfig
 from gesta.domain.commands import Command, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow

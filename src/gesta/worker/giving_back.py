@@ -9,7 +9,7 @@ from math import isfinite
 
 from gesta.config import TenantConfig
 from gesta.domain.commands import Postpone, Rules
-from gesta.domain.operation import QUEUE_HORIZON_MS
+from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.domain.outcome import Retry
 from gesta.errors import BadScope, Busy, StoreError
 from gesta.flows.flow import Flow

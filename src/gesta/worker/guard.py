@@ -11,8 +11,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from gesta.domain.commands import Cancel, Command, Expire, Lose, Refused, Rules
-from gesta.domain.notification import decide
-from gesta.domain.operation import QUEUE_HORIZON_MS, State
+from gesta.domain.notification.lifecycle import decide
+from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.recorder import Applied, Recorder, Settle
 from gesta.runtime import Runtime

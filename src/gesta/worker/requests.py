@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gesta.addresses import INSTALLATION, config_stream
+from gesta.domain.stream_names import INSTALLATION, config_stream
 from gesta.config import ConfigCache
 from gesta.current import Loader
 from gesta.errors import StoreError

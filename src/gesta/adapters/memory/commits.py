@@ -8,7 +8,7 @@ from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.views import MemoryViews
 from gesta.commits import Entry, Projection, Recording
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Appended, Verdict
 from gesta.job_queue import Drop, Job
 from gesta.offer import Offer

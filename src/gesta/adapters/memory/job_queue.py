@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gesta.adapters.memory.fences import MemoryFences
-from gesta.domain.turns import Line, give_turns, score_of
+from gesta.domain.fair_queue import Line, give_turns, score_of
 from gesta.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.offer import Offer, chosen_of
 from gesta.runtime import Runtime, Signal

@@ -11,7 +11,7 @@ from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.pending import PendingJobs
 from gesta.adapters.memory.sorted_index import SortedIndex
 from gesta.domain.ids import id_floor
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import (

@@ -13,7 +13,7 @@ from gesta.adapters.postgresql.turns import NONE
 from gesta.adapters.postgresql.views import PostgresqlViews, at_once_values
 from gesta.adapters.recent_views import Saved
 from gesta.commits import Entry, Projection, Recording
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Drop, Job, Release, Taken
 from gesta.offer import Offer, chosen_of

@@ -13,7 +13,7 @@ from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
 from gesta.adapters.postgresql.turns import NONE, Given, give, give_within, pairs_of
 from gesta.commits import Entry
-from gesta.domain.turns import Line
+from gesta.domain.fair_queue import Line
 from gesta.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 

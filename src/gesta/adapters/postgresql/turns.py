@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.statements import Statements
-from gesta.domain.turns import Line, give_turns, score_of
+from gesta.domain.fair_queue import Line, give_turns, score_of
 
 
 class Given(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gesta.adapters.postgresql.connections import Row
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.views import Parked, View
 
 _encode = msgspec.json.Encoder().encode

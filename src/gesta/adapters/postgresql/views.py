@@ -13,7 +13,7 @@ from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_o
 from gesta.adapters.recent_views import RecentViews, Saved
 from gesta.commits import Projection
 from gesta.domain.ids import id_end, id_floor
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import (

@@ -15,7 +15,7 @@ from gesta.adapters.sqlite.offers import put_offered
 from gesta.adapters.sqlite.statements import run_many, sql
 from gesta.adapters.sqlite.views import SqliteViews, save_step
 from gesta.commits import Entry, Projection, Recording
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.event_store import Append, Appended, Verdict
 from gesta.job_queue import Ack, Drop, Job, Release, Taken
 from gesta.offer import Offer

@@ -13,8 +13,8 @@ from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.lanes import hand_out_step, lapsed_step, prolong_step, stocked_rows
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.turns import give, serve
-from gesta.domain.operation import JobKind
-from gesta.domain.turns import Line, score_of
+from gesta.domain.state import JobKind
+from gesta.domain.fair_queue import Line, score_of
 from gesta.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime import Runtime, Signal
 

@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from gesta.adapters.sqlite.statements import run_many
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.views import Parked, View
 
 _encode = msgspec.json.Encoder().encode

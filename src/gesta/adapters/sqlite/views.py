@@ -14,7 +14,7 @@ from gesta.adapters.sqlite.shadow import SqliteShadow
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.view_rows import park_step, state_of, view_of, view_rows
 from gesta.domain.ids import id_end, id_floor
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.job_queue import Job
 from gesta.runtime import Runtime
 from gesta.views import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from gesta.domain.events import Event, Meta, Sent, SentLate
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 if TYPE_CHECKING:
     from gesta.engine import Engine

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gesta.domain import events as e
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 
 def created(event: e.Created, meta: e.Meta) -> State:

@@ -6,7 +6,7 @@ import msgspec
 
 from gesta.domain import events as e
 from gesta.domain.ids import id_text
-from gesta.domain.operation import State
+from gesta.domain.state import State
 
 CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
 #: Every word that can be listened for: those of notifications, then those that only transactions have, then what providers report.

@@ -32,7 +32,7 @@ from gesta.domain.commands import (
     Start,
     Withdraw,
 )
-from gesta.domain.operation import State
+from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
 

@@ -1,0 +1,1 @@
+"""The lifecycle of a notification: states, decide, evolve."""
