@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.options import Options
     from gesta.request import Request
-    from gesta.settings import Settings
+    from gesta.runtime.settings import Settings
 
 __all__ = [
     "Actor",
@@ -61,7 +61,7 @@ _HOMES = {
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
     "gesta.options": ("Options",),
     "gesta.request": ("Request",),
-    "gesta.settings": ("Settings",),
+    "gesta.runtime.settings": ("Settings",),
 }
 
 if not TYPE_CHECKING:

@@ -20,12 +20,12 @@ from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
-from gesta.group_commit import GroupCommit
+from gesta.runtime.group_commit import GroupCommit
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
 from gesta.key_texts import HASH_BYTES, KeyTexts
 from gesta.options import YEARS, actor_errors
-from gesta.runtime import Runtime
-from gesta.scrub import scrub
+from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrub
 from gesta.sealing import API_KEYS, SYSTEM, Safe, api_key_name
 from gesta.vault import Sealed, Vault
 

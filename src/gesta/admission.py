@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from gesta.adapters import Stores
 from gesta.errors import StoreError, TryLater
-from gesta.runtime import Runtime, spawn
-from gesta.settings import Settings
+from gesta.runtime.clock import Runtime, spawn
+from gesta.runtime.settings import Settings
 
 PERIOD_SECONDS = 1.0
 #: A look that takes long, as at a long backlog, is taken less often: at most this share of the time goes into looking.

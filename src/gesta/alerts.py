@@ -29,8 +29,8 @@ from gesta.options import Options
 from gesta.pauses import PAUSED, Paused
 from gesta.projector.folding import CONFIG
 from gesta.records import Records
-from gesta.runtime import Runtime, sleep
-from gesta.telemetry import Telemetry, reason_label
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.telemetry import Telemetry, reason_label
 from gesta.views import Views
 
 #: One message for each reason in so long.

@@ -21,7 +21,7 @@ from gesta.event_store import Append, Appended, EventStore, Verdict
 from gesta.fences import Fence, Fences
 from gesta.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
 from gesta.offer import Offer
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 from gesta.views import Move, Parked, View, Views
 
 #: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as late as the job then comes.

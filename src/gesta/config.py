@@ -21,7 +21,7 @@ from gesta.flows.flow import ConfigBody, Flow, SecretMark
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
 from gesta.outbound_http import AttemptEnded
 from gesta.pauses import PAUSED, RESUMED, PauseBook
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 
 if TYPE_CHECKING:
     from gesta.config_writer import ConfigWriter

@@ -20,8 +20,8 @@ from gesta.flows.flow import ConfigBody
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.pauses import PAUSED, RESUMED
 from gesta.rendering.renderer import Renderer
-from gesta.runtime import Ids, Runtime
-from gesta.scrub import without_credentials
+from gesta.runtime.clock import Ids, Runtime
+from gesta.runtime.redaction import without_credentials
 from gesta.sealing import Safe
 from gesta.validation import decode_fields
 

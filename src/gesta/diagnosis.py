@@ -16,7 +16,7 @@ from gesta.job_queue import Backlog, Job, Standing, by_flow
 from gesta.outbox import Standing as Deferred
 from gesta.pauses import Pause
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 from gesta.subscriptions import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
 from gesta.views import Checkpoint, Held, Parked

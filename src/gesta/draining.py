@@ -22,9 +22,9 @@ from gesta.flows.flow import Flow
 from gesta.intake import Intake, Invalid
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.projector.partitions import Partitions
-from gesta.runtime import Runtime, sleep
-from gesta.scrub import scrub
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.redaction import scrub
+from gesta.runtime.telemetry import Telemetry
 
 #: Payloads are held in memory, so that a batch is not larger than it has to be.
 BATCH = 200

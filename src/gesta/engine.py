@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from prometheus_client import generate_latest
 
-from gesta import settings as process_settings
+from gesta.runtime import settings as process_settings
 from gesta.domain.stream_names import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
@@ -36,7 +36,7 @@ from gesta.options import NO_OPTIONS, Options, filter_errors, option_errors
 from gesta.projector.partitions import begin_places
 from gesta.request import Request
 from gesta.road import Road
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.subscriptions import Handler, Since, Subscription
 from gesta.validation import decode_fields
 from gesta.views import Filter, View

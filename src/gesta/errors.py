@@ -136,7 +136,7 @@ class Conflict(GestaError):
 
     def __init__(self, key: str, request_id: str) -> None:
         # Here, because the patterns take longer to compile than `gesta --help` takes to print.
-        from gesta.scrub import scrubbed_name
+        from gesta.runtime.redaction import scrubbed_name
 
         super().__init__(
             f"key {scrubbed_name(key)!r} was used before for request {request_id} with other content; use a new key, or send the same content"

@@ -14,8 +14,8 @@ from gesta.job_queue import Backlog, Standing, by_flow
 from gesta.pauses import Pause
 from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
-from gesta.scrub import scrub
-from gesta.settings import odd_variables
+from gesta.runtime.redaction import scrub
+from gesta.runtime.settings import odd_variables
 from gesta.sweep import ROLE as SWEEP
 from gesta.telling import Listening, listening_of
 from gesta.views import Filter, View

@@ -20,9 +20,9 @@ from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.projector.folding import CONFIG
 from gesta.role import RENEWAL_SECONDS, Role
-from gesta.runtime import Runtime, Signal, is_cancelled, sleep
-from gesta.scrub import scrub
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
+from gesta.runtime.redaction import scrub
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
 
 Since = Literal["now", "beginning"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import generate_latest
 
 from gesta.errors import StoreError
-from gesta.runtime import Signal, spawn
+from gesta.runtime.clock import Signal, spawn
 
 if TYPE_CHECKING:
     from gesta.road import Road

@@ -24,15 +24,15 @@ from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
-from gesta.group_commit import GroupCommit
+from gesta.runtime.group_commit import GroupCommit
 from gesta.identity import Identity
 from gesta.options import NO_OPTIONS, Options, is_plain, option_errors
 from gesta.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
 from gesta.payloads import decoder_of, encoder_of
 from gesta.personal import plan_of
-from gesta.runtime import Ids, Runtime, turn
-from gesta.scrub import scrubbed_name
+from gesta.runtime.clock import Ids, Runtime, turn
+from gesta.runtime.redaction import scrubbed_name
 from gesta.sealed_fields import MARK, forged
 from gesta.subjects import Subjects
 from gesta.validation import TOO_DEEP, comes_back, decode_fields, holds_times, is_too_deep, naive_times, open_names, value_errors

@@ -12,7 +12,7 @@ import string
 from hmac import compare_digest
 from typing import Final
 
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 HASH_BYTES: Final = 32
 

@@ -20,8 +20,8 @@ import msgspec
 from gesta.buckets import Buckets, Name, Wanted
 from gesta.domain.token_bucket import Rate
 from gesta.errors import StoreError
-from gesta.group_commit import GroupCommit
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.group_commit import GroupCommit
+from gesta.runtime.clock import Runtime, sleep
 from gesta.unspent import Postponed
 
 #: Tokens are reserved so far ahead; an attempt waits for its own in its slot.

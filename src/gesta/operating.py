@@ -29,7 +29,7 @@ from gesta.records import TenantRecords
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.rendering.press import Fault
 from gesta.rendering.templates import fill
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 from gesta.suppression import BY_HAND, Addresses, Entry
 from gesta.telling import Listening, listening_of
 from gesta.views import View

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 
 #: Several tenants are at work when requests of different ones came within this time.
 TOGETHER_SECONDS = 1.0

@@ -23,11 +23,11 @@ from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import State
 from gesta.errors import Busy, StoreError
 from gesta.event_store import Append, Appended, Known, NewEvent, Stale
-from gesta.group_commit import GroupCommit
+from gesta.runtime.group_commit import GroupCommit
 from gesta.job_queue import Drop, Settled, Settlement
 from gesta.projector.dispatch import job_for
 from gesta.repeats import Repeats
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 from gesta.views import View
 
 #: A stream moved under us this often in a row is no longer bad luck.

@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.identity import Identity
 from gesta.personal import WHOLE
-from gesta.runtime import Ids, Runtime
+from gesta.runtime.clock import Ids, Runtime
 from gesta.sealing import Safe
 from gesta.subjects import Clear, Stored, Subjects
 from gesta.vault import Sealed, Vault

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from gesta.errors import StoreError
 from gesta.job_queue import Settlement
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 
 STORE_PAUSE_SECONDS = 1.0
 #: Repetitions that are remembered: more than can end while one take is under way.

@@ -22,10 +22,10 @@ from gesta.flows.flow import Flow
 from gesta.outbound_http import AttemptEnded, HttpRequest, HttpResponse, Transport
 from gesta.recorder import Recorder, no_job
 from gesta.records import Records
-from gesta.runtime import Runtime
-from gesta.settings import Settings
+from gesta.runtime.clock import Runtime
+from gesta.runtime.settings import Settings
 from gesta.suppression import suppress
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 
 #: SNS takes no message above 256 KB; Twilio's are a few hundred bytes.
 BODY_BYTES_MAX = 300 * 1024

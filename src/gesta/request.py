@@ -19,7 +19,7 @@ from gesta.intake import Accepted
 from gesta.options import actor_errors, ttl_errors
 from gesta.payloads import decoder_of
 from gesta.recorder import Settle, drop_job, no_job
-from gesta.runtime import sleep, spawn
+from gesta.runtime.clock import sleep, spawn
 from gesta.subjects import ERASED
 from gesta.validation import value_errors
 from gesta.views import Key, View

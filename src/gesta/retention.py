@@ -13,8 +13,8 @@ from gesta.dead_letters import dead_letter
 from gesta.domain.ids import made_at
 from gesta.flows.flow import Flow
 from gesta.projector.rebuild import ROLE as REBUILD
-from gesta.runtime import Runtime
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Place, Views
 
 DAY_MS = 86_400_000

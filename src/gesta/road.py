@@ -43,13 +43,13 @@ from gesta.repeats import Repeats
 from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.role import Role
-from gesta.runtime import Ids, OnClock, Signal, is_cancelled, sleep, spawn
+from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
 from gesta.suppressing import Suppressing
 from gesta.sweep import Sweep
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 from gesta.telling import Telling
 from gesta.waiters import Waiters
 from gesta.wiring import Outside

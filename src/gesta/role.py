@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gesta.errors import StoreError
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import Views
 
 #: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of both after the player died.

@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.vault import Sealed, Vault
 
 KEY_BYTES = 32

@@ -19,7 +19,7 @@ from gesta.domain.state import State, Status
 from gesta.flows.flow import Flow
 from gesta.pauses import Pause
 from gesta.personal import plan_of
-from gesta.scrub import without_credentials
+from gesta.runtime.redaction import without_credentials
 from gesta.sealed_fields import is_sealed, replace_sealed
 from gesta.views import Parked
 

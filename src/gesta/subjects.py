@@ -16,7 +16,7 @@ from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.identity import Identity
 from gesta.personal import Plan
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.sealed_fields import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
 from gesta.sealing import KEY_BYTES, NONCE_BYTES, Safe
 from gesta.vault import Sealed, Vault

@@ -16,8 +16,8 @@ from gesta.errors import BadSubscription, StoreError
 from gesta.event_store import EventStore
 from gesta.following import BATCH, OWN, Follower, Since, checkpoint_of
 from gesta.role import RENEWAL_SECONDS, Role
-from gesta.runtime import Runtime, sleep
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Views
 
 __all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions", "checkpoint_of"]

@@ -15,7 +15,7 @@ from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput
 from gesta.options import actor_errors
 from gesta.records import Records, TenantRecords
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.suppression import BY_HAND, Addresses, Entry
 
 

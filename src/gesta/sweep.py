@@ -21,8 +21,8 @@ from gesta.projector.dispatch import job_for
 from gesta.recorder import Recorder, drop_job
 from gesta.retention import Retention
 from gesta.role import Role
-from gesta.runtime import Runtime, sleep
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import FROM_THE_START, Cursor, Key, View, Views, key_of
 
 ROLE = "sweep"

@@ -26,8 +26,8 @@ from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
 from gesta.following import OWN, POLL_SECONDS, Follower
 from gesta.intake import Intake
 from gesta.options import Options
-from gesta.runtime import Runtime, Signal
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, Signal
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Views
 
 #: Events read at once; one submit carries what they come to.

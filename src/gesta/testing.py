@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gesta.adapters import Stores
     from gesta.adapters.memory.database import MemoryDatabase
     from gesta.road import Road
-    from gesta.settings import Settings
+    from gesta.runtime.settings import Settings
     from gesta.wiring import Outside
 
 # Imported inside functions: pytest loads this module in every project that has gesta installed, whether it uses the fixture or not.
@@ -30,7 +30,7 @@ class Harness:
     """What a test holds in its hands. `sandbox` has the doubles: `gesta.sandbox.webhook.next(status=429, retry_after=30)`."""
 
     def __init__(self) -> None:
-        from gesta.runtime import ManualRuntime, SystemRuntime
+        from gesta.runtime.clock import ManualRuntime, SystemRuntime
         from gesta.sandbox import Sandbox
 
         # It starts now, so that `deliver_at=datetime.now(UTC) + …` means in a test what it says.
@@ -95,7 +95,7 @@ class Harness:
         self.runtime.advance_to(end_ms)
 
     async def _quiet(self) -> None:
-        from gesta.runtime import turn
+        from gesta.runtime.clock import turn
 
         begun, quiet = -1, 0
         while quiet < QUIET_TURNS:

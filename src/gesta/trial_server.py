@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from gesta.errors import GestaError
-from gesta.runtime import Runtime, SystemRuntime, sleep
+from gesta.runtime.clock import Runtime, SystemRuntime, sleep
 
 START_SECONDS = 30.0
 #: Until the last process of a server that was killed has ended, no other one starts on its data.

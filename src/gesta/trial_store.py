@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from gesta.errors import BadSettings, StoreError
-from gesta.runtime import Runtime
-from gesta.scrub import scrub
+from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrub
 from gesta.sealing import KEY_BYTES
 from gesta.trial_server import TrialServer
 

@@ -17,9 +17,9 @@ from gesta.outbound_http.aiohttp_transport import AioHttpTransport
 from gesta.outbound_mail import MailTransport, NoMail
 from gesta.outbound_mail.smtp_transport import SmtpTransport
 from gesta.rendering import ChildRenderer, InlineRenderer, Renderer
-from gesta.runtime import Runtime, SystemRuntime
+from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.sealing import IDENTITY, KEY_BYTES, MasterKey
-from gesta.settings import Settings, resolve_reference
+from gesta.runtime.settings import Settings, resolve_reference
 
 if TYPE_CHECKING:
     from gesta.road import Road

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.architecture.source import Module, aliases, dotted, imports, modules
 
-RUNTIME = "src/gesta/runtime.py"
-SETTINGS = "src/gesta/settings.py"
+RUNTIME = "src/gesta/runtime/clock.py"
+SETTINGS = "src/gesta/runtime/settings.py"
 
 #: Modules that may not be imported at all: whoever has them has time, chance or a thread.
 MODULES = frozenset("time random secrets threading _thread sched multiprocessing concurrent".split())
@@ -48,7 +48,7 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
 def check_seam(root: Path) -> list[str]:
     """Time, chance, sleep, threads and tasks are asked of the runtime, so that the whole engine runs deterministically."""
     return [
-        module.at(node, f"{name}: ask the runtime (gesta.runtime) for time, chance, threads and tasks")
+        module.at(node, f"{name}: ask the runtime (gesta.runtime.clock) for time, chance, threads and tasks")
         for module in modules(root)
         if module.shown != RUNTIME
         for name, node in _uses(module)

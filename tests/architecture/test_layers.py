@@ -16,7 +16,7 @@ def test_the_domain_is_pure():
         "from asyncio import sleep",
         "import aiohttp",
         "from gesta import errors",
-        "from gesta.runtime import Runtime",
+        "from gesta.runtime.clock import Runtime",
         "from .. import runtime",
         "def late():\n    import random",
     ],

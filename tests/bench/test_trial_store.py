@@ -10,7 +10,7 @@ from gesta.adapters.sqlite import file_of
 from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run_processes_bench
 from gesta.bench.store import bench_store
 from gesta.errors import BadSettings, GestaError, StoreError
-from gesta.runtime import Signal, SystemRuntime, spawn
+from gesta.runtime.clock import Signal, SystemRuntime, spawn
 from gesta.sealing import MasterKey
 from gesta.trial_server import TrialServer
 from gesta.trial_store import TrialStore, is_fresh, server_url, trial_store

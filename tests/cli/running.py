@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import apsw
 import msgspec
 
-from gesta import Engine, runtime
+from gesta import Engine
+
+from gesta.runtime import clock as runtime
 from tests.cli.shop import Note, note
 
 DEADLINE_SECONDS = 20

@@ -10,7 +10,7 @@ from typing import Self
 from gesta import Engine
 from gesta.cli.flows import flows_of
 from gesta.domain.events import Actor
-from gesta.settings import load
+from gesta.runtime.settings import load
 from gesta.web.server import address_of, bind, serving
 from tests.cli.shop import note
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from gesta import runtime
+from gesta.runtime import clock as runtime
 from gesta.adapters import open_stores
 from gesta.fences import Fence
 from tests.cli.running import events_in

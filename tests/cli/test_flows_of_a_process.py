@@ -6,8 +6,8 @@ import pytest
 
 from gesta.cli.flows import flows_of, left_out
 from gesta.errors import UnknownFlow
-from gesta.settings import Settings, load
-from gesta.telemetry import Telemetry
+from gesta.runtime.settings import Settings, load
+from gesta.runtime.telemetry import Telemetry
 from tests.cli.shop import APP
 
 WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')

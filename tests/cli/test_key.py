@@ -6,7 +6,7 @@ import pytest
 
 from gesta import Engine
 from gesta.errors import AccessDenied
-from gesta.runtime import run
+from gesta.runtime.clock import run
 
 
 def check(text: str):

@@ -10,7 +10,7 @@ from gesta.cli.exit_codes import exit_code
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.state import State
-from gesta.settings import NAMES
+from gesta.runtime.settings import NAMES
 
 
 def test_the_commands_are_exactly_these():

@@ -19,8 +19,8 @@ from gesta.job_queue import Job
 from gesta.offer import Offer
 from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
-from gesta.runtime import ManualRuntime
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import ManualRuntime
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Move, Parked, View
 
 

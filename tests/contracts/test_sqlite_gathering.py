@@ -9,7 +9,7 @@ import pytest
 from gesta.adapters.sqlite import database as module
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import SIZES, run_many
-from gesta.runtime import ManualRuntime, SystemRuntime, turn
+from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
 
 
 @pytest.fixture

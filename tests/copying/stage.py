@@ -16,9 +16,9 @@ from gesta.copying.selection import Home
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.sealing import MasterKey
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 #: Far more than anything here takes.

@@ -15,7 +15,7 @@ from gesta import Conflict, Engine, Options
 from gesta.domain.events import Actor
 from gesta.domain.state import State
 from gesta.sandbox.server import SandboxServer
-from gesta.settings import load
+from gesta.runtime.settings import load
 from tests.copying.stage import KEY, eventually
 from tests.postgresql.places import fresh_url
 from tests.walk.kill_program import Order, Parcel, flows

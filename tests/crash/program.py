@@ -38,8 +38,8 @@ from gesta.domain.outcome import UnknownPolicy
 from gesta.errors import StoreError
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
-from gesta.runtime import SystemRuntime
-from gesta.settings import Settings, load
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import Settings, load
 from gesta.wiring import Outside, Wiring, master_key
 from tests.crash.points import POINTS, Layout, Point
 

@@ -20,7 +20,7 @@ from gesta import Engine
 from gesta.domain.events import AttemptFailed
 from gesta.domain.ids import job_id
 from gesta.domain.state import State
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.receiver import Call
 from gesta.sandbox.server import SandboxServer
 from tests.crash.program import Plan, Watch, flows, main

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from gesta import Attempt, Done, Flow, Outcome, Payload
 from gesta.adapters.postgresql.harness import SharedServer
 from gesta.domain.commands import Rules
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from tests.docs.test_docs import ROOT, blocks, program
 from tests.postgresql.places import engine_at
 

@@ -29,7 +29,7 @@ from gesta.flows.flow import Flow
 from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.rendering import InlineRenderer, Templates
-from gesta.runtime import Ids, ManualRuntime
+from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
 from gesta.unspent import CredentialRefused

@@ -6,7 +6,7 @@ import pytest
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.outbound_http import Answer, AttemptEnded, Headers, Http, HttpRequest, HttpResponse, TransportFault
-from gesta.runtime import ManualRuntime
+from gesta.runtime.clock import ManualRuntime
 
 URL = "https://api.example/charges?key=k3y"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.scrub import masked_host, scrub, scrubbed_name, without_credentials
+from gesta.runtime.redaction import masked_host, scrub, scrubbed_name, without_credentials
 
 #: (text, what of it must not come through). Joined at run time, so that no scanner takes this file for a leak.
 SECRETS = [

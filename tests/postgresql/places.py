@@ -16,8 +16,8 @@ from gesta.adapters.postgresql.connections import Connection, Connections, conne
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.harness import SharedServer
 from gesta.domain.commands import Rules
-from gesta.runtime import SystemRuntime
-from gesta.settings import Settings
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import Settings
 
 MASTER_KEY = base64.b64encode(b"k" * 32).decode()
 

@@ -18,7 +18,7 @@ from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_
 from gesta.domain.commands import Rules
 from gesta.event_store import Appended, Claimed
 from gesta.offer import Offer
-from gesta.runtime import ManualRuntime, spawn
+from gesta.runtime.clock import ManualRuntime, spawn
 from gesta.views import Move
 from tests.postgresql.places import Note, connected, engine_at, fresh_url
 from tests.postgresql.test_gaps import Writer

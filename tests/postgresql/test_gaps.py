@@ -9,7 +9,7 @@ from typing import Any, cast
 from gesta.adapters.postgresql.recording import record
 from gesta.commits import Entry
 from gesta.contracts.samples import fresh_append
-from gesta.runtime import spawn
+from gesta.runtime.clock import spawn
 from tests.postgresql.places import connected, fresh_url, opened
 
 

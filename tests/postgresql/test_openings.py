@@ -14,7 +14,7 @@ from gesta.contracts.samples import fresh_append
 from gesta.errors import BadSettings, NotOurs, StoreError, TooNew
 from gesta.event_store import Appended
 from gesta.migrations import migrations_of
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.trial_server import TrialServer
 from tests.postgresql.places import Note, connected, engine_at, fresh_url, opened
 

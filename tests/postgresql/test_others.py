@@ -18,7 +18,7 @@ from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fres
 from gesta.errors import StoreError
 from gesta.job_queue import Ack, Drop, Hold, Release
 from gesta.offer import Offer
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.views import Move
 from tests.postgresql.places import fresh_url, opened
 

@@ -14,7 +14,7 @@ from gesta import Attempt, Done, Engine, Flow, Outcome, Payload
 from gesta.adapters.postgresql.address import address_of
 from gesta.adapters.postgresql.outbox import PostgresqlOutbox, Transaction
 from gesta.domain.commands import Rules
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.work import Work
 from tests.postgresql.places import MASTER_KEY
 

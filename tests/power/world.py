@@ -19,9 +19,9 @@ from gesta.domain.commands import Rules
 from gesta.domain.state import State
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.sealing import MasterKey
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.wiring import Outside, Wiring
 from tests.power.disk import Disk, PowerVfs
 

@@ -17,8 +17,8 @@ import msgspec
 
 from gesta import Attempt, Done, Engine, Flow, GestaError, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
-from gesta.runtime import run
-from gesta.settings import load
+from gesta.runtime.clock import run
+from gesta.runtime.settings import load
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 LOG = "log"

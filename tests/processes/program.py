@@ -17,7 +17,7 @@ from typing import Any
 import gesta.cli.stop_signal
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
-from gesta.settings import Settings, load
+from gesta.runtime.settings import Settings, load
 from gesta.wiring import Outside, Wiring
 from tests.processes.member import Log
 

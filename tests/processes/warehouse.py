@@ -16,7 +16,7 @@ import msgspec
 from gesta import Engine, Payload, RetryPolicy, external
 from gesta.errors import LeaseLost
 from gesta.handing_out import RecordSent
-from gesta.settings import load
+from gesta.runtime.settings import load
 
 MASTER_KEY = base64.b64encode(b"k" * 32).decode()
 #: The shortest there is, so that a death is noticed soon.

@@ -23,7 +23,7 @@ from gesta.rendering import ChildRenderer, InlineRenderer, Template, child, chil
 from gesta.rendering.frames import Batch
 from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import KEPT, Shelf
-from gesta.runtime import ManualRuntime, SystemRuntime, turn
+from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
 from tests.rendering.corpus import HOSTILE
 
 GOOD = Template(text="Hello {{ name }}")
@@ -290,7 +290,7 @@ async def test_signals_that_stop_the_parent_do_not_stop_the_child(renderer: Chil
 PARENT = """
 import asyncio
 from gesta.rendering import ChildRenderer, Template
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from tests.rendering.test_child_renderer import children
 
 async def main():

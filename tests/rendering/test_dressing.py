@@ -10,7 +10,7 @@ from gesta.rendering import ChildRenderer
 from gesta.rendering.dressing import dress
 from gesta.rendering.plain_text import plain_text
 from gesta.rendering.press import Fault, Sheet
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 
 
 def dressed(source: str, markup: str = "html") -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from gesta.outbound_http import Http, HttpRequest, PrivateAddressGuard, TransportFault
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.server import SandboxServer
 
 

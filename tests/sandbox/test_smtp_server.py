@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.server import loopback_socket
 from gesta.sandbox.smtp import SmtpSandbox
 from gesta.sandbox.smtp_server import SmtpFace

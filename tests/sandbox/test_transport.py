@@ -8,7 +8,7 @@ import pytest
 
 from gesta.domain.outcome import Unknown
 from gesta.outbound_http import AttemptEnded, Http, HttpRequest, TransportFault
-from gesta.runtime import ManualRuntime, spawn
+from gesta.runtime.clock import ManualRuntime, spawn
 from gesta.sandbox.transport import SandboxTransport
 
 URL = "https://api.example/receipts"

@@ -9,7 +9,7 @@ import pytest
 
 from gesta import Engine
 from gesta.flows.flow import Flow
-from gesta.runtime import run
+from gesta.runtime.clock import run
 from tests.cli.conftest import cli, folder
 from tests.searches.forms import files_of, places
 from tests.searches.walk import PEOPLE, SECRETS, VARIABLE, Heard, Walk, letter, letter_flow

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from gesta import Engine
-from gesta.runtime import run
+from gesta.runtime.clock import run
 from gesta.worker import attempt
 from tests.cli.conftest import cli, folder
 from tests.cli.running import Cli

@@ -16,10 +16,10 @@ from gesta.adapters import Stores
 from gesta.adapters.memory.database import MemoryDatabase
 from gesta.apart import with_queue_apart
 from gesta.errors import StoreError
-from gesta.runtime import Timer
+from gesta.runtime.clock import Timer
 from gesta.sandbox.transport import SandboxTransport
 from gesta.sealing import MasterKey
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.wiring import Outside
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 

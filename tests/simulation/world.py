@@ -19,7 +19,7 @@ from gesta.event_store import Recorded
 from gesta.job_queue import Job
 from gesta.projector import follow
 from gesta.projector.partitions import checkpoints_of
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.validation import holds_times
 from gesta.wiring import Outside, Wiring
 from tests.simulation.checks import Broken, Checks

@@ -14,7 +14,7 @@ from gesta.access import KEPT, SCOPES, Grant
 from gesta.errors import AccessDenied, Fenced, InvalidRequest, NotFound, StoreError
 from gesta.flows import webhook
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
-from gesta.scrub import scrub, scrubbed_name
+from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.sealing import SYSTEM
 from gesta.vault import Sealed
 from tests.stations.world import URL, Provider, note_flow

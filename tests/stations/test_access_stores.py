@@ -9,7 +9,7 @@ import pytest
 from gesta import Actor, Done, Engine
 from gesta.errors import AccessDenied
 from gesta.flows import slack
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from tests.postgresql.places import MASTER_KEY, fresh_url
 
 ADA = Actor("ada")

@@ -16,7 +16,7 @@ from gesta.errors import BadInput
 from gesta.event_store import Append, NewEvent
 from gesta.flows import email, sms
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.subscriptions import checkpoint_of
 from tests.stations.world import URL, Provider, note_flow
 

@@ -14,7 +14,7 @@ from gesta.errors import BadFlow, LeaseLost, UnknownFlow
 from gesta.examination import examine, examine_request
 from gesta.handing_out import RecordFailed, RecordSent
 from gesta.job_queue import Job, Standing
-from gesta.runtime import spawn
+from gesta.runtime.clock import spawn
 from gesta.why_not import why_not_sent
 from gesta.work import Work
 from tests.stations.handed_out import FLOW, LEASE_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gesta import Engine, Options, Request, runtime
+from gesta import Engine, Options, Request
+
+from gesta.runtime import clock as runtime
 from gesta.errors import PartlyAccepted, StoreError
 from tests.stations.world import FLOW, Gate, Note, Provider, engine_of, let_run, note_flow
 

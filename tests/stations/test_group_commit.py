@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gesta.group_commit import GroupCommit
+from gesta.runtime.group_commit import GroupCommit
 
 
 class Writer:

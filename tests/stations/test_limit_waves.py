@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gesta.limits import ADVANCE_MS, Limit
-from gesta.runtime import spawn, turn
+from gesta.runtime.clock import spawn, turn
 from tests.stations.test_limits import World, postponement
 
 

@@ -21,7 +21,7 @@ from gesta.adapters.sqlite import open_stores
 from gesta.buckets import Buckets, Reserved, Wanted
 from gesta.errors import StoreError
 from gesta.limits import ADVANCE_MS, AHEAD_MS, SPREAD_MS, Limit, Limits, Tokens
-from gesta.runtime import ManualRuntime, sleep, spawn, turn
+from gesta.runtime.clock import ManualRuntime, sleep, spawn, turn
 from gesta.unspent import Postponed
 from tests.stations.world import URL, Note, Provider, engine_of, let_run, note_flow, pass_time, result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gesta import Rejected, Unknown
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 from tests.stations.world import FLOW, Deaf, Gate, Note, Provider, engine_of, let_run, pass_time, result
 
 

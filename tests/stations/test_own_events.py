@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gesta.adapters.own_events import OwnEvents
 from gesta.contracts.samples import fresh_append
-from gesta.runtime import ManualRuntime
+from gesta.runtime.clock import ManualRuntime
 
 
 def test_what_was_projected_is_kept_for_whoever_is_as_far():

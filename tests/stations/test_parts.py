@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from gesta import Done, Engine, Flow, Payload, runtime
+from gesta import Done, Engine, Flow, Payload
+
+from gesta.runtime import clock as runtime
 from gesta.errors import UnknownFlow
 from gesta.projector.follow import BEHIND
 from gesta.projector.partitions import CHECKPOINT
 from gesta.role import LEASE_SECONDS, RENEWAL_SECONDS
-from gesta.settings import load
+from gesta.runtime.settings import load
 from gesta.sweep import ROLE as SWEEP
 from gesta.work import EVERYTHING, Part, Work
 from tests.stations.world import URL, Gate, Note, Provider, let_run, note_flow, pass_time, result, types_of

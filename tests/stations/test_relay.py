@@ -14,7 +14,7 @@ from gesta.errors import BadSettings, StoreError
 from gesta.job_queue import Drop
 from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
-from gesta.settings import load
+from gesta.runtime.settings import load
 from gesta.wiring import open_ports
 from tests.stations.world import URL, Note, Provider, die, events_of, let_run, note_flow, pass_time, result
 
@@ -228,7 +228,7 @@ async def test_relays_at_once_put_a_job_once(gesta):
         await let_run(gesta)
         stores = engine.road.outside.stores
         relays = [
-            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime), stores.pending, gesta.runtime,
+            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime.clock), stores.pending, gesta.runtime.clock,
                   engine.road.telemetry)
             for n in range(3)
         ]  # fmt: skip
@@ -242,7 +242,7 @@ async def test_relays_at_once_put_a_job_once(gesta):
 
 async def test_a_queue_url_that_names_no_store_is_told_with_its_setting(tmp_path, gesta):
     with pytest.raises(BadSettings, match=r"queue_url: .*nowhere"):
-        await open_ports(load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime)
+        await open_ports(load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime.clock)
 
 
 @pytest.mark.parametrize("by", ["environment", "file"])

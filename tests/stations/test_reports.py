@@ -17,7 +17,7 @@ from gesta.flows.email.sns import FETCHES_MAX
 from gesta.outbound_http import HttpRequest
 from gesta.reports import Result
 from gesta.sandbox.receiver import Reply
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.testing import Harness
 from tests.stations.world import URL
 

@@ -13,7 +13,7 @@ from gesta.adapters.sqlite.database import open_connection
 from gesta.domain.commands import Rules
 from gesta.errors import BadSettings
 from gesta.flows.flow import Flow
-from gesta.settings import load
+from gesta.runtime.settings import load
 from tests.stations.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, pass_time
 
 DAY_SECONDS = 86_400

@@ -6,7 +6,7 @@ import pytest
 
 from gesta.adapters.memory.vault import MemoryVault
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
-from gesta.runtime import ManualRuntime
+from gesta.runtime.clock import ManualRuntime
 from gesta.sealing import MasterKey, Safe
 from gesta.vault import Sealed
 

@@ -7,7 +7,7 @@ import pytest
 from gesta import Engine
 from gesta.errors import BadConfig
 from gesta.flows import email, slack, sms
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from tests.stations.world import URL
 
 STORED = {

@@ -8,7 +8,7 @@ import pytest
 
 from gesta import Engine
 from gesta.errors import BadSettings, LostMasterKey, WrongMasterKey
-from gesta.settings import Settings, load, resolve_reference
+from gesta.runtime.settings import Settings, load, resolve_reference
 from tests.stations.world import Note, Provider, note_flow
 
 

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Rejected, Retry, Unknown
 from gesta.flows import webhook
-from gesta.telemetry import logger, reason_label
+from gesta.runtime.telemetry import logger, reason_label
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, engine_of, let_run, note_flow, pass_time
 
 

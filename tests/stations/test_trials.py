@@ -19,7 +19,7 @@ from gesta.options import Options
 from gesta.outbound_http import HttpRequest, HttpResponse
 from gesta.outbound_mail import Envelope, MailAnswer, MailServer
 from gesta.road import Road
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.unspent import CredentialRefused
 from gesta.wiring import Outside, Wiring
 from gesta.worker.trial import KEPT, STAND_IN

@@ -16,7 +16,7 @@ import gesta.worker.lease
 import gesta.worker.pool
 from gesta import Attempt, Done, Engine, Event, Flow, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
-from gesta.settings import load
+from gesta.runtime.settings import load
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)
 

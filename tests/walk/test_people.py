@@ -12,7 +12,7 @@ import pytest
 from gesta import Attempt, Done, Engine, Erased, Outcome, Payload, Personal, Rejected, Retry, flow
 from gesta.adapters.sqlite import open_stores
 from gesta.contracts.samples import fresh_sealed
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 
 ROOT = Path(__file__).parents[2]
 NAME, EMAIL = "Ana Maria Quixote", "ana.quixote@people.example"

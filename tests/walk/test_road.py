@@ -15,7 +15,7 @@ from gesta.domain.commands import Rules
 from gesta.errors import StoreFull
 from gesta.flows import webhook
 from gesta.sandbox.server import SandboxServer
-from gesta.settings import load
+from gesta.runtime.settings import load
 
 SECRET = "whsec_" + "QUJD" * 8
 LOOPBACK = "127.0.0.1/32"

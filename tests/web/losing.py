@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gesta.runtime import SystemRuntime, Timer
+from gesta.runtime.clock import SystemRuntime, Timer
 from tests.faults.proxy import CHUNK, Proxy
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gesta import Payload, runtime
+from gesta import Payload
+
+from gesta.runtime import clock as runtime
 from gesta.flows import slack, sms, webhook
 from gesta.flows.external import external
 from gesta.web import description

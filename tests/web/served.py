@@ -16,7 +16,7 @@ from gesta.flows import slack, sms, webhook
 from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.web.app import Web
 from gesta.web.server import address_of, bind, serving
 from gesta.wiring import Outside, Wiring, wire_really

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gesta.runtime import turn
+from gesta.runtime.clock import turn
 from gesta.web import endpoint
 from gesta.web.server import _Exchange
 

@@ -10,7 +10,7 @@ import pytest
 
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
-from gesta.runtime import OnClock
+from gesta.runtime.clock import OnClock
 from gesta.web import first_key
 from gesta.web.first_key import LASTS_SECONDS
 

@@ -17,7 +17,7 @@ from gesta import Engine
 from gesta.domain.events import Actor
 from gesta.flows import slack
 from gesta.sandbox.server import SandboxServer
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from tests.postgresql.places import fresh_url
 from tests.web.served import MASTER
 

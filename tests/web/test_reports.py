@@ -10,7 +10,7 @@ import pytest
 from gesta import Engine, Event
 from gesta.flows import email, sms, webhook
 from gesta.sandbox.server import SandboxServer
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.web.server import address_of, bind, serving
 from tests.web.served import Reply, Served, note, served
 

@@ -6,7 +6,7 @@ import pytest
 
 from gesta import external
 from gesta.flows import sms, webhook
-from gesta.runtime import turn
+from gesta.runtime.clock import turn
 from tests.web.served import served
 
 

@@ -15,7 +15,7 @@ from gesta.event_store import EventStore
 from gesta.fences import Fences
 from gesta.job_queue import JobQueue
 from gesta.outbox import Outbox
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 from gesta.vault import Vault
 from gesta.views import Views
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gesta.event_store import FOLLOW_BYTES, Append, Recorded
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 LENGTH = 16_384
 BYTES = 32 * 1024 * 1024

@@ -16,7 +16,7 @@ from typing import cast
 import msgspec
 
 from gesta.bench.load import percentile, random_keys
-from gesta.runtime import run, spawn
+from gesta.runtime.clock import run, spawn
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from gesta.bench.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
 from gesta.engine import Engine
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 
 PAGE = 1_000
 TENANT = "default"

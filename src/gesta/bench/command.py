@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from gesta import runtime
+from gesta.runtime import clock as runtime
 from gesta.bench.figures import Figures, Plan
 from gesta.bench.machine import bench_folder
 from gesta.bench.peer import open_peer

@@ -13,7 +13,7 @@ from gesta.bench.load import percentile
 from gesta.bench.store import BenchStore
 from gesta.demo.waiting import until
 from gesta.demo.worker_process import WorkerProcess
-from gesta.runtime import sleep, spawn
+from gesta.runtime.clock import sleep, spawn
 
 STAGES = ("start", "one of two killed", "all killed", "count")
 #: Requests a second, and how long the receiver takes for each: some are in the air at every moment.

@@ -12,7 +12,7 @@ from gesta.bench.worker import PROCESS, Call, Orders, open_engine
 from gesta.demo.worker_process import WorkerProcess
 from gesta.engine import Engine
 from gesta.outbound_http import HttpRequest
-from gesta.runtime import Runtime, SystemRuntime
+from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.http import HttpSandbox
 from gesta.sandbox.receiver import Call as Received

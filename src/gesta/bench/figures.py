@@ -89,6 +89,6 @@ class Figures(Measured, frozen=True, kw_only=True):
     #: What the engine and the bare loop wrote to, with their versions.
     store: str
     raw_store: str
-    #: How the interpreter is tuned for the engine (gesta.runtime.run), for those who run one in a process of their own making.
+    #: How the interpreter is tuned for the engine (gesta.runtime.clock.run), for those who run one in a process of their own making.
     gc_threshold: int
     switch_interval_ms: float

@@ -19,7 +19,7 @@ from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.flows.flow import flow
 from gesta.options import Options
-from gesta.runtime import SystemRuntime, sleep, spawn
+from gesta.runtime.clock import SystemRuntime, sleep, spawn
 from gesta.views import View
 
 STAGES = ("disk", "quiet", "flood")

@@ -22,7 +22,7 @@ from gesta.domain.state import State
 from gesta.event_store import Append, NewEvent, Recorded
 from gesta.projector.partitions import Places, stands_of
 from gesta.request import Request
-from gesta.runtime import Ids, SystemRuntime, run
+from gesta.runtime.clock import Ids, SystemRuntime, run
 from gesta.views import View
 
 #: Requests per commit.

@@ -13,7 +13,7 @@ from gesta.errors import GestaError, NotYet
 from gesta.flows.flow import Payload
 from gesta.options import Options
 from gesta.request import Request
-from gesta.runtime import Runtime, Signal, SystemRuntime, sleep, spawn
+from gesta.runtime.clock import Runtime, Signal, SystemRuntime, sleep, spawn
 from gesta.views import View
 
 #: Each waits for its commit before it submits the next one.

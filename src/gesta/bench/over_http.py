@@ -29,7 +29,7 @@ from gesta.bench.subjects import PLAIN, TEXT, Note
 from gesta.domain.events import Actor
 from gesta.engine import Engine
 from gesta.errors import GestaError
-from gesta.runtime import sleep
+from gesta.runtime.clock import sleep
 from gesta.web.requests import Submit
 from gesta.web.server import bind, serving
 

@@ -20,7 +20,7 @@ from gesta.bench.node import Node, find_node, install
 from gesta.bench.subjects import TEXT
 from gesta.bench.valkey import binary, valkey
 from gesta.errors import BadSettings
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 
 PEERS = ("bullmq",)
 #: Jobs that its worker has at a time. Of 20, 50, 100, 200 and 1,000 this was the fastest.

@@ -11,7 +11,7 @@ from gesta.bench.crew import Crew, crew
 from gesta.bench.load import LIGHT_PER_SECOND, percentile
 from gesta.bench.store import BenchStore
 from gesta.demo.waiting import until
-from gesta.runtime import sleep, spawn
+from gesta.runtime.clock import sleep, spawn
 
 STAGES = ("start", "idle", "requests")
 

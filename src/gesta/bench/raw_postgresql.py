@@ -17,7 +17,7 @@ import time
 import asyncpg  # type: ignore[import-untyped]
 
 from gesta.bench.raw_sqlite import ordered_id
-from gesta.runtime import SystemRuntime, run
+from gesta.runtime.clock import SystemRuntime, run
 
 SCHEMA = """
 create table events(pos bigint generated always as identity primary key, stream text not null, ver int not null, id bytea not null,

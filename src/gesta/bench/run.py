@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from gesta import runtime
+from gesta.runtime import clock as runtime
 from gesta.bench import check, machine
 from gesta.bench.figures import Figures, Measured, Plan
 from gesta.bench.history import Progress, write_history
@@ -26,7 +26,7 @@ from gesta.bench.store import BenchStore, RawRun
 from gesta.bench.subjects import PLAIN, Subject
 from gesta.engine import Engine
 from gesta.request import Request
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.
 RAW_BATCH = 1_000

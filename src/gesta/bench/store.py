@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import apsw
 
-from gesta import settings as process_settings
+from gesta.runtime import settings as process_settings
 from gesta.bench.child import run_module
-from gesta.runtime import SystemRuntime
-from gesta.settings import Settings
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import Settings
 from gesta.trial_store import file_url, fresh_master_key, is_postgresql, server_url, trial_store
 
 

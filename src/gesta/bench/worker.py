@@ -17,8 +17,8 @@ from gesta.demo.worker import LOOPBACK, READY, standard_input
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.flows.flow import Flow, Payload, flow
-from gesta.runtime import run
-from gesta.settings import Settings
+from gesta.runtime.clock import run
+from gesta.runtime.settings import Settings
 
 #: Tells the receiver which process a call comes from.
 PROCESS = "gesta-process"

@@ -13,7 +13,7 @@ from gesta.cli.output import tell
 
 if TYPE_CHECKING:
     from gesta.engine import Engine
-    from gesta.settings import Settings
+    from gesta.runtime.settings import Settings
 
 _PANEL = "API"
 

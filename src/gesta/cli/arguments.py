@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from gesta.errors import BadInput
-from gesta.settings import resolve_reference
+from gesta.runtime.settings import resolve_reference
 
 #: Nothing of this size can become a request; reading on would only fill the memory.
 SOURCE_BYTES_MAX = 4 * 1024 * 1024

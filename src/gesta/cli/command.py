@@ -37,7 +37,7 @@ def as_command(handler: Handler) -> Callable[..., None]:
 
 def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     from gesta.errors import BadSettings, GestaError
-    from gesta.runtime import run
+    from gesta.runtime.clock import run
 
     silence_log()
     try:

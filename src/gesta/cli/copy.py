@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gesta.adapters import Stores
     from gesta.copying.copy import Report
     from gesta.copying.selection import Home
-    from gesta.runtime import Runtime
-    from gesta.settings import Settings
+    from gesta.runtime.clock import Runtime
+    from gesta.runtime.settings import Settings
 
 From = Annotated[str | None, typer.Option("--from", metavar="URL", help="The store to copy; without it, that of the settings.")]
 To = Annotated[str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")]
@@ -42,7 +42,7 @@ async def copy(
     The source stays in use until the end; then it takes no more writes. The target starts on hold, and nothing is sent twice.
     """
     from gesta.copying.check import check_used
-    from gesta.runtime import SystemRuntime
+    from gesta.runtime.clock import SystemRuntime
 
     if source is None:
         call.refuse_server()
@@ -90,7 +90,7 @@ async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
 
 def _whole_url(url: str, stores: Stores) -> str:
     """With the whole path of a file, so that it is the same store wherever the command is repeated; without a password."""
-    from gesta.scrub import scrub
+    from gesta.runtime.redaction import scrub
 
     return f"{url.partition(':')[0]}:///{Path(stores.name).resolve()}" if stores.folder else scrub(url)
 

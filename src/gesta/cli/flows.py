@@ -20,7 +20,7 @@ from gesta.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.external import from_table
 from gesta.flows.flow import Flow
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.subscriptions import Subscription
 
 #: `flow(**settings) -> Flow`, what the module of a channel offers.

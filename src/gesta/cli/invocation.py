@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gesta.cli.place import Place
     from gesta.domain.events import Actor
     from gesta.engine import Engine
-    from gesta.settings import Settings
+    from gesta.runtime.settings import Settings
     from gesta.work import Work
 
 _PANEL = "Everywhere"
@@ -67,7 +67,7 @@ class Invocation(Call):
     @cached_property
     def settings(self) -> Settings:
         from gesta.cli.flows import settings_of_app
-        from gesta.settings import load
+        from gesta.runtime.settings import load
 
         given = {"url": self.url, "app": self.app, "tenant": self.tenant, "log_level": self.log_level, "server": self.server}
         loaded = load(given, file=self.file)
@@ -88,7 +88,7 @@ class Invocation(Call):
     def place(self) -> Place:
         """What a command that is advised has to repeat of this call."""
         from gesta.cli.place import Place, options
-        from gesta.scrub import scrub
+        from gesta.runtime.redaction import scrub
 
         # A password is not shown, wherever it came from.
         url = self.url if self.url is not None and scrub(self.url) == self.url else None
@@ -198,7 +198,7 @@ def start_log(level: str) -> None:
 
 def tell_of_odd_variables() -> None:
     """Whoever misspells a setting believes that it counts."""
-    from gesta.settings import odd_variables
+    from gesta.runtime.settings import odd_variables
 
     for odd in odd_variables():
         tell(f"note: {odd}")

@@ -94,7 +94,7 @@ class Api:
 async def _work(call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None) -> None:
     """Start, say so, and work until the signal."""
     from gesta.cli.flows import left_out
-    from gesta.scrub import scrub
+    from gesta.runtime.redaction import scrub
     from gesta.work import EVERYTHING
 
     engine = call.engine(work=work)

@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 from typing import Self
 
-from gesta.runtime import LastResort, SystemRuntime
+from gesta.runtime.clock import LastResort, SystemRuntime
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: From the signal to the end of the process, whatever runs in it: supervisors kill after 30 s.

@@ -25,7 +25,7 @@ from gesta.options import Options
 from gesta.pauses import Pause
 from gesta.rendering import Template
 from gesta.request import Request
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.schemas import config_schema
 from gesta.shapes import (
     AttemptShape,

@@ -42,7 +42,7 @@ async def tail(
 
 async def _until(stop: StopSignal, desk: Desk) -> AsyncIterator[StreamEvent]:
     """What is followed, until somebody stops it."""
-    from gesta.runtime import Signal, SystemRuntime, spawn
+    from gesta.runtime.clock import Signal, SystemRuntime, spawn
 
     arrived: deque[StreamEvent] = deque()
     news = Signal(SystemRuntime())

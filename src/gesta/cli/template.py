@@ -65,7 +65,7 @@ async def preview(
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
     from gesta.rendering import ChildRenderer
-    from gesta.runtime import SystemRuntime
+    from gesta.runtime.clock import SystemRuntime
 
     renderer = ChildRenderer(SystemRuntime())
     try:

@@ -13,7 +13,7 @@ from gesta.cli.invocation import By, Invocation, tell_of_odd_variables
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.settings import Settings
+    from gesta.runtime.settings import Settings
 
 MASK = "(secret)"
 #: What a secret is called in the settings of a flow.
@@ -78,8 +78,8 @@ def list_settings(call: Invocation, as_json: Json = False) -> None:
 
 def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """Name, value and source of each; a flow's settings one by one; secrets masked."""
-    from gesta.scrub import scrub
-    from gesta.settings import NAMES, SECRET
+    from gesta.runtime.redaction import scrub
+    from gesta.runtime.settings import NAMES, SECRET
 
     for name in NAMES:
         value, source = getattr(settings, name), settings.sources[name]

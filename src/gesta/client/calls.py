@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from gesta.client.line import PAUSE_SECONDS, Ask, Line, path_of
-from gesta.runtime import Ids, sleep
+from gesta.runtime.clock import Ids, sleep
 from gesta.web.reading import ACTOR
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from gesta import settings as process_settings
+from gesta.runtime import settings as process_settings
 from gesta.client.access import AccessCalls
 from gesta.client.line import ATTEMPTS, Line
 from gesta.client.requests import RequestCalls
@@ -12,7 +12,7 @@ from gesta.client.told import ToldCalls
 from gesta.client.upkeep import UpkeepCalls
 from gesta.client.work import WorkCalls
 from gesta.errors import BadSettings
-from gesta.runtime import Runtime, SystemRuntime
+from gesta.runtime.clock import Runtime, SystemRuntime
 
 
 class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):

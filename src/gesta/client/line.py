@@ -16,7 +16,7 @@ import msgspec
 
 from gesta.client.problems import NOTHING_DONE, error_of, read_problem
 from gesta.errors import BadInput, GestaError, Unreachable
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 
 T = TypeVar("T")
 

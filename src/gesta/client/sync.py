@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from gesta.client.client import Client
 from gesta.client.line import ATTEMPTS
-from gesta.runtime import LoopThread
+from gesta.runtime.clock import LoopThread
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from gesta.runtime import ManualRuntime, spawn
+from gesta.runtime.clock import ManualRuntime, spawn
 
 T = TypeVar("T")
 

@@ -32,10 +32,10 @@ from gesta.flows.flow import Flow, Payload
 from gesta.job_queue import Job
 from gesta.personal import plan_of
 from gesta.request import Request
-from gesta.runtime import sleep
+from gesta.runtime.clock import sleep
 from gesta.sandbox import Sandbox
 from gesta.sandbox.transport import SandboxTransport
-from gesta.settings import Settings
+from gesta.runtime.settings import Settings
 from gesta.wiring import Outside, Wiring, wire_really
 
 #: What goes wrong with the next call. permanent: the provider will never take it. throttled: come back in THROTTLED_SECONDS.

@@ -13,7 +13,7 @@ from gesta.commits import Commits
 from gesta.event_store import EventStore
 from gesta.fences import Fences
 from gesta.job_queue import JobQueue
-from gesta.runtime import ManualRuntime
+from gesta.runtime.clock import ManualRuntime
 from gesta.vault import Vault
 from gesta.views import Views
 

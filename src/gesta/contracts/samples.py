@@ -8,7 +8,7 @@ from gesta.domain.ids import job_id
 from gesta.domain.state import State
 from gesta.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.job_queue import Job
-from gesta.runtime import Ids, SystemRuntime
+from gesta.runtime.clock import Ids, SystemRuntime
 from gesta.vault import Sealed
 from gesta.views import Parked, View
 

@@ -22,10 +22,10 @@ from gesta.pausing import Pausing
 from gesta.projector.follow import Projector
 from gesta.projector.partitions import stands_of
 from gesta.rendering.renderer import InlineRenderer
-from gesta.runtime import Ids, OnClock, Runtime, sleep
+from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.sealing import MasterKey, Safe
 from gesta.subscriptions import checkpoint_of
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 from gesta.worker.lease import LEASE_SECONDS
 
 #: The log grows while it is copied. So often we run after its end; what is left then is copied behind the fence.

@@ -7,7 +7,7 @@ from gesta.errors import Fenced, StoreError
 from gesta.projector.partitions import CHECKPOINT, projects
 from gesta.projector.rebuild import ROLE as REBUILD
 from gesta.role import RENEWAL_SECONDS
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 from gesta.sweep import ROLE as SWEEP
 
 #: Longer than any page takes. A run that was killed is waited for so long by its repetition.

@@ -15,6 +15,6 @@ def run_demo(*, stay: bool = False, url: str | None = None, json: bool = False) 
     """
     # Imported here, because the worker process imports this package too and needs none of it.
     from gesta.demo.performance import perform
-    from gesta.runtime import run
+    from gesta.runtime.clock import run
 
     return run(perform(stay=stay, url=url, json=json))

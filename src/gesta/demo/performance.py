@@ -19,8 +19,8 @@ from gesta.demo.screen import Screen
 from gesta.demo.stage import Stage, set_up
 from gesta.demo.story import Story
 from gesta.demo.waiting import Stuck
-from gesta.runtime import Runtime, SystemRuntime
-from gesta.scrub import scrub
+from gesta.runtime.clock import Runtime, SystemRuntime
+from gesta.runtime.redaction import scrub
 from gesta.trial_store import TrialStore, is_postgresql, trial_store
 
 TITLE = "gesta demo: every mishap once, all of it on this machine"

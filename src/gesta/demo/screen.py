@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gesta.demo.orders import Result, Tally
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 #: Longer lines are hard to read, however wide the terminal is.
 WIDTH_MAX = 100

@@ -16,10 +16,10 @@ from gesta.demo.worker_process import WorkerProcess
 from gesta.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import webhook
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 from gesta.trial_store import TrialStore
 
 #: Two places that the shop sends to: one that works, one that has moved away.

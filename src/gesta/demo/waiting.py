@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from gesta.errors import GestaError
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 
 LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 30.0

@@ -14,8 +14,8 @@ import msgspec
 
 from gesta.demo.channels import installed_flows
 from gesta.engine import Engine
-from gesta.runtime import run
-from gesta.settings import Settings, load
+from gesta.runtime.clock import run
+from gesta.runtime.settings import Settings, load
 from gesta.trial_store import TrialStore
 
 READY = b"ready\n"

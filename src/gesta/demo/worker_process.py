@@ -12,7 +12,7 @@ import msgspec
 
 from gesta.demo.waiting import Stuck, until
 from gesta.demo.worker import READY
-from gesta.runtime import Runtime, spawn
+from gesta.runtime.clock import Runtime, spawn
 
 START_SECONDS = 30.0
 #: At the end nothing is being sent, so that a worker needs no longer than this to stop; then it is killed.

@@ -47,7 +47,7 @@ from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
 from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
-from gesta.scrub import masked_host
+from gesta.runtime.redaction import masked_host
 from gesta.unspent import SECRET_MISSING, CredentialRefused
 
 if TYPE_CHECKING:

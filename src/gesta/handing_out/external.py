@@ -29,10 +29,10 @@ from gesta.job_queue import Job, JobQueue, Taken
 from gesta.options import actor_errors
 from gesta.payloads import decoder_of
 from gesta.recorder import Recorder
-from gesta.runtime import Runtime
-from gesta.scrub import scrubbed_name
+from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrubbed_name
 from gesta.subjects import ERASED, Subjects
-from gesta.telemetry import Line, Telemetry
+from gesta.runtime.telemetry import Line, Telemetry
 from gesta.validation import value_errors
 from gesta.views import View
 from gesta.worker.guard import settle_of

@@ -22,9 +22,9 @@ from gesta.job_queue import JobQueue, Release, Taken
 from gesta.pausing import Pausing
 from gesta.payloads import decoder_of
 from gesta.recorder import Recorder
-from gesta.runtime import Runtime, Signal, sleep, spawn
+from gesta.runtime.clock import Runtime, Signal, sleep, spawn
 from gesta.subjects import Readable, Subjects
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import View
 from gesta.worker.attempt import BAD_PAYLOAD
 from gesta.worker.called_back import CalledBack

@@ -11,8 +11,8 @@ from gesta.domain.ids import lanes_of
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.job_queue import Ack, JobQueue, Taken
-from gesta.runtime import Ids
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Ids
+from gesta.runtime.telemetry import Telemetry
 from gesta.worker.guard import Guard
 
 NO_REPORT = "no_report"

@@ -16,9 +16,9 @@ from gesta.identity import Identity
 from gesta.job_queue import JobQueue
 from gesta.pausing import Pausing
 from gesta.recorder import Recorder
-from gesta.runtime import Ids, Runtime
+from gesta.runtime.clock import Ids, Runtime
 from gesta.subjects import Subjects
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 from gesta.worker.called_back import CalledBack
 from gesta.worker.guard import Guard
 from gesta.worker.pool import Pool

@@ -7,8 +7,8 @@ from collections import deque
 
 from gesta.errors import StoreError, TryLater
 from gesta.job_queue import JobQueue
-from gesta.runtime import Runtime, sleep, spawn
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, sleep, spawn
+from gesta.runtime.telemetry import Telemetry
 
 #: A queue tells when a job was put; one that falls due by itself is found by this.
 POLL_SECONDS = 1.0

@@ -24,7 +24,7 @@ import msgspec
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.outbound_http.retry_after import retry_after_seconds
 from gesta.outbound_http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 #: Asking again cannot help: the address itself is refused.
 _HOPELESS: Final[frozenset[FaultReason]] = frozenset({"unsendable", "plain_http", "private_address"})

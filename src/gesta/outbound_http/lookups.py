@@ -11,7 +11,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gesta.runtime import spawn
+from gesta.runtime.clock import spawn
 
 _Name = tuple[str, int, socket.AddressFamily]
 

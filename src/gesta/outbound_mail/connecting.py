@@ -11,7 +11,7 @@ from aiohttp.abc import AbstractResolver
 
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_mail.transport import MailFault
-from gesta.runtime import Runtime, spawn
+from gesta.runtime.clock import Runtime, spawn
 
 
 async def allowed_addresses(resolver: AbstractResolver, guard: PrivateAddressGuard, host: str, *, is_plain: bool) -> list[str]:

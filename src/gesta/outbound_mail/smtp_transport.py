@@ -21,7 +21,7 @@ from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.lookups import SharedLookups
 from gesta.outbound_mail.connecting import allowed_addresses, connected_socket
 from gesta.outbound_mail.transport import Envelope, MailAnswer, MailFault, MailReply, MailServer
-from gesta.runtime import Runtime, turn
+from gesta.runtime.clock import Runtime, turn
 
 if TYPE_CHECKING:
     from aiosmtplib import SMTP, SMTPResponseException

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 #: How far a conversation came. What was refused at any of them was not sent; `data` is the server's word on the whole letter.
 Stage = Literal["connect", "login", "sender", "recipient", "data"]

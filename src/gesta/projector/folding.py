@@ -13,8 +13,8 @@ from gesta.errors import StoreError
 from gesta.event_store import EventStore, Recorded
 from gesta.job_queue import Job
 from gesta.projector.dispatch import is_wanted, opened_job
-from gesta.runtime import Runtime
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Key, Parked, View
 
 #: What the events of config streams name as their flow; no flow of one part can be declared.

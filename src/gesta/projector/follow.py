@@ -17,8 +17,8 @@ from gesta.offer import Offer, Offers
 from gesta.projector.folding import Folding
 from gesta.projector.partitions import Partitions, Places, Stretch, begin_places, place_of, stands_of
 from gesta.role import RENEWAL_SECONDS
-from gesta.runtime import Runtime, Signal, sleep
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, Signal, sleep
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Move, Parked, View, Views
 
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.

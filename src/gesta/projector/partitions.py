@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gesta.errors import StoreError
 from gesta.event_store import EventStore
 from gesta.role import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import Held, Move, Views, dispatched_of
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the store has several partitions.

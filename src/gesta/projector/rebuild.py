@@ -11,8 +11,8 @@ from gesta.projector.folding import Folding
 from gesta.projector.follow import BATCH, Projector
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.role import Role
-from gesta.runtime import Runtime
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Parked, Views
 
 ROLE = "rebuild"

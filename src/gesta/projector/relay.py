@@ -10,8 +10,8 @@ from gesta.errors import StoreError
 from gesta.job_queue import JobQueue
 from gesta.projector.partitions import Partitions
 from gesta.role import RENEWAL_SECONDS
-from gesta.runtime import Runtime, Signal, sleep
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, Signal, sleep
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Views
 
 BATCH = 1_000

@@ -21,7 +21,7 @@ from gesta.rendering.frames import Answer, Batch, Order, Task
 from gesta.rendering.press import Fault, Names, Sheet
 from gesta.rendering.renderer import KEPT
 from gesta.rendering.template import Template, sources, weight
-from gesta.runtime import Runtime, spawn, turn
+from gesta.runtime.clock import Runtime, spawn, turn
 
 T = TypeVar("T")
 

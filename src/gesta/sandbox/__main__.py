@@ -8,7 +8,7 @@ import sys
 import msgspec
 from aiohttp import web
 
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox import Sandbox, WebhookSandbox
 from gesta.sandbox.server import HELP, SHUTDOWN_SECONDS, address, loopback_socket, sandbox_app
 from gesta.sandbox.smtp_server import SmtpFace

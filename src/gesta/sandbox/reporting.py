@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from gesta.outbound_http import HttpRequest
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 
 #: For whom the report is: a process on this machine.

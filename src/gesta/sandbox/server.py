@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from gesta.outbound_http import HttpRequest
-from gesta.runtime import Runtime, SystemRuntime, sleep
+from gesta.runtime.clock import Runtime, SystemRuntime, sleep
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Fault, Receiver
 from gesta.sandbox.reporting import add_reports, post_report

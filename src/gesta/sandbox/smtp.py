@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gesta.outbound_http import HttpRequest
 from gesta.outbound_mail import Envelope, MailAnswer, MailFault, MailReply, MailServer, Stage
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply
 
 _LOGIN: Final = frozenset({530, 534, 535, 538, 454})

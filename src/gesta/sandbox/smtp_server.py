@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 
 from gesta.outbound_mail import Envelope, MailReply
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.smtp import SmtpSandbox, reply_of, stage_of
 from gesta.sandbox.stream_server import StreamServer
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from gesta.runtime import spawn, turn
+from gesta.runtime.clock import spawn, turn
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 #: Until a connection that the loop has taken is known to us.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.outbound_http import Headers, HttpRequest, HttpResponse, TransportFault
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox import Sandbox
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from gesta.access import Grant
 from gesta.errors import AccessDenied, GestaError
-from gesta.runtime import Timer, spawn
+from gesta.runtime.clock import Timer, spawn
 from gesta.web.exchange import Exchange, exchange_of
 from gesta.web.problem import Problem, problem_of
 from gesta.web.reading import CallerGone, Headers, body_at_once, check_actor, decode_body, decode_query, read_body, refuse_body

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gesta.errors import BadInput
-from gesta.runtime import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
+from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
 from gesta.web import exchange
 from gesta.web.endpoint import send_answer
 from gesta.web.problem import MEDIA_TYPE, Problem

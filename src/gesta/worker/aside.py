@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gesta.job_queue import Ack, JobQueue, Release, Settlement, Taken
 from gesta.repeats import Repeats
-from gesta.runtime import Runtime
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Parked, Views
 
 

@@ -28,10 +28,10 @@ from gesta.outbound_mail import Mail
 from gesta.recorder import Applied, Recorder, Settle, no_job
 from gesta.records import Records, TenantRecords
 from gesta.rendering import Templates
-from gesta.runtime import Runtime
-from gesta.scrub import scrub
+from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrub
 from gesta.subjects import Readable
-from gesta.telemetry import Line, Telemetry
+from gesta.runtime.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View
 from gesta.worker.deadlines import Deadlines, Running

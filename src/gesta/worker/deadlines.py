@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gesta.job_queue import Taken
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 from gesta.views import View
 
 TICK_SECONDS = 0.25

@@ -17,8 +17,8 @@ from gesta.job_queue import Hold, Release, Settlement, Taken
 from gesta.pauses import REASON_LENGTH_MAX, Scope, checked
 from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder
-from gesta.runtime import Runtime, sleep
-from gesta.telemetry import Line, Telemetry
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
 from gesta.views import View, key_of
 from gesta.worker.called_back import CalledBack

@@ -15,7 +15,7 @@ from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.job_queue import Ack, Release, Settlement, Taken
 from gesta.recorder import Applied, Recorder, Settle
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import View
 
 #: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider has forgotten our key.

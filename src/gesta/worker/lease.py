@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from gesta.errors import StoreError
 from gesta.job_queue import JobQueue
-from gesta.runtime import Ids, Runtime, Timer, sleep
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Ids, Runtime, Timer, sleep
+from gesta.runtime.telemetry import Telemetry
 
 LEASE_SECONDS = 4.0
 RENEWAL_SECONDS = 1.0

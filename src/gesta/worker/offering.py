@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from gesta.job_queue import Job, Taken
 from gesta.offer import Offer
 from gesta.repeats import Repeats
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import View
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.ours import Ours

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from gesta.job_queue import JobQueue, Taken
 from gesta.repeats import Repeats
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.worker.lease import LEASE_SECONDS, MARGIN_SECONDS, NEVER, Lease
 
 #: The queue is asked no more often than this.

@@ -18,10 +18,10 @@ from gesta.flows.flow import Flow
 from gesta.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
 from gesta.pausing import Pausing
 from gesta.repeats import Repeats
-from gesta.runtime import Ids, Runtime, Signal, sleep, spawn, turn
+from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
 from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
-from gesta.telemetry import Telemetry
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import View, Views
 from gesta.worker.aside import Aside
 from gesta.worker.attempt import Attempts

@@ -9,8 +9,8 @@ from gesta.config import ConfigCache
 from gesta.current import Loader
 from gesta.errors import StoreError
 from gesta.job_queue import Taken
-from gesta.runtime import Runtime, sleep
-from gesta.telemetry import Telemetry
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.telemetry import Telemetry
 from gesta.views import Key, Parked, View
 from gesta.worker.aside import Aside
 from gesta.worker.takes import by_job

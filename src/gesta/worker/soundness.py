@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.personal import personal_fields
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 
 #: An id or target is a name, a reason a label.
 NAME_LENGTH_MAX = 500

@@ -17,7 +17,7 @@ from gesta.limits import Limit, Limits
 from gesta.outbound_http import Http
 from gesta.outbound_mail import Mail
 from gesta.records import Records, TenantRecords
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport

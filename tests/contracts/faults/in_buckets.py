@@ -6,7 +6,7 @@ from gesta.adapters.memory.buckets import MemoryBuckets
 from gesta.buckets import Reserved, Wanted
 from gesta.contracts.buckets import BucketsContract as Buckets
 from gesta.domain.token_bucket import Bucket, Rate
-from gesta.runtime import turn
+from gesta.runtime.clock import turn
 from tests.contracts.faults.planting import breaks
 
 

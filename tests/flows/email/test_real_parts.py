@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gesta import Done, Engine, Outcome, Rejected
-from gesta import settings as process_settings
+from gesta.runtime import settings as process_settings
 from gesta.errors import Refused
 from gesta.flows import email
 from gesta.request import Request

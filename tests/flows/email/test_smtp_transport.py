@@ -12,7 +12,7 @@ import pytest
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_mail import Envelope, MailFault, MailServer
 from gesta.outbound_mail.smtp_transport import KEEP_SECONDS, SmtpTransport
-from gesta.runtime import SystemRuntime
+from gesta.runtime.clock import SystemRuntime
 from tests.flows.email.mail_server import Mailbox, certificate, real_server, scripted_server
 
 LETTER = b"Message-ID: <1@example.com>\r\nSubject: x\r\n\r\nhello\r\n.dot\r\n"

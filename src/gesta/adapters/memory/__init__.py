@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gesta.adapters import Stores
 from gesta.adapters.memory.database import MemoryDatabase
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001 -- there is nothing to choose

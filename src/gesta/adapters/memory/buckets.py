@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gesta.buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 
 class MemoryBuckets:

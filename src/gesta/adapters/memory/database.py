@@ -14,7 +14,7 @@ from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.vault import MemoryVault
 from gesta.adapters.memory.views import MemoryViews
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 
 class MemoryDatabase:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gesta.adapters.memory.fences import MemoryFences
 from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 
 
 class MemoryEventStore:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gesta.adapters.memory.database import MemoryDatabase
 from gesta.contracts.harness import Capability
-from gesta.runtime import ManualRuntime
+from gesta.runtime.clock import ManualRuntime
 
 
 class Harness:

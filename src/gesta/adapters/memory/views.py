@@ -13,7 +13,7 @@ from gesta.adapters.memory.sorted_index import SortedIndex
 from gesta.domain.ids import id_floor
 from gesta.domain.state import State
 from gesta.job_queue import Job
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import (
     Checkpoint,
     Cursor,

@@ -24,7 +24,7 @@ from gesta.adapters.postgresql.outbox import PostgresqlOutbox
 from gesta.adapters.postgresql.schema import bring_up_to_date
 from gesta.adapters.postgresql.vault import PostgresqlVault
 from gesta.adapters.postgresql.views import PostgresqlViews
-from gesta.runtime import OnClock, Runtime, spawn
+from gesta.runtime.clock import OnClock, Runtime, spawn
 
 #: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gesta.adapters.postgresql.database import Database
 from gesta.buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
-from gesta.runtime import OnClock
+from gesta.runtime.clock import OnClock
 
 
 class PostgresqlBuckets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gesta.adapters.postgresql.database import Database
 from gesta.errors import StoreError
-from gesta.runtime import Runtime, sleep
+from gesta.runtime.clock import Runtime, sleep
 
 MEASURE_SECONDS = 5.0
 #: The quickest of so many answers is nearest to the truth.

@@ -17,7 +17,7 @@ from gesta.domain.state import State
 from gesta.event_store import Append, Verdict
 from gesta.job_queue import Drop, Job, Release, Taken
 from gesta.offer import Offer, chosen_of
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import Move, Parked, View
 
 #: For how long nothing is projected at once after somebody else's append came between.

@@ -16,7 +16,7 @@ from gesta.adapters.postgresql.connections import Connection, Connections, Row
 from gesta.adapters.postgresql.faults import NOTHING, PERHAPS, is_answer, raise_told
 from gesta.adapters.postgresql.statements import Statements
 from gesta.errors import StoreError
-from gesta.runtime import spawn
+from gesta.runtime.clock import spawn
 
 T = TypeVar("T")
 Step = Callable[[Connection], Awaitable[T]]

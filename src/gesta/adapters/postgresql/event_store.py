@@ -12,7 +12,7 @@ from gesta.adapters.postgresql.recording import record
 from gesta.commits import Entry
 from gesta.domain.ids import id_bytes, id_text
 from gesta.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 
 
 class PostgresqlEventStore:

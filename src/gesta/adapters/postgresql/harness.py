@@ -11,7 +11,7 @@ from gesta.adapters.postgresql.address import Address, address_of
 from gesta.adapters.postgresql.connections import Connections, connect, end
 from gesta.adapters.postgresql.statements import Statements
 from gesta.contracts.harness import Capability
-from gesta.runtime import ManualRuntime, SystemRuntime
+from gesta.runtime.clock import ManualRuntime, SystemRuntime
 from gesta.trial_server import TrialServer
 
 

@@ -15,7 +15,7 @@ from gesta.adapters.postgresql.turns import NONE, Given, give, give_within, pair
 from gesta.commits import Entry
 from gesta.domain.fair_queue import Line
 from gesta.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
 WAKE_BATCH = 2_000

@@ -14,7 +14,7 @@ from gesta.adapters.postgresql.connections import Connection, connect, end
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.faults import LOST
 from gesta.errors import StoreError
-from gesta.runtime import Runtime, Signal, sleep
+from gesta.runtime.clock import Runtime, Signal, sleep
 
 #: Others are told at once, then at most this often.
 TELL_SECONDS = 0.02

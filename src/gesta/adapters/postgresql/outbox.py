@@ -14,7 +14,7 @@ from gesta.commits import Entry
 from gesta.domain.ids import event_id, id_bytes
 from gesta.event_store import Append, Appended, Claim, Claimed, NewEvent, Verdict
 from gesta.outbox import Prepared, Raw, Standing
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 
 class Transaction:

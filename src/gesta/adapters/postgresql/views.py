@@ -15,7 +15,7 @@ from gesta.commits import Projection
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.job_queue import Job
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import (
     WANTING,
     Checkpoint,

@@ -18,7 +18,7 @@ from gesta.adapters.sqlite.job_queue import SqliteJobQueue
 from gesta.adapters.sqlite.vault import SqliteVault
 from gesta.adapters.sqlite.views import SqliteViews
 from gesta.errors import BadSettings
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:

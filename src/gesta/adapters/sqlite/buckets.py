@@ -11,7 +11,7 @@ from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 
 class SqliteBuckets:

@@ -18,7 +18,7 @@ import apsw
 from gesta.adapters.sqlite.statements import sql
 from gesta.errors import Fenced, GestaError, NotOurs, StoreError, StoreFull, TooNew
 from gesta.migrations import migrations_of
-from gesta.runtime import Lane, Runtime
+from gesta.runtime.clock import Lane, Runtime
 
 T = TypeVar("T")
 Step = Callable[[apsw.Connection], T]

@@ -12,7 +12,7 @@ from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
 from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 
 
 class Written:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gesta.adapters.sqlite import open_stores
 from gesta.contracts.harness import Capability
-from gesta.runtime import ManualRuntime
+from gesta.runtime.clock import ManualRuntime
 
 
 class Harness:

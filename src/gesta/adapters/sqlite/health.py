@@ -9,7 +9,7 @@ import apsw
 
 from gesta.adapters import Health
 from gesta.adapters.sqlite.database import Database
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 
 #: A whole check reads the whole file. After this long, what was looked at has to do.
 CHECK_SECONDS = 3.0

@@ -16,7 +16,7 @@ from gesta.adapters.sqlite.turns import give, serve
 from gesta.domain.state import JobKind
 from gesta.domain.fair_queue import Line, score_of
 from gesta.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
-from gesta.runtime import Runtime, Signal
+from gesta.runtime.clock import Runtime, Signal
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
 WAKE_BATCH = 2_000

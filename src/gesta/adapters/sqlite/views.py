@@ -16,7 +16,7 @@ from gesta.adapters.sqlite.view_rows import park_step, state_of, view_of, view_r
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.job_queue import Job
-from gesta.runtime import Runtime
+from gesta.runtime.clock import Runtime
 from gesta.views import (
     WANTING,
     Checkpoint,

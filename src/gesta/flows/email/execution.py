@@ -25,7 +25,7 @@ from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded
 from gesta.outbound_mail import Envelope, MailFault, MailServer
 from gesta.records import TenantRecords
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 from gesta.suppression import suppress, suppressions
 from gesta.unspent import SECRET_MISSING, CredentialRefused
 

@@ -50,7 +50,7 @@ from gesta.flows.sms.twilio import Refused, Twilio
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 from gesta.suppression import suppressions
 from gesta.unspent import SECRET_MISSING, CredentialRefused, Postponed
 

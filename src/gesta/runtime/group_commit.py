@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Generic, TypeVar
 
 from gesta.errors import Fenced
-from gesta.runtime import spawn
+from gesta.runtime.clock import spawn
 
 I = TypeVar("I")  # noqa: E741 -- what goes in
 O = TypeVar("O")  # noqa: E741 -- what comes out

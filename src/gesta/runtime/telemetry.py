@@ -16,9 +16,9 @@ from gesta.domain.outcome import Done, Outcome
 from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
 from gesta.job_queue import Backlog, Job, Taken, by_flow
-from gesta.metrics import Metrics
+from gesta.runtime.metrics import Metrics
 from gesta.pauses import Pause
-from gesta.scrub import scrub
+from gesta.runtime.redaction import scrub
 
 #: Reasons that may be a label; a provider's own words would make a series each.
 REASONS = frozenset(

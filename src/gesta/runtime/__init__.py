@@ -1,0 +1,1 @@
+"""What every component runs on: clock and tasks, settings, group commit, logs, metrics, redaction."""
