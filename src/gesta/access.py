@@ -27,7 +27,7 @@ from gesta.options import YEARS, actor_errors
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.sealing import API_KEYS, SYSTEM, Safe, api_key_name
-from gesta.vault import Sealed, Vault
+from gesta.ports.vault import Sealed, Vault
 
 Scope = Literal["read", "submit", "execute", "operate", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)

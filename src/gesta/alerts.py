@@ -21,7 +21,7 @@ from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.status_events import ALERTING
 from gesta.errors import Conflict, GestaError, StoreError, TryLater
-from gesta.event_store import EventStore, Recorded
+from gesta.ports.event_store import EventStore, Recorded
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.following import BATCH, OWN, Follower
 from gesta.intake import Intake
@@ -31,7 +31,7 @@ from gesta.projector.folding import CONFIG
 from gesta.records import Records
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
-from gesta.views import Views
+from gesta.ports.read_model import Views
 
 #: One message for each reason in so long.
 WINDOW_MS = 300_000

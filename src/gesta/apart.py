@@ -14,15 +14,15 @@ from dataclasses import replace
 from msgspec import structs
 
 from gesta.adapters import Stores
-from gesta.commits import Commits, Entry, Projection, Recording
+from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.domain.state import State
 from gesta.errors import StoreError
-from gesta.event_store import Append, Appended, EventStore, Verdict
-from gesta.fences import Fence, Fences
-from gesta.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
-from gesta.offer import Offer
+from gesta.ports.event_store import Append, Appended, EventStore, Verdict
+from gesta.ports.fences import Fence, Fences
+from gesta.ports.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
+from gesta.ports.eager_dispatch import Offer
 from gesta.runtime.clock import Runtime, Signal
-from gesta.views import Move, Parked, View, Views
+from gesta.ports.read_model import Move, Parked, View, Views
 
 #: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as late as the job then comes.
 PLACE_HELD_MS = 60_000
@@ -47,7 +47,7 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
 
 
 class QueueApart:
-    """A queue whose pending jobs count as live. Implements gesta.job_queue; the docstrings there are the promise."""
+    """A queue whose pending jobs count as live. Implements gesta.ports.job_queue; the docstrings there are the promise."""
 
     def __init__(self, queue: JobQueue, views: Views) -> None:
         self._queue, self._views = queue, views
@@ -119,7 +119,7 @@ class QueueApart:
 
 
 class CommitsApart:
-    """Implements gesta.commits over ports that share no database."""
+    """Implements gesta.ports.transactions over ports that share no database."""
 
     def __init__(
         self, events: EventStore, views: Views, queue: QueueApart, news: Signal, together: Commits, now_ms: Callable[[], int]
@@ -210,7 +210,7 @@ class CommitsApart:
 
 
 class FencesApart:
-    """A fence around both databases. Implements gesta.fences: what a crash leaves half done is done by repeating it."""
+    """A fence around both databases. Implements gesta.ports.fences: what a crash leaves half done is done by repeating it."""
 
     def __init__(self, events: Fences, queue: Fences) -> None:
         self._events, self._queue = events, queue

@@ -9,7 +9,7 @@ import msgspec
 from gesta.config import DELETED, ERASED, PUT
 from gesta.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
 from gesta.domain.codec import decode_meta
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.pauses import PAUSED, RESUMED
 

@@ -16,7 +16,7 @@ from gesta.config_events import EntityDeleted, EntityPut, SecretRef
 from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry
 from gesta.errors import BadConfig, NotFound, StoreError
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
 from gesta.outbound_http import AttemptEnded

@@ -15,7 +15,7 @@ from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import TENANT, TENANT_RULE, event_id
 from gesta.errors import BadConfig, NotFound, Outdated, StoreError
-from gesta.event_store import Append, Appended, EventStore, NewEvent, Recorded
+from gesta.ports.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.pauses import PAUSED, RESUMED

@@ -10,8 +10,8 @@ from gesta.domain.events import Created
 from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import PoisonEvent
-from gesta.event_store import EventStore, Recorded
-from gesta.views import Key, View, Views
+from gesta.ports.event_store import EventStore, Recorded
+from gesta.ports.read_model import Key, View, Views
 
 
 def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:

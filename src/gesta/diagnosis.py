@@ -12,14 +12,14 @@ from gesta.adapters import Health
 from gesta.cli.place import HERE, Place
 from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
-from gesta.job_queue import Backlog, Job, Standing, by_flow
-from gesta.outbox import Standing as Deferred
+from gesta.ports.job_queue import Backlog, Job, Standing, by_flow
+from gesta.ports.outbox import Standing as Deferred
 from gesta.pauses import Pause
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
 from gesta.subscriptions import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
-from gesta.views import Checkpoint, Held, Parked
+from gesta.ports.read_model import Checkpoint, Held, Parked
 from gesta.why_not import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
 
 Level = Literal["ok", "warn", "bad"]

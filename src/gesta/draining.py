@@ -17,10 +17,10 @@ from gesta.domain.ids import event_id
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import State
 from gesta.errors import StoreError
-from gesta.event_store import Append, Claimed, Known, NewEvent, Verdict
+from gesta.ports.event_store import Append, Claimed, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow
 from gesta.intake import Intake, Invalid
-from gesta.outbox import Outbox, Prepared, Raw
+from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.redaction import scrub

@@ -39,7 +39,7 @@ from gesta.road import Road
 from gesta.runtime.settings import Settings
 from gesta.subscriptions import Handler, Since, Subscription
 from gesta.validation import decode_fields
-from gesta.views import Filter, View
+from gesta.ports.read_model import Filter, View
 from gesta.wiring import Wiring, refuse_fenced
 from gesta.work import EVERYTHING, NOTHING, Work
 

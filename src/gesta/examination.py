@@ -8,9 +8,9 @@ from gesta.cli.place import HERE, Place
 from gesta.dead_letters import dead_letter
 from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
-from gesta.job_queue import Backlog, Standing, by_flow
+from gesta.ports.job_queue import Backlog, Standing, by_flow
 from gesta.pauses import Pause
 from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
@@ -18,7 +18,7 @@ from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
 from gesta.sweep import ROLE as SWEEP
 from gesta.telling import Listening, listening_of
-from gesta.views import Filter, View
+from gesta.ports.read_model import Filter, View
 from gesta.why_not import RequestFacts
 
 #: Counted up to here; more is no other news.

@@ -17,13 +17,13 @@ from gesta.domain.events import Meta
 from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
-from gesta.event_store import EventStore, Recorded
+from gesta.ports.event_store import EventStore, Recorded
 from gesta.projector.folding import CONFIG
-from gesta.role import RENEWAL_SECONDS, Role
+from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
 from gesta.runtime.redaction import scrub
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Move, Parked, View, Views
+from gesta.ports.read_model import Move, Parked, View, Views
 
 Since = Literal["now", "beginning"]
 #: Position → the word that an event may be told under, and its metadata.

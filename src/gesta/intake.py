@@ -22,12 +22,12 @@ from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
 from gesta.domain.notification.lifecycle import decide
 from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
-from gesta.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
+from gesta.ports.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.runtime.group_commit import GroupCommit
 from gesta.identity import Identity
 from gesta.options import NO_OPTIONS, Options, is_plain, option_errors
-from gesta.outbox import Outbox, Prepared, Raw
+from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
 from gesta.payloads import decoder_of, encoder_of
 from gesta.personal import plan_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 
 KEY_CREATED, KEY_REVOKED = "config.KeyCreated.v1", "config.KeyRevoked.v1"
 

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.buckets import Buckets, Name, Wanted
+from gesta.ports.token_buckets import Buckets, Name, Wanted
 from gesta.domain.token_bucket import Rate
 from gesta.errors import StoreError
 from gesta.runtime.group_commit import GroupCommit

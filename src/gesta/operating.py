@@ -32,7 +32,7 @@ from gesta.rendering.templates import fill
 from gesta.runtime.redaction import scrub
 from gesta.suppression import BY_HAND, Addresses, Entry
 from gesta.telling import Listening, listening_of
-from gesta.views import View
+from gesta.ports.read_model import View
 
 #: Changes of config that are told at a time.
 PAGE = 200

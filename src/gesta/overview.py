@@ -9,13 +9,13 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.errors import NotFound
 from gesta.intake import Accepted
-from gesta.job_queue import Held
+from gesta.ports.job_queue import Held
 from gesta.pages import Page, page_of
 from gesta.projector.partitions import place_of, projects
 from gesta.request import Request
 from gesta.road import Road
 from gesta.shapes import payload_shape
-from gesta.views import Filter, Parked, View
+from gesta.ports.read_model import Filter, Parked, View
 
 #: Changes of config that are told at a time.
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from gesta.views import Filter, View, Views
+from gesta.ports.read_model import Filter, View, Views
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from gesta.domain.stream_names import INSTALLATION
 from gesta.domain.codec import decode_meta
 from gesta.domain.ids import FLOW, TENANT
 from gesta.errors import BadScope
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 
 PAUSED, RESUMED = "config.Paused.v1", "config.Resumed.v1"
 REASON_LENGTH_MAX = 500

@@ -17,9 +17,9 @@ from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
-from gesta.job_queue import Hold, JobQueue, Taken
+from gesta.ports.job_queue import Hold, JobQueue, Taken
 from gesta.pauses import PAUSED, RESUMED, Pause, Paused, Refusal, Resumed, Scope
-from gesta.views import View
+from gesta.ports.read_model import View
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000

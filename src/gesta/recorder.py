@@ -12,7 +12,7 @@ from itertools import count
 import msgspec
 
 from gesta.domain.stream_names import request_stream
-from gesta.commits import Entry, Recording
+from gesta.ports.transactions import Entry, Recording
 from gesta.current import Loader
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
@@ -22,13 +22,13 @@ from gesta.domain.ids import event_id
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import State
 from gesta.errors import Busy, StoreError
-from gesta.event_store import Append, Appended, Known, NewEvent, Stale
+from gesta.ports.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.runtime.group_commit import GroupCommit
-from gesta.job_queue import Drop, Settled, Settlement
+from gesta.ports.job_queue import Drop, Settled, Settlement
 from gesta.projector.dispatch import job_for
 from gesta.repeats import Repeats
 from gesta.runtime.clock import Runtime, sleep
-from gesta.views import View
+from gesta.ports.read_model import View
 
 #: A stream moved under us this often in a row is no longer bad luck.
 TRIES = 5

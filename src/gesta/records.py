@@ -12,7 +12,7 @@ from gesta.personal import WHOLE
 from gesta.runtime.clock import Ids, Runtime
 from gesta.sealing import Safe
 from gesta.subjects import Clear, Stored, Subjects
-from gesta.vault import Sealed, Vault
+from gesta.ports.vault import Sealed, Vault
 
 #: Whose a thing is that must not belong to two tenants; no tenant can be called so.
 OWNERS = "_owners"

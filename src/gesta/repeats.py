@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from gesta.errors import StoreError
-from gesta.job_queue import Settlement
+from gesta.ports.job_queue import Settlement
 from gesta.runtime.clock import Runtime, sleep
 
 STORE_PAUSE_SECONDS = 1.0

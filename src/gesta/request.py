@@ -22,7 +22,7 @@ from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime.clock import sleep, spawn
 from gesta.subjects import ERASED
 from gesta.validation import value_errors
-from gesta.views import Key, View
+from gesta.ports.read_model import Key, View
 from gesta.waiters import outcome_of
 
 if TYPE_CHECKING:

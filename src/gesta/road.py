@@ -42,7 +42,7 @@ from gesta.rendering import Templates
 from gesta.repeats import Repeats
 from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
-from gesta.role import Role
+from gesta.ports.leases import Role
 from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.sealing import IDENTITY, Safe
 from gesta.subjects import Subjects

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
 from gesta.runtime.clock import Runtime
-from gesta.vault import Sealed, Vault
+from gesta.ports.vault import Sealed, Vault
 
 KEY_BYTES = 32
 NONCE_BYTES = 12

@@ -21,7 +21,7 @@ from gesta.pauses import Pause
 from gesta.personal import plan_of
 from gesta.runtime.redaction import without_credentials
 from gesta.sealed_fields import is_sealed, replace_sealed
-from gesta.views import Parked
+from gesta.ports.read_model import Parked
 
 #: What `Engine.history` gives for each event.
 Told = tuple[str, e.Event | None, e.Meta]

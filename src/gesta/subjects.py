@@ -19,8 +19,8 @@ from gesta.personal import Plan
 from gesta.runtime.clock import Runtime
 from gesta.sealed_fields import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
 from gesta.sealing import KEY_BYTES, NONCE_BYTES, Safe
-from gesta.vault import Sealed, Vault
-from gesta.views import View
+from gesta.ports.vault import Sealed, Vault
+from gesta.ports.read_model import View
 
 #: Tenant, digest.
 Subject = tuple[str, bytes]

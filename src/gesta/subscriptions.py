@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from gesta.domain.ids import covers, pattern_fault
 from gesta.domain.status_events import WORDS, Event
 from gesta.errors import BadSubscription, StoreError
-from gesta.event_store import EventStore
+from gesta.ports.event_store import EventStore
 from gesta.following import BATCH, OWN, Follower, Since, checkpoint_of
-from gesta.role import RENEWAL_SECONDS, Role
+from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Views
+from gesta.ports.read_model import Views
 
 __all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions", "checkpoint_of"]
 

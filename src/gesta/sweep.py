@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from gesta.buckets import Buckets
+from gesta.ports.token_buckets import Buckets
 from gesta.current import Loader
 from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.handing_out.lapses import Lapses
-from gesta.job_queue import JobQueue
+from gesta.ports.job_queue import JobQueue
 from gesta.pausing import Pausing
 from gesta.projector.dispatch import job_for
 from gesta.recorder import Recorder, drop_job
 from gesta.retention import Retention
-from gesta.role import Role
+from gesta.ports.leases import Role
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import FROM_THE_START, Cursor, Key, View, Views, key_of
+from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, Views, key_of
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5

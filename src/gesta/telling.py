@@ -20,7 +20,7 @@ from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
 from gesta.domain.status_events import OWN_SOURCES, TELLING, Event
 from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
-from gesta.event_store import EventStore
+from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
 from gesta.following import OWN, POLL_SECONDS, Follower
@@ -28,7 +28,7 @@ from gesta.intake import Intake
 from gesta.options import Options
 from gesta.runtime.clock import Runtime, Signal
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Views
+from gesta.ports.read_model import Views
 
 #: Events read at once; one submit carries what they come to.
 BATCH = 500

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
-from gesta.views import Key, View, key_of
+from gesta.ports.read_model import Key, View, key_of
 
 
 def outcome_of(state: State) -> Outcome | None:

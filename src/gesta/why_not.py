@@ -9,7 +9,7 @@ import msgspec
 from gesta.cli.place import HERE, Place, options
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.state import State
-from gesta.job_queue import Standing
+from gesta.ports.job_queue import Standing
 from gesta.pauses import Pause, Scope
 from gesta.unspent import SECRET_MISSING
 

@@ -150,7 +150,7 @@ def test_an_adapter_that_knows_a_station_or_another_adapter_is_found(tmp_path, l
 
 
 def test_an_adapter_may_use_ports_domain_and_its_own_folder(tmp_path):
-    text = "import apsw\nfrom gesta.views import Views\nfrom gesta.domain import ids\nfrom . import database\nfrom gesta.errors import GestaError"
+    text = "import apsw\nfrom gesta.ports.read_model import Views\nfrom gesta.domain import ids\nfrom . import database\nfrom gesta.errors import GestaError"
     root = plant(
         tmp_path,
         {

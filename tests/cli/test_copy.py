@@ -6,7 +6,7 @@ import pytest
 
 from gesta.runtime import clock as runtime
 from gesta.adapters import open_stores
-from gesta.fences import Fence
+from gesta.ports.fences import Fence
 from tests.cli.running import events_in
 from tests.cli.shop import APP
 

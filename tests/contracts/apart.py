@@ -11,17 +11,17 @@ from gesta.adapters import Stores
 from gesta.adapters.memory.database import MemoryDatabase
 from gesta.adapters.sqlite import open_stores
 from gesta.apart import with_queue_apart
-from gesta.commits import Commits, Entry, Projection, Recording
+from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.contracts.harness import Capability, Harness
 from gesta.domain.state import State
-from gesta.event_store import Append, Verdict
-from gesta.job_queue import Job
-from gesta.offer import Offer
+from gesta.ports.event_store import Append, Verdict
+from gesta.ports.job_queue import Job
+from gesta.ports.eager_dispatch import Offer
 from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Move, Parked, View
+from gesta.ports.read_model import Move, Parked, View
 
 
 class _Relaying:

@@ -6,7 +6,7 @@ import pytest
 from gesta.adapters.sqlite.harness import Harness
 from gesta.adapters.sqlite.statements import sql
 from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
-from gesta.views import WANTING
+from gesta.ports.read_model import WANTING
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])

@@ -3,13 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from gesta import Conflict, Erased, Event, event_store
+from gesta import Conflict, Erased, Event
+
+from gesta.ports import event_store
 from gesta.copying import copy as copying
 from gesta.copying import roles, transfer
 from gesta.copying.selection import Home
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
-from gesta.fences import Fence
-from gesta.job_queue import Job
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Job
 from gesta.pauses import EVERYTHING
 from tests.copying.stage import KEY, OPERATOR, Letter, Stage, ended, eventually
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gesta.job_queue import Ack, Drop, Release, Settlement
+from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 
 Layout = Literal["together", "apart", "server"]
 #: What became of a victim: its status, how many effects it had, how many calls reached the provider (None: any number).

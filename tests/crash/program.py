@@ -25,7 +25,7 @@ import msgspec
 import gesta.projector.follow
 import gesta.projector.partitions
 import gesta.projector.relay
-import gesta.role
+import gesta.ports.leases
 import gesta.sweep
 import gesta.worker.lease
 import gesta.worker.pool
@@ -248,9 +248,9 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
 
 def hurry(plan: Plan) -> None:
     """Short leases, so that a successor does not wait long: the same code, and more of its edges."""
-    gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = plan.lease_seconds
+    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = plan.lease_seconds
     gesta.worker.pool.LEASE_SECONDS = gesta.worker.offering.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
-    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.2
+    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.ports.leases.RENEWAL_SECONDS = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.projector.follow.RENEWAL_SECONDS = gesta.projector.relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
@@ -258,7 +258,7 @@ def hurry(plan: Plan) -> None:
     gesta.sweep.LOST_AGE_MS, gesta.sweep.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
 
 
-async def always(_: gesta.role.Role) -> bool:
+async def always(_: gesta.ports.leases.Role) -> bool:
     return True
 
 
@@ -315,7 +315,7 @@ async def work(plan: Plan) -> None:
     if point is not None and point.takes_none:
         setattr(gesta.worker.pool.Pool, "run", wait_for_ever)  # noqa: B010 -- of this process
     if plan.greedy:
-        setattr(gesta.role.Role, "is_ours", always)  # noqa: B010 -- of this process
+        setattr(gesta.ports.leases.Role, "is_ours", always)  # noqa: B010 -- of this process
         setattr(gesta.projector.partitions.Partitions, "hold", all_of_them)  # noqa: B010 -- of this process
     setattr(Database, "_commit", commit)  # noqa: B010 -- of this process
     Wiring.wire = staticmethod(lambda settings: wire(plan, settings, watch))

@@ -13,7 +13,7 @@ from gesta.config import TenantConfig
 from gesta.current import Loader
 from gesta.domain.events import Sent
 from gesta.flows import slack
-from gesta.job_queue import Ack, Job
+from gesta.ports.job_queue import Ack, Job
 from gesta.outbound_http import Http
 from gesta.recorder import Recorder
 from tests.architecture.source import ROOT, imports, modules
@@ -208,7 +208,7 @@ async def test_priority_and_delay_are_honoured(gesta):
 
 
 def test_flows_and_worker_report_through_the_recorder_only():
-    closed = ("gesta.event_store.EventStore", "gesta.event_store.Append", "gesta.event_store.NewEvent", "gesta.commits")
+    closed = ("gesta.ports.event_store.EventStore", "gesta.ports.event_store.Append", "gesta.ports.event_store.NewEvent", "gesta.ports.transactions")
     found = [
         f"{module.shown}: {name}"
         for folder in ("src/gesta/flows", "src/gesta/worker")

@@ -13,13 +13,13 @@ from gesta.adapters.postgresql import open_at
 from gesta.adapters.postgresql.address import address_of
 from gesta.adapters.postgresql.commits import ALONE_SECONDS, PostgresqlCommits
 from gesta.adapters.postgresql.connections import Connections
-from gesta.commits import Projection
+from gesta.ports.transactions import Projection
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
 from gesta.domain.commands import Rules
-from gesta.event_store import Appended, Claimed
-from gesta.offer import Offer
+from gesta.ports.event_store import Appended, Claimed
+from gesta.ports.eager_dispatch import Offer
 from gesta.runtime.clock import ManualRuntime, spawn
-from gesta.views import Move
+from gesta.ports.read_model import Move
 from tests.postgresql.places import Note, connected, engine_at, fresh_url
 from tests.postgresql.test_gaps import Writer
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, cast
 
 from gesta.adapters.postgresql.recording import record
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.contracts.samples import fresh_append
 from gesta.runtime.clock import spawn
 from tests.postgresql.places import connected, fresh_url, opened

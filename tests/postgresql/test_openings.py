@@ -12,7 +12,7 @@ from gesta.adapters.postgresql.address import address_of
 from gesta.adapters.postgresql.harness import SharedServer
 from gesta.contracts.samples import fresh_append
 from gesta.errors import BadSettings, NotOurs, StoreError, TooNew
-from gesta.event_store import Appended
+from gesta.ports.event_store import Appended
 from gesta.migrations import migrations_of
 from gesta.runtime.clock import SystemRuntime
 from gesta.trial_server import TrialServer

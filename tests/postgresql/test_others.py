@@ -13,13 +13,13 @@ from gesta.adapters import open_stores
 from gesta.adapters.postgresql.address import address_of
 from gesta.adapters.postgresql.connections import connect
 from gesta.adapters.postgresql.harness import Harness, SharedServer
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view
 from gesta.errors import StoreError
-from gesta.job_queue import Ack, Drop, Hold, Release
-from gesta.offer import Offer
+from gesta.ports.job_queue import Ack, Drop, Hold, Release
+from gesta.ports.eager_dispatch import Offer
 from gesta.runtime.clock import SystemRuntime
-from gesta.views import Move
+from gesta.ports.read_model import Move
 from tests.postgresql.places import fresh_url, opened
 
 LONG_SECONDS = 3600.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
-from gesta.views import View
+from gesta.ports.read_model import View
 from tests.postgresql.places import connected, fresh_url, opened
 
 COUNT, LIMIT = 4_000, 100

@@ -9,10 +9,10 @@ from gesta.adapters.postgresql import PARTITIONS
 from gesta.adapters.postgresql.schema import bring_up_to_date
 from gesta.contracts.samples import fresh_append, fresh_view, key_of
 from gesta.errors import StoreError, TooNew
-from gesta.fences import Fence
+from gesta.ports.fences import Fence
 from gesta.migrations import migrations_of
 from gesta.projector.partitions import Stand, place_of, stands_of
-from gesta.views import Move
+from gesta.ports.read_model import Move
 from tests.postgresql.places import connected, fresh_url, opened
 
 #: What the last version knew that had one checkpoint for all.

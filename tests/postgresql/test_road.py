@@ -6,7 +6,7 @@ from gesta import Attempt, Done, Flow, Outcome, Rejected
 from gesta.contracts.samples import fresh_append
 from gesta.domain.commands import Rules
 from gesta.domain.events import Created, Sent
-from gesta.event_store import Append, Appended, Stale
+from gesta.ports.event_store import Append, Appended, Stale
 from tests.postgresql.places import Note, engine_at, fresh_url, opened, projected
 
 

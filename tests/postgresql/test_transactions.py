@@ -10,7 +10,7 @@ from gesta.adapters.postgresql.address import address_of
 from gesta.adapters.postgresql.connections import Connections
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.recording import record
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.contracts.samples import fresh_append
 from gesta.errors import StoreError
 from tests.postgresql.places import connected, fresh_url, opened

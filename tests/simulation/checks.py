@@ -16,10 +16,10 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
-from gesta.event_store import Recorded
-from gesta.job_queue import Job
+from gesta.ports.event_store import Recorded
+from gesta.ports.job_queue import Job
 from gesta.projector.folding import CONFIG
-from gesta.views import View
+from gesta.ports.read_model import View
 from tests.simulation.provider import CARELESS, SLOTS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.vault import MemoryVault
 from gesta.adapters.memory.views import MemoryViews
 from gesta.apart import CommitsApart
-from gesta.commits import Entry, Projection
+from gesta.ports.transactions import Entry, Projection
 from gesta.contracts.job_settlements import SettleContract
 from gesta.current import Loader
 from gesta.domain import events as e
@@ -28,7 +28,7 @@ from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.intake import Accepted, Intake
-from gesta.job_queue import Ack, Drop, Settled, Settlement, Taken
+from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
 from gesta.options import Options
 from gesta.pausing import Pausing
 from gesta.projector import partitions
@@ -39,7 +39,7 @@ from gesta.projector.rebuild import Rebuild
 from gesta.recorder import Applied, no_job
 from gesta.subjects import Ref
 from gesta.subscriptions import Subscriber
-from gesta.views import Move
+from gesta.ports.read_model import Move
 from gesta.worker import attempt, guard, takes
 from gesta.worker.attempt import Attempts
 from gesta.worker.offering import Offering

@@ -15,8 +15,8 @@ from gesta import intake
 from gesta.adapters.memory.database import MemoryDatabase
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.errors import GestaError, StoreError
-from gesta.event_store import Recorded
-from gesta.job_queue import Job
+from gesta.ports.event_store import Recorded
+from gesta.ports.job_queue import Job
 from gesta.projector import follow
 from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings

@@ -16,7 +16,7 @@ from gesta.flows import webhook
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.sealing import SYSTEM
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 from tests.stations.world import URL, Provider, note_flow
 
 ADA, BOB = Actor("ada", ("owner",)), Actor("bob")

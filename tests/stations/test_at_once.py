@@ -11,7 +11,7 @@ import pytest
 
 from gesta import Conflict, Done, Engine, Options, Request, Retry
 from gesta.adapters import Stores
-from gesta.commits import Projection
+from gesta.ports.transactions import Projection
 from gesta.errors import StoreError
 from gesta.projector.at_once import AtOnce
 from gesta.projector.follow import WORTH_IT, Projector

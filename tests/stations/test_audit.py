@@ -13,7 +13,7 @@ from gesta.audit import WORDS
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
 from gesta.errors import BadInput
-from gesta.event_store import Append, NewEvent
+from gesta.ports.event_store import Append, NewEvent
 from gesta.flows import email, sms
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
 from gesta.runtime.settings import Settings

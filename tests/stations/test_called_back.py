@@ -8,7 +8,7 @@ import pytest
 
 from gesta import Retry
 from gesta.domain.commands import Cancel
-from gesta.job_queue import Hold
+from gesta.ports.job_queue import Hold
 from tests.stations.world import FLOW, Gate, Note, Provider, engine_of, let_run, pass_time, types_of
 
 

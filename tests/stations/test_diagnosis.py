@@ -13,10 +13,10 @@ from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
 from gesta.domain.ids import lane_of
 from gesta.domain.state import State
 from gesta.examination import examine, examine_request
-from gesta.job_queue import Backlog, Job, Standing
-from gesta.outbox import Standing as Deferred
+from gesta.ports.job_queue import Backlog, Job, Standing
+from gesta.ports.outbox import Standing as Deferred
 from gesta.pauses import EVERYTHING, Pause, Scope
-from gesta.views import Checkpoint, Held, Parked
+from gesta.ports.read_model import Checkpoint, Held, Parked
 from gesta.why_not import RequestFacts, why_not_sent
 from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 

@@ -6,7 +6,7 @@ import pytest
 
 from gesta import Engine, Flow, Payload, Unknown
 from gesta.domain.commands import Rules
-from gesta.job_queue import Taken
+from gesta.ports.job_queue import Taken
 from gesta.unspent import Postponed
 from gesta.worker.pool import Pool
 from tests.stations.test_refused_credentials import ACCOUNT, Account

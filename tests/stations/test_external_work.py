@@ -13,7 +13,7 @@ from gesta.diagnosis import diagnose, suspicious_fields
 from gesta.errors import BadFlow, LeaseLost, UnknownFlow
 from gesta.examination import examine, examine_request
 from gesta.handing_out import RecordFailed, RecordSent
-from gesta.job_queue import Job, Standing
+from gesta.ports.job_queue import Job, Standing
 from gesta.runtime.clock import spawn
 from gesta.why_not import why_not_sent
 from gesta.work import Work

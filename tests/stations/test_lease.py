@@ -9,7 +9,7 @@ import pytest
 
 from gesta import Attempt, Done, Outcome, Unknown
 from gesta.adapters.memory.job_queue import MemoryJobQueue
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Ids, ManualRuntime, sleep, spawn, turn
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.lease import Lease

@@ -18,7 +18,7 @@ from gesta.adapters.postgresql.address import address_of
 from gesta.adapters.postgresql.connections import Connections
 from gesta.adapters.postgresql.harness import SharedServer
 from gesta.adapters.sqlite import open_stores
-from gesta.buckets import Buckets, Reserved, Wanted
+from gesta.ports.token_buckets import Buckets, Reserved, Wanted
 from gesta.errors import StoreError
 from gesta.limits import ADVANCE_MS, AHEAD_MS, SPREAD_MS, Limit, Limits, Tokens
 from gesta.runtime.clock import ManualRuntime, sleep, spawn, turn

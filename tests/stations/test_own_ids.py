@@ -19,7 +19,7 @@ from gesta.handing_out import RecordSent
 from gesta.intake import Accepted
 from gesta.projector.folding import Folding
 from gesta.shapes import event_shape
-from gesta.views import Key, View
+from gesta.ports.read_model import Key, View
 from tests.stations import handed_out
 from tests.stations.handed_out import LEASE_SECONDS, pick_flow, take_one
 from tests.stations.world import URL, Provider, all_events, let_run, pass_time

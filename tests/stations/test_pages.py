@@ -6,7 +6,7 @@ import pytest
 
 from gesta import Done, Engine, InvalidRequest, Rejected, Unknown, pages
 from gesta.adapters.memory.views import MemoryViews
-from gesta.views import Filter, View
+from gesta.ports.read_model import Filter, View
 from tests.stations.world import FLOW, URL, Note, Provider, let_run, note_flow
 
 

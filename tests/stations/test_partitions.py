@@ -12,12 +12,12 @@ from gesta.copying.roles import LEASE_SECONDS as COPY_SECONDS
 from gesta.copying.roles import Roles
 from gesta.copying.selection import Home
 from gesta.errors import StoreError
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
-from gesta.role import LEASE_SECONDS, RENEWAL_SECONDS
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.runtime.clock import spawn
 from gesta.testing import Harness
-from gesta.views import Held, Move, fair_part
+from gesta.ports.read_model import Held, Move, fair_part
 from gesta.work import Work
 from tests.stations.world import URL, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
 

@@ -14,7 +14,7 @@ from gesta.runtime import clock as runtime
 from gesta.errors import UnknownFlow
 from gesta.projector.follow import BEHIND
 from gesta.projector.partitions import CHECKPOINT
-from gesta.role import LEASE_SECONDS, RENEWAL_SECONDS
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.runtime.settings import load
 from gesta.sweep import ROLE as SWEEP
 from gesta.work import EVERYTHING, Part, Work

@@ -10,7 +10,7 @@ from gesta import Actor, Done, Engine, NotFound, Unknown
 from gesta.domain.codec import decode_meta
 from gesta.errors import BadScope, StoreError
 from gesta.flows import webhook
-from gesta.job_queue import Held, Hold
+from gesta.ports.job_queue import Held, Hold
 from gesta.pauses import Scope
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
 

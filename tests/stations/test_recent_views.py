@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gesta.adapters.recent_views import BYTES, LENGTH, RecentViews, Saved
 from gesta.contracts.samples import fresh_view
-from gesta.views import View
+from gesta.ports.read_model import View
 
 NEWER = Saved(moved=True, all_newer=True)
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from gesta import Actor, Done, Engine, Refused, Rejected, Retry, RetryPolicy
-from gesta.commits import Recording
+from gesta.ports.transactions import Recording
 from gesta.errors import Busy
-from gesta.event_store import Stale
+from gesta.ports.event_store import Stale
 from tests.stations.world import (
     FLOW,
     URL,

@@ -12,7 +12,7 @@ from gesta.domain.commands import Rules
 from gesta.errors import StoreError
 from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.job_queue import Held
+from gesta.ports.job_queue import Held
 from gesta.sandbox import Effect
 from gesta.unspent import CredentialRefused
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, fields, let_run, note_flow, pass_time, result

@@ -11,7 +11,7 @@ from gesta import Done, Engine, Retry
 from gesta.contracts.samples import fresh_job
 from gesta.domain.ids import job_id
 from gesta.errors import BadSettings, StoreError
-from gesta.job_queue import Drop
+from gesta.ports.job_queue import Drop
 from gesta.projector.partitions import Partitions
 from gesta.projector.relay import Relay
 from gesta.runtime.settings import load

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gesta import Done, Engine, Rejected, Retry, Unknown, sweep
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.testing import Harness
 from tests.stations.world import (
     FLOW,

@@ -6,7 +6,7 @@ import asyncio
 
 from gesta import Done, Retry
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.job_queue import Release
+from gesta.ports.job_queue import Release
 from gesta.unspent import Postponed
 from tests.stations.world import FLOW, Gate, Note, Provider, engine_of, let_run, pass_time, result
 

@@ -160,7 +160,7 @@ async def test_a_thousand_reasons_make_no_thousand_series(gesta):
 async def test_what_is_parked_is_counted_and_told(gesta, caplog):
     provider = Provider()
     async with engine_of(provider) as engine:
-        from gesta.job_queue import Job
+        from gesta.ports.job_queue import Job
 
         await engine.road.outside.stores.queue.put([Job("x-1", "default", FLOW, "x", 1)])
         await pass_time(gesta, 10)

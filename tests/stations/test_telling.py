@@ -13,7 +13,7 @@ from gesta.diagnosis import diagnose
 from gesta.domain.status_events import TELLING, Event
 from gesta.errors import BadConfig, Fenced, StoreError
 from gesta.examination import examine
-from gesta.fences import Fence
+from gesta.ports.fences import Fence
 from gesta.flows import webhook
 from gesta.flows.flow import Payload
 from gesta.following import BATCH

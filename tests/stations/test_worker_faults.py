@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from gesta import Done, Engine, Flow, Rejected, Retry, Unknown
-from gesta.commits import Recording
+from gesta.ports.transactions import Recording
 from gesta.config import PUT
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
 from gesta.domain.ids import event_id
 from gesta.errors import StoreFull
-from gesta.event_store import Append, NewEvent, Stale
+from gesta.ports.event_store import Append, NewEvent, Stale
 from gesta.flows.flow import ConfigBody
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import sleep
 from tests.stations.world import (
     FLOW,

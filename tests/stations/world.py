@@ -17,7 +17,7 @@ from gesta.domain.ids import event_id
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import StoreError
-from gesta.event_store import Append, NewEvent, Recorded
+from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.testing import Harness
 from gesta.waiters import outcome_of
 

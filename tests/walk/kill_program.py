@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from pathlib import Path
 
-import gesta.role
+import gesta.ports.leases
 import gesta.worker.lease
 import gesta.worker.pool
 from gesta import Attempt, Done, Engine, Event, Flow, Outcome, Payload, RetryPolicy
@@ -52,9 +52,9 @@ def open_engine(path: str, url: str, *, work: bool = True) -> Engine:
 
 def hurry() -> None:
     """Leases of a second instead of four, so that a successor does not wait long: the same code, and more of its edges."""
-    gesta.worker.lease.LEASE_SECONDS = gesta.role.LEASE_SECONDS = 1.0
+    gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = 1.0
     gesta.worker.pool.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
-    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.role.RENEWAL_SECONDS = 0.25
+    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.ports.leases.RENEWAL_SECONDS = 0.25
 
 
 def write_down(engine: Engine, file: str) -> None:

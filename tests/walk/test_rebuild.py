@@ -18,7 +18,7 @@ from gesta.domain.notification.evolve import fold
 from gesta.domain.state import State
 from gesta.errors import GestaError
 from gesta.sandbox.server import SandboxServer
-from gesta.views import Filter
+from gesta.ports.read_model import Filter
 from tests.walk.kill_program import open_engine
 from tests.walk.test_kill import child, states_at_rest
 

@@ -24,7 +24,7 @@ from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.rendering import TEMPLATE, Template
 from gesta.subscriptions import checkpoint_of
-from gesta.views import Parked
+from gesta.ports.read_model import Parked
 from gesta.web.route import Route
 from tests.web.served import Reply, Served
 

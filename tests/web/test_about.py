@@ -8,7 +8,7 @@ import pytest
 
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
-from gesta.views import Parked
+from gesta.ports.read_model import Parked
 
 
 async def test_a_process_that_works_is_live_and_ready_to_anybody(api):

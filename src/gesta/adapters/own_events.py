@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from gesta.event_store import FOLLOW_BYTES, Append, Recorded
+from gesta.ports.event_store import FOLLOW_BYTES, Append, Recorded
 from gesta.runtime.clock import Runtime
 
 LENGTH = 16_384

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gesta.views import Key, View
+from gesta.ports.read_model import Key, View
 
 LENGTH = 20_000
 #: Of payloads, which may have 256 KB each.

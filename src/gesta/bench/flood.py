@@ -20,7 +20,7 @@ from gesta.engine import Engine
 from gesta.flows.flow import flow
 from gesta.options import Options
 from gesta.runtime.clock import SystemRuntime, sleep, spawn
-from gesta.views import View
+from gesta.ports.read_model import View
 
 STAGES = ("disk", "quiet", "flood")
 FACTOR_MAX = 2.0

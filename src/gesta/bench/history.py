@@ -19,11 +19,11 @@ from gesta.adapters import Stores, open_stores
 from gesta.domain.stream_names import request_stream
 from gesta.bench.child import run_module
 from gesta.domain.state import State
-from gesta.event_store import Append, NewEvent, Recorded
+from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.projector.partitions import Places, stands_of
 from gesta.request import Request
 from gesta.runtime.clock import Ids, SystemRuntime, run
-from gesta.views import View
+from gesta.ports.read_model import View
 
 #: Requests per commit.
 BATCH = 1_000

@@ -14,7 +14,7 @@ from gesta.flows.flow import Payload
 from gesta.options import Options
 from gesta.request import Request
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, sleep, spawn
-from gesta.views import View
+from gesta.ports.read_model import View
 
 #: Each waits for its commit before it submits the next one.
 SUBMITTERS = 2_000

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gesta.cli.desk import Desk
     from gesta.engine import Engine
     from gesta.request import Request
-    from gesta.views import View
+    from gesta.ports.read_model import View
 
 #: Of what a key led to, so many are named.
 MANY = 10

@@ -127,7 +127,7 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
 async def _tell_of_strangers(engine: Engine, work: Work) -> None:
     """A worker without a flow would leave that flow's jobs where they are, and look well doing so."""
     from gesta.cli.flows import how_to_get
-    from gesta.job_queue import by_flow
+    from gesta.ports.job_queue import by_flow
 
     if "worker" not in work.parts or work.flows:
         return

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.commits import Entry, Projection, Recording
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.contracts.commits import held_job
 from gesta.contracts.harness import Capability, CommitsHarness, FencesHarness
 from gesta.contracts.job_queue import take
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
 from gesta.contracts.suite import Contract
 from gesta.errors import Fenced
-from gesta.event_store import Append, Appended, Claimed, Stale
-from gesta.fences import Fence
-from gesta.job_queue import Ack, Release
-from gesta.views import Move
+from gesta.ports.event_store import Append, Appended, Claimed, Stale
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Ack, Release
+from gesta.ports.read_model import Move
 
 
 class AtOnceContract(Contract):

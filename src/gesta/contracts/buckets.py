@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.buckets import Name, Wanted
+from gesta.ports.token_buckets import Name, Wanted
 from gesta.contracts.concurrency import race
 from gesta.contracts.harness import BucketsHarness, Capability
 from gesta.contracts.samples import fresh_name

@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, ViewsHarness
 from gesta.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
-from gesta.views import Checkpoint, Held, Move
+from gesta.ports.read_model import Checkpoint, Held, Move
 
 
 class CheckpointContract(Contract):

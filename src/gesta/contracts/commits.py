@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.commits import Entry, Recording
+from gesta.ports.transactions import Entry, Recording
 from gesta.contracts.concurrency import end_within, race, wait_for_all
 from gesta.contracts.harness import Capability, CommitsHarness, reopen
 from gesta.contracts.job_queue import LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
-from gesta.event_store import Appended, Claimed, Stale
-from gesta.job_queue import Ack, Drop, Job, Release
-from gesta.views import Move
+from gesta.ports.event_store import Appended, Claimed, Stale
+from gesta.ports.job_queue import Ack, Drop, Job, Release
+from gesta.ports.read_model import Move
 
 
 class ProjectContract(Contract):

@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, EventsHarness, reopen
 from gesta.contracts.samples import fresh_append, fresh_claim
 from gesta.contracts.suite import Contract
-from gesta.event_store import Appended, Claim, Claimed, Stale
+from gesta.ports.event_store import Appended, Claim, Claimed, Stale
 
 
 class EventClaimsContract(Contract):

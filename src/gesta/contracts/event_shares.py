@@ -10,7 +10,7 @@ from gesta.contracts.concurrency import let_others_run, race
 from gesta.contracts.harness import Capability, EventsHarness, reopen
 from gesta.contracts.samples import end_of_log, follow_from, fresh_append, fresh_name, sized_append
 from gesta.contracts.suite import Contract
-from gesta.event_store import FOLLOW_BYTES, Recorded, Share
+from gesta.ports.event_store import FOLLOW_BYTES, Recorded, Share
 
 #: Names of any kind: the hash is one of bytes, and in UTF-8.
 NAMES = ("", "é", "名前", "a" * 300)

@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import end_within, let_others_run, race, wait_f
 from gesta.contracts.harness import Capability, EventsHarness, reopen
 from gesta.contracts.samples import end_of_log, follow_from, fresh_append, fresh_events, fresh_name, sized_append
 from gesta.contracts.suite import Contract
-from gesta.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
+from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 
 
 class EventStoreContract(Contract):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.contracts.harness import Capability, FencesHarness, reopen
 from gesta.contracts.job_queue import take
 from gesta.contracts.samples import (
@@ -23,10 +23,10 @@ from gesta.contracts.samples import (
 )
 from gesta.contracts.suite import Contract
 from gesta.errors import Fenced
-from gesta.event_store import Append
-from gesta.fences import Fence
-from gesta.job_queue import Ack
-from gesta.views import Move
+from gesta.ports.event_store import Append
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Ack
+from gesta.ports.read_model import Move
 
 LEFT = Fence("left", "another store")
 FILLING = Fence("filling", "another store")

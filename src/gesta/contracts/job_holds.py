@@ -9,7 +9,7 @@ from gesta.contracts.harness import Capability, QueueHarness
 from gesta.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
-from gesta.job_queue import Drop, Held, Hold, Job
+from gesta.ports.job_queue import Drop, Held, Hold, Job
 
 
 class HoldContract(Contract):

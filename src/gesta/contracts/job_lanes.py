@@ -10,7 +10,7 @@ from gesta.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
 from gesta.domain.ids import lane_of, lanes_of
-from gesta.job_queue import Ack, Drop, Hold, Job, Release, Settlement, Taken
+from gesta.ports.job_queue import Ack, Drop, Hold, Job, Release, Settlement, Taken
 
 
 class LanesContract(Contract):

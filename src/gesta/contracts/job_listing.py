@@ -9,7 +9,7 @@ from gesta.contracts.job_queue import LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
 from gesta.domain.ids import lane_of
-from gesta.job_queue import Backlog, Hold, Standing
+from gesta.ports.job_queue import Backlog, Hold, Standing
 
 
 class JobListingContract(Contract):

@@ -11,7 +11,7 @@ from gesta.contracts.concurrency import end_within, race, wait_for_all
 from gesta.contracts.harness import Capability, QueueHarness, reopen
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
-from gesta.job_queue import Ack, Hold, Job, Taken
+from gesta.ports.job_queue import Ack, Hold, Job, Taken
 
 LEASE_SECONDS = 10.0
 HOUR_SECONDS = 3600

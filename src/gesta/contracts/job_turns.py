@@ -8,7 +8,7 @@ from gesta.contracts.harness import Capability, QueueHarness
 from gesta.contracts.job_queue import LEASE_SECONDS, take
 from gesta.contracts.samples import fresh_job, fresh_name
 from gesta.contracts.suite import Contract
-from gesta.job_queue import Job, Release
+from gesta.ports.job_queue import Job, Release
 
 FLOOD = 10_000
 BATCH = 2_000

@@ -7,8 +7,8 @@ from typing import ClassVar
 from gesta.contracts.harness import Capability, ViewsHarness, reopen
 from gesta.contracts.samples import fresh_job, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
-from gesta.job_queue import Job
-from gesta.views import Move
+from gesta.ports.job_queue import Job
+from gesta.ports.read_model import Move
 
 #: More than any test leaves behind, so that jobs of others do not crowd out ours.
 MANY = 10_000

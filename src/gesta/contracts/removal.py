@@ -22,8 +22,8 @@ from gesta.contracts.samples import (
 from gesta.contracts.suite import Contract
 from gesta.domain.ids import id_floor
 from gesta.domain.state import State
-from gesta.event_store import Append, Claim, Claimed, Stale
-from gesta.views import Filter, Move, View
+from gesta.ports.event_store import Append, Claim, Claimed, Stale
+from gesta.ports.read_model import Filter, Move, View
 
 OLD_MS = MADE_MS - 86_400_000
 

@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, ViewsHarness
 from gesta.contracts.samples import fresh_name
 from gesta.contracts.suite import Contract
-from gesta.views import Held
+from gesta.ports.read_model import Held
 
 
 class RolePartsContract(Contract):

@@ -6,11 +6,11 @@ from typing import Any
 
 from gesta.domain.ids import job_id
 from gesta.domain.state import State
-from gesta.event_store import Append, Claim, EventStore, NewEvent, Recorded
-from gesta.job_queue import Job
+from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Ids, SystemRuntime
-from gesta.vault import Sealed
-from gesta.views import Parked, View
+from gesta.ports.vault import Sealed
+from gesta.ports.read_model import Parked, View
 
 #: The real clock and real chance: those of a test start anew with each test.
 _ids = Ids(SystemRuntime())

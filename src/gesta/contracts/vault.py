@@ -8,7 +8,7 @@ from gesta.contracts.concurrency import race
 from gesta.contracts.harness import Capability, VaultHarness, reopen
 from gesta.contracts.samples import fresh_name, fresh_sealed
 from gesta.contracts.suite import Contract
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 
 
 class VaultContract(Contract):

@@ -9,7 +9,7 @@ from gesta.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
 from gesta.contracts.view_sweeps import LATER_MS, MANY, walk
 from gesta.contracts.views import moved_on
-from gesta.views import Filter, Move, Parked, View, dispatched_of
+from gesta.ports.read_model import Filter, Move, Parked, View, dispatched_of
 
 
 class ShadowContract(Contract):

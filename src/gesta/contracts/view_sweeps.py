@@ -11,7 +11,7 @@ from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
 from gesta.contracts.suite import Contract
 from gesta.contracts.views import moved_on
 from gesta.domain.state import QUEUE_HORIZON_MS, State
-from gesta.views import FROM_THE_START, Cursor, View
+from gesta.ports.read_model import FROM_THE_START, Cursor, View
 
 #: More than any test leaves behind, so that requests of others do not crowd out ours.
 MANY = 10_000

@@ -10,7 +10,7 @@ from gesta.contracts.harness import Capability, ViewsHarness, reopen
 from gesta.contracts.samples import fresh_id, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.contracts.suite import Contract
 from gesta.domain.state import Status
-from gesta.views import Filter, Move, View
+from gesta.ports.read_model import Filter, Move, View
 
 
 def moved_on(view: View, status: Status) -> View:

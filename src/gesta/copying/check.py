@@ -7,7 +7,7 @@ from typing import Literal
 from gesta.copying.selection import PAGE, Home, Selection
 from gesta.copying.transfer import ref_of
 from gesta.errors import BadInput, Fenced, StoreError
-from gesta.fences import Fence
+from gesta.ports.fences import Fence
 from gesta.sealing import IDENTITY, MasterKey, prove
 
 #: fresh: the target has nothing of it. resumed: an earlier run was interrupted. done: an earlier run came to its end.

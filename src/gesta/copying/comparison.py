@@ -11,7 +11,7 @@ from gesta.copying.transfer import ref_of
 from gesta.current import Loader
 from gesta.domain.state import State
 from gesta.errors import StoreError
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 from gesta.projector.folding import CONFIG
 
 #: Called with how many events were looked at since the last call.

@@ -16,8 +16,8 @@ from gesta.copying.selection import PAGE, Home, Selection
 from gesta.copying.transfer import Transfer
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
-from gesta.job_queue import Job, Standing
-from gesta.outbox import Prepared
+from gesta.ports.job_queue import Job, Standing
+from gesta.ports.outbox import Prepared
 from gesta.pausing import Pausing
 from gesta.projector.follow import Projector
 from gesta.projector.partitions import stands_of

@@ -6,7 +6,7 @@ from gesta.copying.selection import Home
 from gesta.errors import Fenced, StoreError
 from gesta.projector.partitions import CHECKPOINT, projects
 from gesta.projector.rebuild import ROLE as REBUILD
-from gesta.role import RENEWAL_SECONDS
+from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.runtime.clock import Runtime, sleep
 from gesta.sweep import ROLE as SWEEP
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from gesta.adapters import Stores
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
-from gesta.event_store import Recorded
-from gesta.job_queue import Job
+from gesta.ports.event_store import Recorded
+from gesta.ports.job_queue import Job
 from gesta.pauses import EVERYTHING, Scope
 from gesta.sealing import API_KEYS, IDENTITY, SYSTEM, data_key_name
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 
 #: Rows read and written at once.
 PAGE = 2_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gesta.copying.selection import PAGE, Home, Selection
 from gesta.errors import StoreError
-from gesta.event_store import Append, Appended, NewEvent, Recorded
+from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.projector.partitions import checkpoints_of, stands_of
-from gesta.vault import Sealed
-from gesta.views import Move, dispatched_of
+from gesta.ports.vault import Sealed
+from gesta.ports.read_model import Move, dispatched_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant follow.
 PLACE = "copy/"

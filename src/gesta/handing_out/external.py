@@ -16,7 +16,7 @@ from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
 from gesta.domain.outcome import Done
 from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
-from gesta.event_store import EventStore
+from gesta.ports.event_store import EventStore
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.handing_out.handing_out import HandingOut
@@ -25,7 +25,7 @@ from gesta.handing_out.tickets import Ticket, Tickets
 from gesta.handing_out.waiting import Waiting
 from gesta.handing_out.work_item import Lease, Reported, WorkItem, item_of, reported
 from gesta.identity import canonical
-from gesta.job_queue import Job, JobQueue, Taken
+from gesta.ports.job_queue import Job, JobQueue, Taken
 from gesta.options import actor_errors
 from gesta.payloads import decoder_of
 from gesta.recorder import Recorder
@@ -34,7 +34,7 @@ from gesta.runtime.redaction import scrubbed_name
 from gesta.subjects import ERASED, Subjects
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.validation import value_errors
-from gesta.views import View
+from gesta.ports.read_model import View
 from gesta.worker.guard import settle_of
 from gesta.worker.soundness import discreet, sound, without_texts
 

@@ -18,14 +18,14 @@ from gesta.flows.flow import Flow
 from gesta.handing_out.lapses import NO_REPORT
 from gesta.handing_out.tickets import Ticket, Tickets
 from gesta.handing_out.work_item import WorkItem, item_of
-from gesta.job_queue import JobQueue, Release, Taken
+from gesta.ports.job_queue import JobQueue, Release, Taken
 from gesta.pausing import Pausing
 from gesta.payloads import decoder_of
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn
 from gesta.subjects import Readable, Subjects
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import View
+from gesta.ports.read_model import View
 from gesta.worker.attempt import BAD_PAYLOAD
 from gesta.worker.called_back import CalledBack
 from gesta.worker.guard import Guard, examine, settle_of

@@ -10,7 +10,7 @@ from gesta.current import Loader
 from gesta.domain.ids import lanes_of
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.job_queue import Ack, JobQueue, Taken
+from gesta.ports.job_queue import Ack, JobQueue, Taken
 from gesta.runtime.clock import Ids
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.guard import Guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gesta.current import Loader
-from gesta.event_store import EventStore
+from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow
 from gesta.handing_out.external import External
 from gesta.handing_out.handing_out import HandingOut
@@ -13,7 +13,7 @@ from gesta.handing_out.lapses import Lapses
 from gesta.handing_out.tickets import Tickets
 from gesta.handing_out.waiting import Waiting
 from gesta.identity import Identity
-from gesta.job_queue import JobQueue
+from gesta.ports.job_queue import JobQueue
 from gesta.pausing import Pausing
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from gesta.errors import StoreError, TryLater
-from gesta.job_queue import JobQueue
+from gesta.ports.job_queue import JobQueue
 from gesta.runtime.clock import Runtime, sleep, spawn
 from gesta.runtime.telemetry import Telemetry
 

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gesta.adapters import Stores
-from gesta.commits import Entry, Projection, Recording
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.events import Created
 from gesta.domain.notification.evolve import created
-from gesta.event_store import Append, Verdict
-from gesta.job_queue import Job
+from gesta.ports.event_store import Append, Verdict
+from gesta.ports.job_queue import Job
 from gesta.projector.dispatch import is_wanted, opened_job
 from gesta.projector.follow import Projector
-from gesta.views import View
+from gesta.ports.read_model import View
 
 T = TypeVar("T")
 

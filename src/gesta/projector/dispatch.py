@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gesta.domain.ids import lane_of
 from gesta.domain.state import State
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 
 
 def opened_job(state: State) -> Job | None:

@@ -10,12 +10,12 @@ from gesta.current import apply_event
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.errors import StoreError
-from gesta.event_store import EventStore, Recorded
-from gesta.job_queue import Job
+from gesta.ports.event_store import EventStore, Recorded
+from gesta.ports.job_queue import Job
 from gesta.projector.dispatch import is_wanted, opened_job
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Key, Parked, View
+from gesta.ports.read_model import Key, Parked, View
 
 #: What the events of config streams name as their flow; no flow of one part can be declared.
 CONFIG = "config"

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gesta.errors import StoreError
-from gesta.event_store import EventStore
-from gesta.role import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
+from gesta.ports.event_store import EventStore
+from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
 from gesta.runtime.clock import Runtime
-from gesta.views import Held, Move, Views, dispatched_of
+from gesta.ports.read_model import Held, Move, Views, dispatched_of
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the store has several partitions.
 CHECKPOINT = "projector"

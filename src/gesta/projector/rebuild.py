@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gesta.commits import Commits
+from gesta.ports.transactions import Commits
 from gesta.errors import GestaError
-from gesta.event_store import EventStore
+from gesta.ports.event_store import EventStore
 from gesta.projector.folding import Folding
 from gesta.projector.follow import BATCH, Projector
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
-from gesta.role import Role
+from gesta.ports.leases import Role
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Parked, Views
+from gesta.ports.read_model import Parked, Views
 
 ROLE = "rebuild"
 #: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's, who folds it again anyway.

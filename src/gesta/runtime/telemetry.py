@@ -15,7 +15,7 @@ from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome
 from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
-from gesta.job_queue import Backlog, Job, Taken, by_flow
+from gesta.ports.job_queue import Backlog, Job, Taken, by_flow
 from gesta.runtime.metrics import Metrics
 from gesta.pauses import Pause
 from gesta.runtime.redaction import scrub

@@ -24,7 +24,7 @@ from gesta.web.waiting import Wait, wait_seconds
 
 if TYPE_CHECKING:
     from gesta.engine import Engine
-    from gesta.views import View
+    from gesta.ports.read_model import View
 
 BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024

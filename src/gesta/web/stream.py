@@ -10,7 +10,7 @@ import msgspec
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
 from gesta.domain.status_events import word_of
-from gesta.event_store import Recorded
+from gesta.ports.event_store import Recorded
 from gesta.projector.folding import CONFIG
 from gesta.shapes import EventShape, event_shape
 from gesta.web.problem import Problem, invalid

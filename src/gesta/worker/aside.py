@@ -10,11 +10,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gesta.job_queue import Ack, JobQueue, Release, Settlement, Taken
+from gesta.ports.job_queue import Ack, JobQueue, Release, Settlement, Taken
 from gesta.repeats import Repeats
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Parked, Views
+from gesta.ports.read_model import Parked, Views
 
 
 class Aside:

@@ -21,7 +21,7 @@ from gesta.domain.state import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow
-from gesta.job_queue import Release, Taken
+from gesta.ports.job_queue import Release, Taken
 from gesta.limits import Limits, Tokens
 from gesta.outbound_http import AttemptEnded, Http
 from gesta.outbound_mail import Mail
@@ -33,7 +33,7 @@ from gesta.runtime.redaction import scrub
 from gesta.subjects import Readable
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
-from gesta.views import View
+from gesta.ports.read_model import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.giving_back import GivingBack, unusable
 from gesta.worker.guard import Finding, Guard, examine, settle_of, settled

@@ -9,7 +9,7 @@ from gesta.current import Loader
 from gesta.domain.commands import Cancel, Refused
 from gesta.flows.flow import Flow
 from gesta.recorder import Recorder, drop_job
-from gesta.views import Key
+from gesta.ports.read_model import Key
 
 
 class CalledBack:

@@ -13,14 +13,14 @@ from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.domain.outcome import Retry
 from gesta.errors import BadScope, Busy, StoreError
 from gesta.flows.flow import Flow
-from gesta.job_queue import Hold, Release, Settlement, Taken
+from gesta.ports.job_queue import Hold, Release, Settlement, Taken
 from gesta.pauses import REASON_LENGTH_MAX, Scope, checked
 from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.unspent import CredentialRefused, Postponed
-from gesta.views import View, key_of
+from gesta.ports.read_model import View, key_of
 from gesta.worker.called_back import CalledBack
 from gesta.worker.soundness import discreet, sound
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gesta.errors import StoreError
-from gesta.job_queue import JobQueue
+from gesta.ports.job_queue import JobQueue
 from gesta.runtime.clock import Ids, Runtime, Timer, sleep
 from gesta.runtime.telemetry import Telemetry
 

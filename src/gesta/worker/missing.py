@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from gesta.job_queue import Taken
+from gesta.ports.job_queue import Taken
 
 TRIES = 5
 PAUSE_MS = 500

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gesta.job_queue import Job, Taken
-from gesta.offer import Offer
+from gesta.ports.job_queue import Job, Taken
+from gesta.ports.eager_dispatch import Offer
 from gesta.repeats import Repeats
 from gesta.runtime.clock import Runtime
-from gesta.views import View
+from gesta.ports.read_model import View
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.ours import Ours
 from gesta.worker.takes import few

@@ -15,14 +15,14 @@ from gesta.current import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
-from gesta.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
+from gesta.ports.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
 from gesta.pausing import Pausing
 from gesta.repeats import Repeats
 from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
 from gesta.sealed_fields import MARK
 from gesta.subjects import Readable, Subjects
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import View, Views
+from gesta.ports.read_model import View, Views
 from gesta.worker.aside import Aside
 from gesta.worker.attempt import Attempts
 from gesta.worker.called_back import CalledBack

@@ -8,10 +8,10 @@ from gesta.domain.stream_names import INSTALLATION, config_stream
 from gesta.config import ConfigCache
 from gesta.current import Loader
 from gesta.errors import StoreError
-from gesta.job_queue import Taken
+from gesta.ports.job_queue import Taken
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.views import Key, Parked, View
+from gesta.ports.read_model import Key, Parked, View
 from gesta.worker.aside import Aside
 from gesta.worker.takes import by_job
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from gesta.job_queue import Taken
-from gesta.views import Key, View
+from gesta.ports.job_queue import Taken
+from gesta.ports.read_model import Key, View
 
 #: A queue tells when a job was put; should it ever not, this is how long a job lies unnoticed.
 POLL_SECONDS = 1.0

@@ -9,7 +9,7 @@ from gesta.contracts.job_queue import JobQueueAfterRestartContract as Queue
 from gesta.contracts.pending import PendingAfterRestartContract as Pending
 from gesta.contracts.vault import VaultAfterRestartContract as Vault
 from gesta.contracts.views import ViewsAfterRestartContract as Views
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from tests.contracts.faults.planting import breaks
 
 

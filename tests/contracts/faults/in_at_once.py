@@ -1,10 +1,10 @@
 """Commits that project what they append, with one thing wrong."""
 
 from gesta.adapters.memory.commits import MemoryCommits
-from gesta.commits import Projection
+from gesta.ports.transactions import Projection
 from gesta.contracts.at_once import AtOnceContract as AtOnce
 from gesta.contracts.at_once import AtOnceFenceContract as AtOnceFence
-from gesta.views import Move
+from gesta.ports.read_model import Move
 from tests.contracts.faults.planting import breaks
 
 

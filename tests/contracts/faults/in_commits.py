@@ -3,11 +3,11 @@
 from msgspec.structs import replace
 
 from gesta.adapters.memory.commits import MemoryCommits
-from gesta.commits import Recording
+from gesta.ports.transactions import Recording
 from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.commits import RecordContract as Record
-from gesta.event_store import Appended
-from gesta.job_queue import Ack, Drop, Release
+from gesta.ports.event_store import Appended
+from gesta.ports.job_queue import Ack, Drop, Release
 from tests.contracts.faults.planting import breaks
 
 

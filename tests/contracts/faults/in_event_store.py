@@ -8,7 +8,7 @@ from gesta.contracts.event_claims import EventClaimsAfterRestartContract as Clai
 from gesta.contracts.event_claims import EventClaimsContract as Claims
 from gesta.contracts.event_store import EventStoreAfterRestartContract as AfterRestart
 from gesta.contracts.event_store import EventStoreContract as Events
-from gesta.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
+from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
 from gesta.runtime.clock import Signal
 from tests.contracts.faults.planting import breaks
 

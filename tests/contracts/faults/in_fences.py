@@ -4,7 +4,7 @@ from gesta.adapters.memory.fences import MemoryFences
 from gesta.adapters.memory.harness import Harness
 from gesta.contracts.fences import FencesAfterRestartContract as AfterRestart
 from gesta.contracts.fences import FencesContract as Fences
-from gesta.fences import Fence
+from gesta.ports.fences import Fence
 from tests.contracts.faults.planting import breaks
 
 

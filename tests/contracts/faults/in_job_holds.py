@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_holds import HoldContract as Holds
-from gesta.job_queue import Drop, Held, Hold, Release
+from gesta.ports.job_queue import Drop, Held, Hold, Release
 from gesta.runtime.clock import Signal
 from tests.contracts.faults.planting import breaks
 

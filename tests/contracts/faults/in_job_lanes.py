@@ -4,7 +4,7 @@ from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_lanes import LanesAfterRestartContract as AfterRestart
 from gesta.contracts.job_lanes import LanesContract as Lanes
 from gesta.domain.ids import flow_of_lane, lane_of
-from gesta.job_queue import Taken
+from gesta.ports.job_queue import Taken
 from tests.contracts.faults.after_restart import ForgetsEverything
 from tests.contracts.faults.planting import breaks
 

@@ -3,7 +3,7 @@
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_leases import JobLeasesContract as Leases
 from gesta.contracts.job_settlements import SettleContract as Settle
-from gesta.job_queue import Drop, Taken
+from gesta.ports.job_queue import Drop, Taken
 from tests.contracts.faults.planting import breaks
 
 

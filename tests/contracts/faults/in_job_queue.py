@@ -9,7 +9,7 @@ from gesta.contracts.job_leases import JobLeasesContract as Leases
 from gesta.contracts.job_queue import PutContract as Put
 from gesta.contracts.job_queue import TakeContract as Take
 from gesta.contracts.job_settlements import SettleContract as Settle
-from gesta.job_queue import Ack, Drop, Release
+from gesta.ports.job_queue import Ack, Drop, Release
 from gesta.runtime.clock import Signal
 from tests.contracts.faults.in_job_turns import Reordering
 from tests.contracts.faults.planting import breaks

@@ -3,7 +3,7 @@
 from gesta.adapters.memory.job_queue import MemoryJobQueue, _Lane
 from gesta.contracts.job_holds import HoldContract as Holds
 from gesta.contracts.job_turns import TurnsContract as Turns
-from gesta.job_queue import Release
+from gesta.ports.job_queue import Release
 from tests.contracts.faults.planting import breaks
 
 

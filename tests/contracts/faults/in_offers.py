@@ -4,7 +4,7 @@ from gesta.adapters.memory.commits import MemoryCommits
 from gesta.adapters.memory.job_queue import MemoryJobQueue, _Lease
 from gesta.contracts.offers import OffersAtOnceContract as AtOnce
 from gesta.contracts.offers import OffersContract as Offers
-from gesta.job_queue import Taken
+from gesta.ports.job_queue import Taken
 from tests.contracts.faults.planting import breaks
 
 

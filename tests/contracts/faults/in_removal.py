@@ -6,7 +6,7 @@ from gesta.adapters.memory.harness import Harness
 from gesta.adapters.memory.views import MemoryViews
 from gesta.contracts.removal import OldViewsContract as Old
 from gesta.contracts.removal import RemovalContract as Removal
-from gesta.event_store import Stale
+from gesta.ports.event_store import Stale
 from tests.contracts.faults.planting import breaks
 
 

@@ -7,7 +7,7 @@ from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.event_shares import EventSharesContract as Shares
 from gesta.contracts.role_parts import RolePartsContract as Parts
 from gesta.contracts.view_shadows import ShadowContract as Shadow
-from gesta.event_store import Share
+from gesta.ports.event_store import Share
 from tests.contracts.faults.planting import breaks
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gesta.adapters.memory.vault import MemoryVault
 from gesta.contracts.vault import VaultAfterRestartContract as AfterRestart
 from gesta.contracts.vault import VaultContract as Vault
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 from tests.contracts.faults.planting import breaks
 
 

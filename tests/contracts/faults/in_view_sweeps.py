@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from gesta.adapters.memory.views import MemoryViews
 from gesta.contracts.view_sweeps import DueViewsContract as Due
 from gesta.contracts.view_sweeps import StaleViewsContract as Stale
-from gesta.views import Key
+from gesta.ports.read_model import Key
 from tests.contracts.faults.planting import breaks
 
 

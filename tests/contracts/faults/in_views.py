@@ -7,7 +7,7 @@ from gesta.contracts.checkpoints import CheckpointContract as Checkpoint
 from gesta.contracts.checkpoints import RoleContract as Role
 from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.views import ViewsContract as Views
-from gesta.views import Filter, View, key_of
+from gesta.ports.read_model import Filter, View, key_of
 from tests.contracts.faults.planting import breaks
 
 

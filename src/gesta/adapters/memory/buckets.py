@@ -1,4 +1,4 @@
-"""Token buckets in a dict. Implements gesta.buckets; the docstrings there are the promise."""
+"""Token buckets in a dict. Implements gesta.ports.token_buckets; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gesta.buckets import Name, Reserved, Wanted
+from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
 from gesta.runtime.clock import Runtime
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from gesta.adapters.memory.event_store import MemoryEventStore
 from gesta.adapters.memory.job_queue import MemoryJobQueue
 from gesta.adapters.memory.views import MemoryViews
-from gesta.commits import Entry, Projection, Recording
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.state import State
-from gesta.event_store import Append, Appended, Verdict
-from gesta.job_queue import Drop, Job
-from gesta.offer import Offer
-from gesta.views import Move, Parked, View
+from gesta.ports.event_store import Append, Appended, Verdict
+from gesta.ports.job_queue import Drop, Job
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.read_model import Move, Parked, View
 
 
 class MemoryCommits:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from gesta.adapters.memory.fences import MemoryFences
-from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
+from gesta.ports.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
 from gesta.runtime.clock import Runtime, Signal
 
 

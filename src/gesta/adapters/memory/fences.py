@@ -1,4 +1,4 @@
-"""Fences in a dict, asked by every port before it writes. Implements gesta.fences; the docstrings there are the promise."""
+"""Fences in a dict, asked by every port before it writes. Implements gesta.ports.fences; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from gesta.errors import Fenced
-from gesta.event_store import Append
-from gesta.fences import Fence
-from gesta.job_queue import Job
+from gesta.ports.event_store import Append
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Job
 
 
 class _Owned(msgspec.Struct):

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gesta.adapters.memory.fences import MemoryFences
 from gesta.domain.fair_queue import Line, give_turns, score_of
-from gesta.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
-from gesta.offer import Offer, chosen_of
+from gesta.ports.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.eager_dispatch import Offer, chosen_of
 from gesta.runtime.clock import Runtime, Signal
 
 

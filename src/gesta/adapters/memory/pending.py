@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gesta.adapters.memory.sorted_index import SortedIndex
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 
 
 class PendingJobs:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 from gesta.adapters.memory.fences import MemoryFences
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 
 #: Tenant, name, version.
 Ref = tuple[str, str, int]

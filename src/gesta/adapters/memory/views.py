@@ -12,9 +12,9 @@ from gesta.adapters.memory.pending import PendingJobs
 from gesta.adapters.memory.sorted_index import SortedIndex
 from gesta.domain.ids import id_floor
 from gesta.domain.state import State
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Runtime
-from gesta.views import (
+from gesta.ports.read_model import (
     Checkpoint,
     Cursor,
     Filter,

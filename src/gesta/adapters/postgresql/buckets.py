@@ -1,11 +1,11 @@
-"""Token buckets in PostgreSQL. Implements gesta.buckets; the docstrings there are the promise."""
+"""Token buckets in PostgreSQL. Implements gesta.ports.token_buckets; the docstrings there are the promise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gesta.adapters.postgresql.database import Database
-from gesta.buckets import Name, Reserved, Wanted
+from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
 from gesta.runtime.clock import OnClock
 

@@ -1,4 +1,4 @@
-"""What is one transaction because all ports share the schema. Implements gesta.commits; the docstrings there are the promise."""
+"""What is one transaction because all ports share the schema. Implements gesta.ports.transactions; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gesta.adapters.postgresql.recording import Scores, record, record_values, r
 from gesta.adapters.postgresql.turns import NONE
 from gesta.adapters.postgresql.views import PostgresqlViews, at_once_values
 from gesta.adapters.recent_views import Saved
-from gesta.commits import Entry, Projection, Recording
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.state import State
-from gesta.event_store import Append, Verdict
-from gesta.job_queue import Drop, Job, Release, Taken
-from gesta.offer import Offer, chosen_of
+from gesta.ports.event_store import Append, Verdict
+from gesta.ports.job_queue import Drop, Job, Release, Taken
+from gesta.ports.eager_dispatch import Offer, chosen_of
 from gesta.runtime.clock import Runtime
-from gesta.views import Move, Parked, View
+from gesta.ports.read_model import Move, Parked, View
 
 #: For how long nothing is projected at once after somebody else's append came between.
 ALONE_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""Events in PostgreSQL. Implements gesta.event_store; the docstrings there are the promise."""
+"""Events in PostgreSQL. Implements gesta.ports.event_store; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
+from gesta.ports.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
 from gesta.runtime.clock import Runtime, Signal
 
 

@@ -8,7 +8,7 @@ import asyncpg  # type: ignore[import-untyped]
 import msgspec
 
 from gesta.errors import Fenced, GestaError, StoreError, StoreFull
-from gesta.fences import Fence
+from gesta.ports.fences import Fence
 
 #: What is known about a write that failed: nothing of it stands, or it was on its way when the answer was lost.
 Written = Literal["nothing was written", "it may have been written: the same again is recognised"]

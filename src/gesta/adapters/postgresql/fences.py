@@ -1,4 +1,4 @@
-"""Fences in PostgreSQL: a row, and triggers that refuse. Implements gesta.fences; the docstrings there are the promise."""
+"""Fences in PostgreSQL: a row, and triggers that refuse. Implements gesta.ports.fences; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.job_queue import PostgresqlJobQueue, job_values
-from gesta.fences import Fence
-from gesta.job_queue import Job
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Job
 
 
 class PostgresqlFences:

@@ -1,4 +1,4 @@
-"""The queue in PostgreSQL. Implements gesta.job_queue; the docstrings there are the promise."""
+"""The queue in PostgreSQL. Implements gesta.ports.job_queue; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.news import News
 from gesta.adapters.postgresql.recording import record
 from gesta.adapters.postgresql.turns import NONE, Given, give, give_within, pairs_of
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.domain.fair_queue import Line
-from gesta.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime.clock import Runtime, Signal
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.

@@ -1,4 +1,4 @@
-"""The outbox in PostgreSQL. Implements gesta.outbox; the docstrings there are the promise."""
+"""The outbox in PostgreSQL. Implements gesta.ports.outbox; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.event_store import PostgresqlEventStore
 from gesta.adapters.postgresql.recording import record
 from gesta.adapters.postgresql.statements import Statements
-from gesta.commits import Entry
+from gesta.ports.transactions import Entry
 from gesta.domain.ids import event_id, id_bytes
-from gesta.event_store import Append, Appended, Claim, Claimed, NewEvent, Verdict
-from gesta.outbox import Prepared, Raw, Standing
+from gesta.ports.event_store import Append, Appended, Claim, Claimed, NewEvent, Verdict
+from gesta.ports.outbox import Prepared, Raw, Standing
 from gesta.runtime.clock import Runtime
 
 

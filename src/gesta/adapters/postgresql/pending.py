@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gesta.adapters.postgresql.connections import Connection, Row
 from gesta.adapters.postgresql.statements import Statements
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 
 
 async def add_pending(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
 from gesta.adapters.postgresql.connections import Row
-from gesta.commits import Entry, Recording
+from gesta.ports.transactions import Entry, Recording
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Appended, Claimed, Stale, Verdict
-from gesta.job_queue import Ack, Drop, Hold, Release, Settlement
+from gesta.ports.event_store import Append, Appended, Claimed, Stale, Verdict
+from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement
 
 #: Job id → the score that a release gives it, where it is due at once.
 Scores = Mapping[str, int]

@@ -8,7 +8,7 @@ from functools import partial
 from gesta.adapters.postgresql.connections import Connection
 from gesta.adapters.postgresql.database import Database
 from gesta.adapters.postgresql.view_rows import parked_columns, view_of, view_values
-from gesta.views import Key, Parked, View, dispatched_of, key_of
+from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
 
 
 class PostgresqlShadow:

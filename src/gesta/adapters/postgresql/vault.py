@@ -1,4 +1,4 @@
-"""The vault in PostgreSQL. Implements gesta.vault; the docstrings there are the promise."""
+"""The vault in PostgreSQL. Implements gesta.ports.vault; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gesta.adapters.postgresql.database import Database
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 
 
 class PostgresqlVault:

@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.adapters.postgresql.connections import Row
 from gesta.domain.state import State
-from gesta.views import Parked, View
+from gesta.ports.read_model import Parked, View
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode

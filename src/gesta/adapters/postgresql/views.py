@@ -1,4 +1,4 @@
-"""Views in PostgreSQL. Implements gesta.views; the docstrings there are the promise."""
+"""Views in PostgreSQL. Implements gesta.ports.read_model; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gesta.adapters.postgresql.pending import add_pending, job_of
 from gesta.adapters.postgresql.shadow import PostgresqlShadow
 from gesta.adapters.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
 from gesta.adapters.recent_views import RecentViews, Saved
-from gesta.commits import Projection
+from gesta.ports.transactions import Projection
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Runtime
-from gesta.views import (
+from gesta.ports.read_model import (
     WANTING,
     Checkpoint,
     Cursor,

@@ -1,4 +1,4 @@
-"""Token buckets in SQLite: read, decided and written in one step of the writer. Implements gesta.buckets; the docstrings there are the promise."""
+"""Token buckets in SQLite: read, decided and written in one step of the writer. Implements gesta.ports.token_buckets; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import apsw
 
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
-from gesta.buckets import Name, Reserved, Wanted
+from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
 from gesta.runtime.clock import Runtime
 

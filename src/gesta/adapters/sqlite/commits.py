@@ -1,4 +1,4 @@
-"""What is one transaction because all ports share the file. Implements gesta.commits; the docstrings there are the promise."""
+"""What is one transaction because all ports share the file. Implements gesta.ports.transactions; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gesta.adapters.sqlite.job_queue import SqliteJobQueue, settle_step
 from gesta.adapters.sqlite.offers import put_offered
 from gesta.adapters.sqlite.statements import run_many, sql
 from gesta.adapters.sqlite.views import SqliteViews, save_step
-from gesta.commits import Entry, Projection, Recording
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.state import State
-from gesta.event_store import Append, Appended, Verdict
-from gesta.job_queue import Ack, Drop, Job, Release, Taken
-from gesta.offer import Offer
-from gesta.views import Move, Parked, View
+from gesta.ports.event_store import Append, Appended, Verdict
+from gesta.ports.job_queue import Ack, Drop, Job, Release, Taken
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.read_model import Move, Parked, View
 
 
 class SqliteCommits:

@@ -1,4 +1,4 @@
-"""Events in SQLite. Implements gesta.event_store; the docstrings there are the promise."""
+"""Events in SQLite. Implements gesta.ports.event_store; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gesta.adapters.own_events import OwnEvents
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
-from gesta.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
+from gesta.ports.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
 from gesta.runtime.clock import Runtime, Signal
 
 

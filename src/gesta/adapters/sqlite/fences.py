@@ -1,4 +1,4 @@
-"""Fences in SQLite: a row, and triggers that refuse. Implements gesta.fences; the docstrings there are the promise."""
+"""Fences in SQLite: a row, and triggers that refuse. Implements gesta.ports.fences; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import apsw
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.job_queue import SqliteJobQueue, put_new
 from gesta.adapters.sqlite.statements import sql
-from gesta.fences import Fence, FenceKind
-from gesta.job_queue import Job
+from gesta.ports.fences import Fence, FenceKind
+from gesta.ports.job_queue import Job
 
 
 class SqliteFences:

@@ -1,4 +1,4 @@
-"""The queue in SQLite. Implements gesta.job_queue; the docstrings there are the promise."""
+"""The queue in SQLite. Implements gesta.ports.job_queue; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.turns import give, serve
 from gesta.domain.state import JobKind
 from gesta.domain.fair_queue import Line, score_of
-from gesta.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime.clock import Runtime, Signal
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.

@@ -1,4 +1,4 @@
-"""Lanes of the SQLite queue: jobs that others execute, each under a lease of its own. The steps of gesta.job_queue's verbs for them."""
+"""Lanes of the SQLite queue: jobs that others execute, each under a lease of its own. The steps of gesta.ports.job_queue's verbs for them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import apsw
 
 from gesta.adapters.sqlite.job_queue import put_step
 from gesta.adapters.sqlite.statements import run_many, sql
-from gesta.job_queue import Job, Taken
-from gesta.offer import Offer, chosen_of
+from gesta.ports.job_queue import Job, Taken
+from gesta.ports.eager_dispatch import Offer, chosen_of
 
 
 def put_offered(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer | None) -> list[Taken]:

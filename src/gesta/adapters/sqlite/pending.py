@@ -8,7 +8,7 @@ from typing import Any, cast
 import apsw
 
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 
 
 def add_pending(db: apsw.Connection, jobs: Sequence[Job]) -> None:

@@ -10,7 +10,7 @@ import apsw
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.view_rows import park_step, view_of, view_rows
-from gesta.views import Key, Parked, View, dispatched_of, key_of
+from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
 
 #: Rows taken away per commit: other processes wait for the file no longer than for any other commit.
 STEP = 5_000

@@ -1,4 +1,4 @@
-"""The vault in SQLite. Implements gesta.vault; the docstrings there are the promise."""
+"""The vault in SQLite. Implements gesta.ports.vault; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import apsw
 
 from gesta.adapters.sqlite.database import Database
 from gesta.adapters.sqlite.statements import ask_many, run_many, sql
-from gesta.vault import Sealed
+from gesta.ports.vault import Sealed
 
 #: How long an erasure waits for other readers before it leaves the write-ahead log to the next checkpoint.
 CHECKPOINT_MS = 1_000

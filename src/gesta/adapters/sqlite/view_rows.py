@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.adapters.sqlite.statements import run_many
 from gesta.domain.state import State
-from gesta.views import Parked, View
+from gesta.ports.read_model import Parked, View
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode

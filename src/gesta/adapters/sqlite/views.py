@@ -1,4 +1,4 @@
-"""Views in SQLite. Implements gesta.views; the docstrings there are the promise."""
+"""Views in SQLite. Implements gesta.ports.read_model; the docstrings there are the promise."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gesta.adapters.sqlite.statements import ask_many, run_many, sql
 from gesta.adapters.sqlite.view_rows import park_step, state_of, view_of, view_rows
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Runtime
-from gesta.views import (
+from gesta.ports.read_model import (
     WANTING,
     Checkpoint,
     Cursor,

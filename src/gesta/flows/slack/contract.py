@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from gesta.flows.slack.message import Message, Ts
-from gesta.views import View
+from gesta.ports.read_model import View
 
 _decode = msgspec.json.Decoder(Message).decode
 

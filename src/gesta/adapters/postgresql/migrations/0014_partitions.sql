@@ -114,7 +114,7 @@ begin
     return named;
 end $$;
 
--- Which parts of a role are ours from now on, as gesta.views.fair_part has it: what we have, what is free, and what others have too much of.
+-- Which parts of a role are ours from now on, as gesta.ports.read_model.fair_part has it: what we have, what is free, and what others have too much of.
 -- In: the role, its parts, who asks, until when (not later than now: ours are given up), and now. → the names of ours
 -- Locks: the roles by name.
 create function {schema}.share(role text, parts text[], who text, until bigint, now bigint) returns setof text language plpgsql as $$

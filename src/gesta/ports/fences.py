@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 
 #: left: the content was copied to another store. filling: it is being copied from another store.
 FenceKind = Literal["left", "filling"]

@@ -11,10 +11,10 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.state import State
-from gesta.event_store import Append, Verdict
-from gesta.job_queue import Job, Settled, Settlement
-from gesta.offer import Offer
-from gesta.views import Move, Parked, View
+from gesta.ports.event_store import Append, Verdict
+from gesta.ports.job_queue import Job, Settled, Settlement
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.read_model import Move, Parked, View
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

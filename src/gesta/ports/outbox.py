@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from gesta.event_store import Append, Claimed, Verdict
+from gesta.ports.event_store import Append, Claimed, Verdict
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):

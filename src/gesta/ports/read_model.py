@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gesta.domain.state import State
-from gesta.job_queue import Job
+from gesta.ports.job_queue import Job
 
 
 class View(msgspec.Struct, frozen=True, gc=False):

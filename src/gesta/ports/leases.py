@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from gesta.errors import StoreError
 from gesta.runtime.clock import Runtime
-from gesta.views import Views
+from gesta.ports.read_model import Views
 
 #: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of both after the player died.
 LEASE_SECONDS = 3.0

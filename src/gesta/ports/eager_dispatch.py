@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gesta.domain.fair_queue import give_turns, score_of
-from gesta.job_queue import Job, Taken
-from gesta.views import View
+from gesta.ports.job_queue import Job, Taken
+from gesta.ports.read_model import View
 
 
 class Offer:

@@ -1,0 +1,1 @@
+"""What a store must do: one small protocol per capability."""
