@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from gesta.adapters import Stores
+from gesta.stores import Stores
 from gesta.errors import StoreError, TryLater
 from gesta.runtime.clock import Runtime, spawn
 from gesta.runtime.settings import Settings

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gesta.adapters import Stores
-    from gesta.adapters.memory.database import MemoryDatabase
+    from gesta.stores import Stores
+    from gesta.stores.memory.database import MemoryDatabase
     from gesta.road import Road
     from gesta.runtime.settings import Settings
     from gesta.wiring import Outside
@@ -41,8 +41,8 @@ class Harness:
 
     async def wire(self, settings: Settings) -> Outside:
         """Stands in for gesta.wiring.wire_really: the same URL leads to the same memory database."""
-        from gesta.adapters.memory.database import MemoryDatabase
-        from gesta.apart import with_queue_apart
+        from gesta.stores.memory.database import MemoryDatabase
+        from gesta.stores.separate_queue import with_queue_apart
         from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
         from gesta.sealing import MasterKey

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gesta.adapters import Stores, open_stores
-from gesta.apart import with_queue_apart
+from gesta.stores import Stores, open_stores
+from gesta.stores.separate_queue import with_queue_apart
 from gesta.errors import BadSettings, Fenced, LostMasterKey
 from gesta.outbound_http import PrivateAddressGuard, Transport
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport

@@ -46,7 +46,7 @@ def check_flows(root: Path) -> list[str]:
         own = ".".join(module.name.split(".")[:3])
         for name, node in imports(module):
             target = home(name, known) or name
-            if _is_in(name, "gesta.adapters"):
+            if _is_in(name, "gesta.stores"):
                 found.append(module.at(node, f"a flow may not know an adapter: {name}"))
             elif target.startswith("gesta.flows.") and not _is_in(target, own) and not _is_in(target, "gesta.flows.flow"):
                 found.append(module.at(node, f"a flow may not know another flow: {name}"))
@@ -80,10 +80,10 @@ def check_stations(root: Path) -> list[str]:
 def check_adapters(root: Path) -> list[str]:
     """An adapter imports ports, domain, its own folder and the files beside the folders; of gesta nothing else, least of all another adapter."""
     known = {module.name for module in modules(root)}
-    shared = {"gesta.adapters", *(module.name for module in modules(root) if _is_shared(module))}
+    shared = {"gesta.stores", *(module.name for module in modules(root) if _is_shared(module))}
     allowed = {"gesta.domain", *(f"gesta.{name}" for name in PORTS | ADAPTER_SUPPORT)}
     found = []
-    for module in _below(root, "gesta.adapters"):
+    for module in _below(root, "gesta.stores"):
         parts = module.name.split(".")
         own = ".".join(parts[:3])
         for name, node in imports(module):
@@ -96,8 +96,8 @@ def check_adapters(root: Path) -> list[str]:
 
 
 def _is_shared(module: Module) -> bool:
-    """A file right below gesta.adapters, not a store."""
-    return module.name.startswith("gesta.adapters.") and module.name.count(".") == 2 and not module.is_package
+    """A file right below gesta.stores, not a store."""
+    return module.name.startswith("gesta.stores.") and module.name.count(".") == 2 and not module.is_package
 
 
 def check_contracts(root: Path) -> list[str]:
@@ -106,7 +106,7 @@ def check_contracts(root: Path) -> list[str]:
         module.at(node, f"a contract may not know an adapter: {name}")
         for module in _below(root, "gesta.contracts")
         for name, node in imports(module)
-        if _is_in(name, "gesta.adapters")
+        if _is_in(name, "gesta.stores")
     ]
 
 

@@ -62,7 +62,7 @@ def check_sql(root: Path) -> list[str]:
     """An adapter's SQL lives in .sql files. Docstrings are prose and may speak of it."""
     found: list[str] = []
     for module in modules(root, "src"):
-        if not module.name.startswith("gesta.adapters"):
+        if not module.name.startswith("gesta.stores"):
             continue
         prose = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
         code = [node for node in ast.walk(module.tree) if id(node) not in prose]

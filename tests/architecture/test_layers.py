@@ -37,8 +37,8 @@ def test_flows_know_no_adapter_and_no_other_flow():
 @pytest.mark.parametrize(
     "line",
     [
-        "from gesta.adapters.memory.event_store import MemoryEventStore",
-        "import gesta.adapters",
+        "from gesta.stores.memory.event_store import MemoryEventStore",
+        "import gesta.stores",
         "from gesta.flows import slack",
         "from gesta.flows.slack import Message",
         "from . import slack",
@@ -126,8 +126,8 @@ def test_adapters_know_ports_and_domain_and_never_each_other():
 @pytest.mark.parametrize(
     "line",
     [
-        "from gesta.adapters.memory.views import MemoryViews",
-        "from gesta.adapters import memory",
+        "from gesta.stores.memory.read_model import MemoryViews",
+        "from gesta.stores import memory",
         "from ..memory import views",
         "from gesta.worker.pool import Pool",
         "from gesta import Engine",
@@ -139,11 +139,11 @@ def test_an_adapter_that_knows_a_station_or_another_adapter_is_found(tmp_path, l
         tmp_path,
         {
             "src/gesta/__init__.py": "",
-            "src/gesta/adapters/__init__.py": "",
-            "src/gesta/adapters/memory/__init__.py": "",
-            "src/gesta/adapters/memory/views.py": "",
-            "src/gesta/adapters/sqlite/__init__.py": "",
-            "src/gesta/adapters/sqlite/views.py": line,
+            "src/gesta/stores/__init__.py": "",
+            "src/gesta/stores/memory/__init__.py": "",
+            "src/gesta/stores/memory/read_model.py": "",
+            "src/gesta/stores/sqlite/__init__.py": "",
+            "src/gesta/stores/sqlite/read_model.py": line,
         },
     )
     assert len(check_adapters(root)) == 1
@@ -154,10 +154,10 @@ def test_an_adapter_may_use_ports_domain_and_its_own_folder(tmp_path):
     root = plant(
         tmp_path,
         {
-            "src/gesta/adapters/__init__.py": "",
-            "src/gesta/adapters/sqlite/__init__.py": "",
-            "src/gesta/adapters/sqlite/database.py": "",
-            "src/gesta/adapters/sqlite/views.py": text,
+            "src/gesta/stores/__init__.py": "",
+            "src/gesta/stores/sqlite/__init__.py": "",
+            "src/gesta/stores/sqlite/database.py": "",
+            "src/gesta/stores/sqlite/read_model.py": text,
         },
     )
     assert check_adapters(root) == []
@@ -168,7 +168,7 @@ def test_contracts_know_no_adapter():
 
 
 def test_a_contract_that_knows_an_adapter_is_found(tmp_path):
-    root = plant(tmp_path, {"src/gesta/contracts/views.py": "from gesta.adapters.memory import views"})
+    root = plant(tmp_path, {"src/gesta/contracts/views.py": "from gesta.stores.memory import views"})
     assert check_contracts(root) == [
-        "src/gesta/contracts/views.py:1: a contract may not know an adapter: gesta.adapters.memory.views"
+        "src/gesta/contracts/views.py:1: a contract may not know an adapter: gesta.stores.memory.read_model"
     ]

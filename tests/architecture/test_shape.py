@@ -60,12 +60,12 @@ def test_the_sql_of_adapters_lives_in_sql_files():
     ],
 )
 def test_sql_in_an_adapters_python_is_found(tmp_path, text):
-    assert shape.check_sql(plant(tmp_path, {"src/gesta/adapters/sqlite/views.py": text}))
+    assert shape.check_sql(plant(tmp_path, {"src/gesta/stores/sqlite/read_model.py": text}))
 
 
 def test_a_docstring_may_speak_of_sql(tmp_path):
     text = '"""Select the rows from the queue."""\nx = "pragma journal_mode = wal"'
-    assert shape.check_sql(plant(tmp_path, {"src/gesta/adapters/sqlite/views.py": text})) == []
+    assert shape.check_sql(plant(tmp_path, {"src/gesta/stores/sqlite/read_model.py": text})) == []
 
 
 def test_every_flow_has_its_test():

@@ -6,7 +6,7 @@ import re
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from gesta.adapters.sqlite import file_of
+from gesta.stores.sqlite import file_of
 from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run_processes_bench
 from gesta.bench.store import bench_store
 from gesta.errors import BadSettings, GestaError, StoreError

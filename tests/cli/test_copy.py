@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from gesta.runtime import clock as runtime
-from gesta.adapters import open_stores
+from gesta.stores import open_stores
 from gesta.ports.fences import Fence
 from tests.cli.running import events_in
 from tests.cli.shop import APP

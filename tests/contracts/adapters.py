@@ -6,12 +6,12 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-import gesta.adapters
+import gesta.stores
 from gesta.contracts.harness import Harness
 
 
 @cache
 def harness_types() -> dict[str, type[Harness]]:
     """Adapter → its `Harness`. A folder without one is an error: nothing would hold that store to the contract."""
-    folders = [module.name for module in iter_modules(gesta.adapters.__path__) if module.ispkg]
-    return {name: import_module(f"gesta.adapters.{name}.harness").Harness for name in folders}
+    folders = [module.name for module in iter_modules(gesta.stores.__path__) if module.ispkg]
+    return {name: import_module(f"gesta.stores.{name}.harness").Harness for name in folders}

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from gesta.adapters import Stores
-from gesta.adapters.memory.database import MemoryDatabase
-from gesta.adapters.sqlite import open_stores
-from gesta.apart import with_queue_apart
+from gesta.stores import Stores
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.sqlite import open_stores
+from gesta.stores.separate_queue import with_queue_apart
 from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.contracts.harness import Capability, Harness
 from gesta.domain.state import State

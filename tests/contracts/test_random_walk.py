@@ -1,4 +1,4 @@
-from gesta.adapters.memory.harness import Harness as Reference
+from gesta.stores.memory.harness import Harness as Reference
 from gesta.contracts.suite import Contract
 from tests.contracts.random_walk import Walk
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gesta.adapters.sqlite import database as module
-from gesta.adapters.sqlite.database import Database
-from gesta.adapters.sqlite.statements import SIZES, run_many
+from gesta.stores.sqlite import database as module
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.statements import SIZES, run_many
 from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
 
 

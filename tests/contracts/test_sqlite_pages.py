@@ -3,8 +3,8 @@
 import apsw
 import pytest
 
-from gesta.adapters.sqlite.harness import Harness
-from gesta.adapters.sqlite.statements import sql
+from gesta.stores.sqlite.harness import Harness
+from gesta.stores.sqlite.statements import sql
 from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
 from gesta.ports.read_model import WANTING
 

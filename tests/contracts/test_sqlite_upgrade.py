@@ -2,18 +2,18 @@
 
 import apsw
 
-from gesta.adapters.sqlite.database import APPLICATION_ID
-from gesta.adapters.sqlite.harness import Harness
+from gesta.stores.sqlite.database import APPLICATION_ID
+from gesta.stores.sqlite.harness import Harness
 from gesta.contracts.job_queue import take
 from gesta.contracts.samples import fresh_job
-from gesta.migrations import migrations_of
+from gesta.stores.migrations import migrations_of
 
 FLOW = "test.note"
 
 
 def _of_the_first_schema(path, jobs, now_ms):
     db = apsw.Connection(str(path))
-    db.execute(migrations_of("gesta.adapters.sqlite")[0].sql)
+    db.execute(migrations_of("gesta.stores.sqlite")[0].sql)
     db.execute(f"pragma user_version = 1; pragma application_id = {APPLICATION_ID}")
     for job in jobs:
         values = (job.id, job.tenant, job.flow, job.request_id, 1, "execute", 1, now_ms, job.priority, now_ms, 0)

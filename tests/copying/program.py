@@ -14,7 +14,7 @@ import gesta.copying.copy
 import gesta.copying.roles
 import gesta.copying.transfer
 import gesta.wiring
-from gesta.adapters import Stores
+from gesta.stores import Stores
 from gesta.cli.main import main
 
 PORTS = ("events", "views", "queue", "vault", "commits", "fences")

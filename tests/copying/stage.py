@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Retry, RetryPolicy, Unknown
-from gesta.adapters import Stores, open_stores
+from gesta.stores import Stores, open_stores
 from gesta.copying.copy import Copy, Report
 from gesta.copying.selection import Home
 from gesta.domain.commands import Rules

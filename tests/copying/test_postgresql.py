@@ -4,7 +4,7 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from gesta import Erased
-from gesta.adapters.postgresql.address import address_of
+from gesta.stores.postgresql.address import address_of
 from gesta.copying import copy as copying
 from gesta.copying import roles
 from gesta.errors import Fenced, StoreError

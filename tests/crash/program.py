@@ -30,9 +30,9 @@ import gesta.sweep
 import gesta.worker.lease
 import gesta.worker.pool
 from gesta import Attempt, Done, Engine, Flow, Options, Outcome, Payload, Request, Retry, RetryPolicy
-from gesta.adapters import Stores, open_stores
-from gesta.adapters.sqlite.database import Database
-from gesta.apart import with_queue_apart
+from gesta.stores import Stores, open_stores
+from gesta.stores.sqlite.database import Database
+from gesta.stores.separate_queue import with_queue_apart
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import UnknownPolicy
 from gesta.errors import StoreError

@@ -28,7 +28,7 @@ PLANTED = {
 
 
 async def plant(url: str, migration: str, right: str, wrong: str) -> None:
-    text = files("gesta.adapters.postgresql").joinpath("migrations", migration).read_text(encoding="utf-8")
+    text = files("gesta.stores.postgresql").joinpath("migrations", migration).read_text(encoding="utf-8")
     assert text.count(right) == 1, f"{migration} has changed: plant the fault anew"
     connection = await asyncpg.connect(url)
     try:

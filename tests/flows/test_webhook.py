@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from gesta.adapters.memory.buckets import MemoryBuckets
+from gesta.stores.memory.token_buckets import MemoryBuckets
 from gesta.attempt import Attempt
 from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Record

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gesta import Attempt, Done, Engine, Flow, NotFound, Outcome, Payload, Request
-from gesta.adapters import Stores
-from gesta.adapters.postgresql import open_stores
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.connections import Connection, Connections, connect, end
-from gesta.adapters.postgresql.database import Database
-from gesta.adapters.postgresql.harness import SharedServer
+from gesta.stores import Stores
+from gesta.stores.postgresql import open_stores
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.connections import Connection, Connections, connect, end
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.harness import SharedServer
 from gesta.domain.commands import Rules
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gesta import Done, Flow
-from gesta.adapters.postgresql import open_at
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.commits import ALONE_SECONDS, PostgresqlCommits
-from gesta.adapters.postgresql.connections import Connections
+from gesta.stores.postgresql import open_at
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.transactions import ALONE_SECONDS, PostgresqlCommits
+from gesta.stores.postgresql.connections import Connections
 from gesta.ports.transactions import Projection
 from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
 from gesta.domain.commands import Rules

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from gesta import Done
-from gesta.adapters import postgresql
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.connections import Connections, end
-from gesta.adapters.postgresql.database import Database
-from gesta.adapters.postgresql.harness import Harness, SharedServer
+from gesta.stores import postgresql
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.connections import Connections, end
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.harness import Harness, SharedServer
 from gesta.contracts.commits import CommitsAfterRestartContract, ProjectContract, RecordContract
 from gesta.contracts.event_claims import EventClaimsContract
 from gesta.contracts.job_leases import JobLeasesContract

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any, cast
 
-from gesta.adapters.postgresql.recording import record
+from gesta.stores.postgresql.recording import record
 from gesta.ports.transactions import Entry
 from gesta.contracts.samples import fresh_append
 from gesta.runtime.clock import spawn

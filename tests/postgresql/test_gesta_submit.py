@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from gesta import Attempt, Done, Flow, Outcome, Payload, Personal, Rejected
-from gesta.adapters.postgresql.address import address_of
+from gesta.stores.postgresql.address import address_of
 from gesta.domain.commands import Rules
 from gesta.domain.events import Created
 from gesta.domain.ids import UUID7

@@ -7,18 +7,18 @@ import asyncio
 import pytest
 
 from gesta import Done
-from gesta.adapters import open_stores
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.harness import SharedServer
+from gesta.stores import open_stores
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.harness import SharedServer
 from gesta.contracts.samples import fresh_append
 from gesta.errors import BadSettings, NotOurs, StoreError, TooNew
 from gesta.ports.event_store import Appended
-from gesta.migrations import migrations_of
+from gesta.stores.migrations import migrations_of
 from gesta.runtime.clock import SystemRuntime
 from gesta.trial_server import TrialServer
 from tests.postgresql.places import Note, connected, engine_at, fresh_url, opened
 
-KNOWN = len(migrations_of("gesta.adapters.postgresql"))
+KNOWN = len(migrations_of("gesta.stores.postgresql"))
 
 
 async def test_several_that_start_at_once_make_one_schema():

@@ -9,10 +9,10 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 
-from gesta.adapters import open_stores
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.connections import connect
-from gesta.adapters.postgresql.harness import Harness, SharedServer
+from gesta.stores import open_stores
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.connections import connect
+from gesta.stores.postgresql.harness import Harness, SharedServer
 from gesta.ports.transactions import Entry
 from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view
 from gesta.errors import StoreError
@@ -241,9 +241,9 @@ async def test_who_listens_goes_on_when_the_client_library_loses_its_way(monkeyp
         await original(connection, channel, hearer)
 
     monkeypatch.setattr(asyncpg.Connection, "add_listener", add_listener)
-    monkeypatch.setattr("gesta.adapters.postgresql.news.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("gesta.stores.postgresql.notifications.PAUSE_SECONDS", 0.01)
     # So that only a listener hears of it.
-    monkeypatch.setattr("gesta.adapters.postgresql.news.LOOK_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr("gesta.stores.postgresql.notifications.LOOK_SECONDS", LONG_SECONDS)
     url = await fresh_url(listen="on")
     async with opened(url) as one, opened(url) as other:
         async with asyncio.timeout(20):
@@ -258,6 +258,6 @@ async def test_a_store_is_closed_whatever_happened_to_those_who_listen(monkeypat
     async def listen(_):
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr("gesta.adapters.postgresql.news.News.listen", listen)
+    monkeypatch.setattr("gesta.stores.postgresql.notifications.News.listen", listen)
     async with opened(await fresh_url(listen="on")) as stores:
         await stores.events.append([fresh_append()])

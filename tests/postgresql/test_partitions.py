@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gesta.adapters.postgresql import PARTITIONS
-from gesta.adapters.postgresql.schema import bring_up_to_date
+from gesta.stores.postgresql import PARTITIONS
+from gesta.stores.postgresql.schema import bring_up_to_date
 from gesta.contracts.samples import fresh_append, fresh_view, key_of
 from gesta.errors import StoreError, TooNew
 from gesta.ports.fences import Fence
-from gesta.migrations import migrations_of
+from gesta.stores.migrations import migrations_of
 from gesta.projector.partitions import Stand, place_of, stands_of
 from gesta.ports.read_model import Move
 from tests.postgresql.places import connected, fresh_url, opened
 
 #: What the last version knew that had one checkpoint for all.
-BEFORE = migrations_of("gesta.adapters.postgresql")[:13]
+BEFORE = migrations_of("gesta.stores.postgresql")[:13]
 #: How that version moves its checkpoint.
 MOVE = "select {schema}.move_checkpoint('projector', $1, $2, $3)"
 

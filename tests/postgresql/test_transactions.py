@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.connections import Connections
-from gesta.adapters.postgresql.database import Database
-from gesta.adapters.postgresql.recording import record
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.connections import Connections
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.recording import record
 from gesta.ports.transactions import Entry
 from gesta.contracts.samples import fresh_append
 from gesta.errors import StoreError

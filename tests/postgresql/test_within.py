@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from gesta import Attempt, Conflict, Done, Engine, Flow, NotFound, Outcome, Rejected
-from gesta.adapters.postgresql.address import address_of
+from gesta.stores.postgresql.address import address_of
 from gesta.domain.commands import Rules
 from gesta.errors import BadTransaction, StoreError
 from gesta.work import Work

@@ -9,7 +9,7 @@ from dataclasses import replace
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from gesta.adapters.postgresql.address import address_of
+from gesta.stores.postgresql.address import address_of
 from gesta.sandbox.server import SandboxServer
 from gesta.trial_server import TrialServer
 from tests.crash.stage import PROCESSES, eventually

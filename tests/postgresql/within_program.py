@@ -11,8 +11,8 @@ from typing import Any, Literal
 import asyncpg  # type: ignore[import-untyped]
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.outbox import PostgresqlOutbox, Transaction
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.outbox import PostgresqlOutbox, Transaction
 from gesta.domain.commands import Rules
 from gesta.runtime.settings import Settings
 from gesta.work import Work

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gesta import Engine
-from gesta.adapters.sqlite import database
-from gesta.adapters.sqlite.database import Database
+from gesta.stores.sqlite import database
+from gesta.stores.sqlite.database import Database
 from gesta.worker.pool import Pool
 from tests.power.disk import SECTOR, Disk
 from tests.power.world import Blackout, Load, faults_after, losing_power

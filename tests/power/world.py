@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from gesta import Attempt, Conflict, Done, Engine, Flow, GestaError, NotFound, Options, Outcome, Payload, Request, RetryPolicy
-from gesta.adapters import open_stores
+from gesta.stores import open_stores
 from gesta.domain.commands import Rules
 from gesta.domain.state import State
 from gesta.outbound_http import PrivateAddressGuard

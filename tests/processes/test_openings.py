@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from gesta.migrations import migrations_of
+from gesta.stores.migrations import migrations_of
 from tests.processes.members import members
 
 PROCESSES = 5
@@ -28,7 +28,7 @@ def test_processes_that_start_at_the_same_moment_make_one_store(tmp_path, rounds
             assert len({request_id for _, request_id in answers}) == 1
             assert [path.name for path in folder.glob("*.key*")] == ["gesta.key"]
             db = apsw.Connection(str(folder / "gesta.db"))
-            assert db.execute("pragma user_version").get == len(migrations_of("gesta.adapters.sqlite"))
+            assert db.execute("pragma user_version").get == len(migrations_of("gesta.stores.sqlite"))
             assert db.execute("select count(*) from vault").get == 1
             assert db.execute("pragma journal_mode").get == "wal"
             db.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gesta import Engine, Request
-from gesta.adapters.postgresql import PARTITIONS
+from gesta.stores.postgresql import PARTITIONS
 from gesta.projector.partitions import projects
 from tests.postgresql.places import connected, fresh_url
 from tests.processes.members import Lines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gesta.domain.stream_names import request_stream
-from gesta.apart import PLACE_HELD_MS
+from gesta.stores.separate_queue import PLACE_HELD_MS
 from gesta.current import apply_event
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types

@@ -13,11 +13,11 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from gesta import request
-from gesta.adapters.memory.commits import MemoryCommits
-from gesta.adapters.memory.job_queue import MemoryJobQueue
-from gesta.adapters.memory.vault import MemoryVault
-from gesta.adapters.memory.views import MemoryViews
-from gesta.apart import CommitsApart
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.vault import MemoryVault
+from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.separate_queue import CommitsApart
 from gesta.ports.transactions import Entry, Projection
 from gesta.contracts.job_settlements import SettleContract
 from gesta.current import Loader

@@ -12,9 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gesta import Engine
-from gesta.adapters import Stores
-from gesta.adapters.memory.database import MemoryDatabase
-from gesta.apart import with_queue_apart
+from gesta.stores import Stores
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.separate_queue import with_queue_apart
 from gesta.errors import StoreError
 from gesta.runtime.clock import Timer
 from gesta.sandbox.transport import SandboxTransport

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, cast
 
 from gesta import intake
-from gesta.adapters.memory.database import MemoryDatabase
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.errors import GestaError, StoreError
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job

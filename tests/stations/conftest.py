@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gesta.adapters import Stores
-from gesta.apart import with_queue_apart
+from gesta.stores import Stores
+from gesta.stores.separate_queue import with_queue_apart
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.settings import Settings
 from gesta.testing import Harness

@@ -12,7 +12,7 @@ from gesta import (
     Payload,
     Personal,
 )
-from gesta.adapters.memory.vault import MemoryVault
+from gesta.stores.memory.vault import MemoryVault
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from tests.stations.world import Provider, all_events

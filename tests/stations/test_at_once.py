@@ -10,7 +10,7 @@ from functools import partialmethod
 import pytest
 
 from gesta import Conflict, Done, Engine, Options, Request, Retry
-from gesta.adapters import Stores
+from gesta.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.errors import StoreError
 from gesta.projector.at_once import AtOnce

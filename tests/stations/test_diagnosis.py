@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gesta import Rejected, Retry
-from gesta.adapters import Health
+from gesta.stores import Health
 from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
 from gesta.domain.ids import lane_of
 from gesta.domain.state import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gesta import Engine
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.errors import StoreError
 from gesta.handing_out import RecordFailed, RecordSent
 from gesta.runtime.settings import Settings

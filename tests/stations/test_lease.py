@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gesta import Attempt, Done, Outcome, Unknown
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.ports.job_queue import Job
 from gesta.runtime.clock import Ids, ManualRuntime, sleep, spawn, turn
 from gesta.runtime.telemetry import Telemetry

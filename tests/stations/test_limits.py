@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Retry
-from gesta.adapters.memory.buckets import MemoryBuckets
-from gesta.adapters.postgresql import open_at
-from gesta.adapters.postgresql.address import address_of
-from gesta.adapters.postgresql.connections import Connections
-from gesta.adapters.postgresql.harness import SharedServer
-from gesta.adapters.sqlite import open_stores
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.postgresql import open_at
+from gesta.stores.postgresql.address import address_of
+from gesta.stores.postgresql.connections import Connections
+from gesta.stores.postgresql.harness import SharedServer
+from gesta.stores.sqlite import open_stores
 from gesta.ports.token_buckets import Buckets, Reserved, Wanted
 from gesta.errors import StoreError
 from gesta.limits import ADVANCE_MS, AHEAD_MS, SPREAD_MS, Limit, Limits, Tokens

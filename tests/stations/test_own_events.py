@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.adapters.own_events import OwnEvents
+from gesta.stores.own_events import OwnEvents
 from gesta.contracts.samples import fresh_append
 from gesta.runtime.clock import ManualRuntime
 

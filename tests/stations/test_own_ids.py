@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gesta import Conflict, Done, Engine, Flow, Options, Payload, Personal, Retry
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.diagnosis import suspicious_fields
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.commands import Rules

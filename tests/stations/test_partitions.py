@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gesta import Engine
-from gesta.adapters.memory.database import MemoryDatabase
+from gesta.stores.memory.database import MemoryDatabase
 from gesta.copying.roles import LEASE_SECONDS as COPY_SECONDS
 from gesta.copying.roles import Roles
 from gesta.copying.selection import Home
@@ -166,7 +166,7 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
 
 @pytest.mark.parametrize("lapse", [False, True], ids=["taken by another", "taken by another and back"])
 async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, lapse):
-    """Whoever reads the places anew has forgotten the views: gesta.adapters.recent_views."""
+    """Whoever reads the places anew has forgotten the views: gesta.stores.recent_views."""
     async with projecting(Provider()) as engine:
         await pass_time(gesta, 2 * RENEWAL_SECONDS)
         before = ports.views.calls["checkpoints"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.adapters.recent_views import BYTES, LENGTH, RecentViews, Saved
+from gesta.stores.recent_views import BYTES, LENGTH, RecentViews, Saved
 from gesta.contracts.samples import fresh_view
 from gesta.ports.read_model import View
 

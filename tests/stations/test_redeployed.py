@@ -68,7 +68,7 @@ async def test_waiting_for_an_outcome_moves_the_clock_of_a_test_and_ends(gesta):
 
 async def test_a_clock_that_was_set_back_does_not_stop_the_work(tmp_path, gesta):
     """Leases that end later than any lease lasts were made by a clock that was wrong."""
-    from gesta.adapters.sqlite import open_stores
+    from gesta.stores.sqlite import open_stores
     from gesta.runtime.clock import ManualRuntime
 
     url, late, early = f"sqlite:///{tmp_path / 'gesta.db'}", ManualRuntime(), ManualRuntime(ManualRuntime().now_ms() - 3_600_000)

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from gesta import Conflict, Engine, Event, NotFound, Rejected, Retry
-from gesta.adapters.sqlite.database import open_connection
+from gesta.stores.sqlite.database import open_connection
 from gesta.domain.commands import Rules
 from gesta.errors import BadSettings
 from gesta.flows.flow import Flow

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from gesta.adapters.memory.vault import MemoryVault
+from gesta.stores.memory.vault import MemoryVault
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
 from gesta.runtime.clock import ManualRuntime
 from gesta.sealing import MasterKey, Safe

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
-from gesta.adapters.sqlite import database
+from gesta.stores.sqlite import database
 from gesta.errors import LostMasterKey, NotOurs, StoreError, TooNew
 
 #: Submits until no file may grow any further.

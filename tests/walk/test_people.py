@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gesta import Attempt, Done, Engine, Erased, Outcome, Payload, Personal, Rejected, Retry, flow
-from gesta.adapters.sqlite import open_stores
+from gesta.stores.sqlite import open_stores
 from gesta.contracts.samples import fresh_sealed
 from gesta.runtime.clock import SystemRuntime
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gesta import Engine
-from gesta.adapters.sqlite.database import open_connection
+from gesta.stores.sqlite.database import open_connection
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.notification.evolve import fold
 from gesta.domain.state import State

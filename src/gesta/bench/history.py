@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gesta.adapters import Stores, open_stores
+from gesta.stores import Stores, open_stores
 from gesta.domain.stream_names import request_stream
 from gesta.bench.child import run_module
 from gesta.domain.state import State

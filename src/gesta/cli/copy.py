@@ -16,7 +16,7 @@ from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_od
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.adapters import Stores
+    from gesta.stores import Stores
     from gesta.copying.copy import Report
     from gesta.copying.selection import Home
     from gesta.runtime.clock import Runtime

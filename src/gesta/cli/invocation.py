@@ -206,7 +206,7 @@ def tell_of_odd_variables() -> None:
 
 def refuse_missing_file(settings: Settings) -> None:
     """Whoever only looks makes nothing: no store, and no key for it. SQLite takes an empty file for a new database."""
-    from gesta.adapters.sqlite import file_of
+    from gesta.stores.sqlite import file_of
     from gesta.errors import StoreError
 
     if not settings.url.startswith("sqlite:"):

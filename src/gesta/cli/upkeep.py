@@ -99,7 +99,7 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 def _key_file(settings: Settings) -> str | None:
     """The file beside the store that has the master key where the settings have none. The store itself is not opened for that."""
-    from gesta.adapters.sqlite import file_of
+    from gesta.stores.sqlite import file_of
     from gesta.errors import BadSettings
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gesta.adapters import Stores
+from gesta.stores import Stores
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.ports.event_store import Recorded

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from gesta.adapters import Stores
+from gesta.stores import Stores
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.events import Created
 from gesta.domain.notification.evolve import created

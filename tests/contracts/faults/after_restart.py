@@ -1,7 +1,7 @@
 """Stores that do not come back as they went."""
 
-from gesta.adapters.memory.database import MemoryDatabase
-from gesta.adapters.memory.harness import Harness
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.memory.harness import Harness
 from gesta.contracts.commits import CommitsAfterRestartContract as Commits
 from gesta.contracts.event_claims import EventClaimsAfterRestartContract as Claims
 from gesta.contracts.event_store import EventStoreAfterRestartContract as Events

@@ -1,6 +1,6 @@
 """Commits that project what they append, with one thing wrong."""
 
-from gesta.adapters.memory.commits import MemoryCommits
+from gesta.stores.memory.transactions import MemoryCommits
 from gesta.ports.transactions import Projection
 from gesta.contracts.at_once import AtOnceContract as AtOnce
 from gesta.contracts.at_once import AtOnceFenceContract as AtOnceFence

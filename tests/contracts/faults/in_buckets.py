@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.buckets import MemoryBuckets
+from gesta.stores.memory.token_buckets import MemoryBuckets
 from gesta.ports.token_buckets import Reserved, Wanted
 from gesta.contracts.buckets import BucketsContract as Buckets
 from gesta.domain.token_bucket import Bucket, Rate

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.commits import MemoryCommits
+from gesta.stores.memory.transactions import MemoryCommits
 from gesta.ports.transactions import Recording
 from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.commits import RecordContract as Record

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.event_store import MemoryEventStore
+from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.contracts.commits import RecordContract as Record
 from gesta.contracts.event_claims import EventClaimsAfterRestartContract as ClaimsAfterRestart
 from gesta.contracts.event_claims import EventClaimsContract as Claims

@@ -1,7 +1,7 @@
 """Fences with one thing wrong."""
 
-from gesta.adapters.memory.fences import MemoryFences
-from gesta.adapters.memory.harness import Harness
+from gesta.stores.memory.fences import MemoryFences
+from gesta.stores.memory.harness import Harness
 from gesta.contracts.fences import FencesAfterRestartContract as AfterRestart
 from gesta.contracts.fences import FencesContract as Fences
 from gesta.ports.fences import Fence

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_holds import HoldContract as Holds
 from gesta.ports.job_queue import Drop, Held, Hold, Release
 from gesta.runtime.clock import Signal

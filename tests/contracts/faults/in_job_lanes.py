@@ -1,6 +1,6 @@
 """Queues with one thing wrong about lanes."""
 
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_lanes import LanesAfterRestartContract as AfterRestart
 from gesta.contracts.job_lanes import LanesContract as Lanes
 from gesta.domain.ids import flow_of_lane, lane_of

@@ -1,6 +1,6 @@
 """Queues with one thing wrong about leases."""
 
-from gesta.adapters.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.contracts.job_leases import JobLeasesContract as Leases
 from gesta.contracts.job_settlements import SettleContract as Settle
 from gesta.ports.job_queue import Drop, Taken

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.job_queue import MemoryJobQueue, _Row
+from gesta.stores.memory.job_queue import MemoryJobQueue, _Row
 from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.commits import RecordContract as Record
 from gesta.contracts.job_leases import JobLeasesContract as Leases

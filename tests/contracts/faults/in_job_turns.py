@@ -1,6 +1,6 @@
 """Queues with one thing wrong in who goes first."""
 
-from gesta.adapters.memory.job_queue import MemoryJobQueue, _Lane
+from gesta.stores.memory.job_queue import MemoryJobQueue, _Lane
 from gesta.contracts.job_holds import HoldContract as Holds
 from gesta.contracts.job_turns import TurnsContract as Turns
 from gesta.ports.job_queue import Release

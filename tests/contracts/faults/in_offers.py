@@ -1,7 +1,7 @@
 """Queues with one thing wrong about offers."""
 
-from gesta.adapters.memory.commits import MemoryCommits
-from gesta.adapters.memory.job_queue import MemoryJobQueue, _Lease
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.job_queue import MemoryJobQueue, _Lease
 from gesta.contracts.offers import OffersAtOnceContract as AtOnce
 from gesta.contracts.offers import OffersContract as Offers
 from gesta.ports.job_queue import Taken

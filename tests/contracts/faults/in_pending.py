@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.pending import PendingJobs
-from gesta.adapters.memory.views import MemoryViews
+from gesta.stores.memory.undispatched import PendingJobs
+from gesta.stores.memory.read_model import MemoryViews
 from gesta.contracts.pending import PendingContract as Pending
 from tests.contracts.faults.planting import breaks
 

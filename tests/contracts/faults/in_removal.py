@@ -1,9 +1,9 @@
 """Stores with one thing wrong in finding old requests and removing them."""
 
-from gesta.adapters.memory.commits import MemoryCommits
-from gesta.adapters.memory.event_store import MemoryEventStore
-from gesta.adapters.memory.harness import Harness
-from gesta.adapters.memory.views import MemoryViews
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.event_store import MemoryEventStore
+from gesta.stores.memory.harness import Harness
+from gesta.stores.memory.read_model import MemoryViews
 from gesta.contracts.removal import OldViewsContract as Old
 from gesta.contracts.removal import RemovalContract as Removal
 from gesta.ports.event_store import Stale

@@ -1,8 +1,8 @@
 """Stores with one thing wrong in dividing the log, and in dividing roles among those who follow it."""
 
-from gesta.adapters.memory.commits import MemoryCommits
-from gesta.adapters.memory.event_store import MemoryEventStore
-from gesta.adapters.memory.views import MemoryViews
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.event_store import MemoryEventStore
+from gesta.stores.memory.read_model import MemoryViews
 from gesta.contracts.commits import ProjectContract as Project
 from gesta.contracts.event_shares import EventSharesContract as Shares
 from gesta.contracts.role_parts import RolePartsContract as Parts

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.vault import MemoryVault
+from gesta.stores.memory.vault import MemoryVault
 from gesta.contracts.vault import VaultAfterRestartContract as AfterRestart
 from gesta.contracts.vault import VaultContract as Vault
 from gesta.ports.vault import Sealed

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.views import MemoryShadow, MemoryViews
+from gesta.stores.memory.read_model import MemoryShadow, MemoryViews
 from gesta.contracts.view_shadows import ShadowContract as Shadow
 from gesta.contracts.view_sweeps import UndecidedViewsContract as Undecided
 from gesta.ports.read_model import dispatched_of

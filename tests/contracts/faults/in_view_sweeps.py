@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.views import MemoryViews
+from gesta.stores.memory.read_model import MemoryViews
 from gesta.contracts.view_sweeps import DueViewsContract as Due
 from gesta.contracts.view_sweeps import StaleViewsContract as Stale
 from gesta.ports.read_model import Key

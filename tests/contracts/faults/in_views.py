@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gesta.adapters.memory.views import MemoryViews
+from gesta.stores.memory.read_model import MemoryViews
 from gesta.contracts.checkpoints import CheckpointContract as Checkpoint
 from gesta.contracts.checkpoints import RoleContract as Role
 from gesta.contracts.commits import ProjectContract as Project

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gesta.adapters.memory.buckets import MemoryBuckets
-from gesta.adapters.memory.commits import MemoryCommits
-from gesta.adapters.memory.event_store import MemoryEventStore
-from gesta.adapters.memory.fences import MemoryFences
-from gesta.adapters.memory.harness import Harness
-from gesta.adapters.memory.job_queue import MemoryJobQueue
-from gesta.adapters.memory.vault import MemoryVault
-from gesta.adapters.memory.views import MemoryViews
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.event_store import MemoryEventStore
+from gesta.stores.memory.fences import MemoryFences
+from gesta.stores.memory.harness import Harness
+from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.vault import MemoryVault
+from gesta.stores.memory.read_model import MemoryViews
 
 Promise = Callable[..., Awaitable[None]]
 KindT = TypeVar("KindT", bound=type)

@@ -1,0 +1,12 @@
+"""Stores that live in this process only: the reference for every other store, and the double for users' tests."""
+
+from __future__ import annotations
+
+from gesta.stores import Stores
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.runtime.clock import Runtime
+
+
+async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001 -- there is nothing to choose
+    """A new, empty database, whatever follows `memory:`. Keep a MemoryDatabase to open the same one twice."""
+    return MemoryDatabase(runtime).stores()

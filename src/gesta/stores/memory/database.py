@@ -1,0 +1,51 @@
+"""One memory database: the ports over the same state, so that project and record are one step.
+
+Every change is made by a synchronous method between two awaits, which is what a transaction is in a single thread. The database outlives the
+engines that use it: a second engine on the same one is a restart.
+"""
+
+from __future__ import annotations
+
+from gesta.stores import Stores
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.event_store import MemoryEventStore
+from gesta.stores.memory.fences import MemoryFences
+from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.vault import MemoryVault
+from gesta.stores.memory.read_model import MemoryViews
+from gesta.runtime.clock import Runtime
+
+
+class MemoryDatabase:
+    """All ports, empty."""
+
+    def __init__(self, runtime: Runtime, partitions: int = 1) -> None:
+        self._runtime, self._partitions = runtime, partitions
+        self.fences = MemoryFences()
+        self.events = MemoryEventStore(runtime, self.fences)
+        self.queue = MemoryJobQueue(runtime, self.fences)
+        self.views = MemoryViews(runtime, self.fences)
+        self.vault = MemoryVault(self.fences)
+        self.buckets = MemoryBuckets(runtime)
+        self.commits = MemoryCommits(self.events, self.queue, self.views)
+
+    def stores(self) -> Stores:
+        """The ports as an engine takes them. Closing them closes nothing."""
+        self.fences.put_one = self.queue.put_one
+        return Stores(
+            self.events,
+            self.views,
+            self.queue,
+            self.vault,
+            self.commits,
+            self.fences,
+            self.buckets,
+            _close,
+            self._runtime.now_ms,
+            self._partitions,
+            name="memory",
+        )
+
+
+async def _close() -> None: ...

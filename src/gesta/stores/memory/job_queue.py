@@ -1,0 +1,306 @@
+"""Jobs in heaps: one pair per flow, waiting by time and ready by turn. Leases belong to tokens, one for each worker process."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from gesta.stores.memory.fences import MemoryFences
+from gesta.domain.fair_queue import Line, give_turns, score_of
+from gesta.ports.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.eager_dispatch import Offer, chosen_of
+from gesta.runtime.clock import Runtime, Signal
+
+
+@dataclass(slots=True)
+class _Row:
+    job: Job
+    available_ms: int
+    #: Takes without a recorded end. The attempt of any of them may have had its effect.
+    takes: int = 0
+    token: str | None = None
+    #: The number of this row's valid heap entry; entries with another number are dead and dropped when met.
+    entry: int = 0
+    #: None until it is ready for the first time since it was put, released or unheld.
+    turn: int | None = None
+    #: The scope it is held under.
+    hold: str | None = None
+    #: When it was handed out of a lane: the end of its own lease.
+    until_ms: int | None = None
+
+    @property
+    def line(self) -> Line:
+        return self.job.flow, self.job.tenant, self.job.priority
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The free jobs of one flow, as (time or score, entry, job id); where it has come to, and where each line of jobs ends."""
+
+    waiting: list[tuple[int, int, str]] = field(default_factory=list)
+    ready: list[tuple[int, int, str]] = field(default_factory=list)
+    present: int = 0
+    ends: dict[Line, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Lease:
+    end_ms: int
+    #: Its jobs, by flow; dicts because they keep the order.
+    jobs: dict[str, dict[str, None]] = field(default_factory=dict)
+
+
+class MemoryJobQueue:
+    """The job queue of one process."""
+
+    def __init__(self, runtime: Runtime, fences: MemoryFences | None = None) -> None:
+        self._runtime, self._fences = runtime, fences or MemoryFences()
+        self._rows: dict[str, _Row] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._entries = itertools.count(1)
+        self._queued = Signal(runtime)
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        self._fences.check_jobs()
+        return [self.put_one(job) for job in jobs]
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        self._fences.check_jobs()
+        self._end_dead_leases()
+        rows = [row for flow, free in flows.items() for row in self._due_rows(flow, free)]
+        if rows:
+            # One lease for all jobs of a token: what it took before is renewed with what it takes now.
+            self._leases.setdefault(token, _Lease(0)).end_ms = self._lease_end(lease_seconds)
+        return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
+
+    async def taken_by(self, token: str) -> list[Taken]:
+        rows = (row for row in self._rows.values() if row.token == token and row.until_ms is None)
+        return [Taken(row.job, token, row.takes, row.available_ms) for row in rows]
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        self._fences.check()
+        lease = self._leases.get(token)
+        if lease is None or lease.end_ms <= self._runtime.now_ms():
+            return False
+        lease.end_ms = self._lease_end(lease_seconds)
+        return True
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        self._fences.check()
+        return [self.settle_one(settlement) for settlement in settlements]
+
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        self._fences.check_jobs()
+        return [self._lend(row, token, lease_seconds) for row in self._due_rows(lane, limit)]
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        self._fences.check()
+        row = self._rows.get(job_id)
+        if row is None or row.token != token or row.until_ms is None or row.until_ms <= self._runtime.now_ms():
+            return None
+        row.until_ms = max(row.until_ms, self._lease_end(lease_seconds))
+        return row.until_ms
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        self._fences.check_jobs()
+        now = self._runtime.now_ms()
+        gone = (row for row in self._rows.values() if row.until_ms is not None and row.token is not None and row.until_ms <= now)
+        rows = itertools.islice((row for row in gone if row.job.flow.startswith(lanes)), limit)
+        return [self._lend(row, token, lease_seconds) for row in list(rows)]
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        known = [(name, self._lanes[name]) for name in lanes if name in self._lanes]
+        now = self._runtime.now_ms()
+        return {
+            name
+            for name, lane in known
+            if self._first(lane.ready) or ((row := self._first(lane.waiting)) and row.available_ms <= now)
+        }
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        self._fences.check()
+        rows = list(itertools.islice((row for row in self._rows.values() if row.hold == scope), limit))
+        for row in rows:
+            row.hold = None
+            self._enqueue(row)
+        return len(rows)
+
+    async def held(self) -> list[Held]:
+        counts = Counter((row.job.tenant, row.hold) for row in self._rows.values() if row.hold is not None)
+        return [Held(tenant, scope, count) for (tenant, scope), count in counts.items()]
+
+    async def count(self, limit: int) -> int:
+        return min(len(self._rows), limit)
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        return {job_id for job_id in job_ids if job_id in self._rows}
+
+    async def backlog(self) -> dict[str, Backlog]:
+        found: dict[str, Backlog] = {}
+        now = self._runtime.now_ms()
+        for row in self._rows.values():
+            state, before = self._state(row), found.get(row.job.flow, Backlog())
+            oldest = before.oldest_ready_ms
+            if state == "ready":
+                oldest = row.available_ms if oldest is None else min(oldest, row.available_ms)
+            counts = {state: getattr(before, state) + 1, "abandoned": before.abandoned + self._standing(row).is_abandoned(now)}
+            found[row.job.flow] = replace(before, **counts, oldest_ready_ms=oldest)
+        return found
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        names = heapq.nsmallest(limit, (name for name in self._rows if name > after_id))
+        return [self._standing(self._rows[name]) for name in names]
+
+    def _standing(self, row: _Row) -> Standing:
+        until_ms = None
+        if row.token is not None:
+            until_ms = self._leases[row.token].end_ms if row.until_ms is None else row.until_ms
+        return Standing(replace(row.job, due_ms=row.available_ms), self._state(row), row.takes, until_ms)
+
+    def _state(self, row: _Row) -> JobState:
+        if row.token is not None:
+            return "leased"
+        if row.hold is not None:
+            return "held"
+        return "ready" if row.available_ms <= self._runtime.now_ms() else "waiting"
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._queued.wait(timeout_seconds)
+
+    def put_one(self, job: Job) -> bool:
+        if job.id in self._rows:
+            return False
+        self._enqueue(_Row(job, max(job.due_ms, self._runtime.now_ms())))
+        return True
+
+    def put_offered(self, jobs: Sequence[Job], offer: Offer | None) -> None:
+        """Put all of them; those that are the offering worker's by that are told in the offer."""
+        chosen = [] if offer is None else self._chosen(jobs, offer)
+        ours = {job.id for job in chosen}
+        for job in jobs:
+            if job.id not in ours:
+                self.put_one(job)
+        if offer is not None and chosen:
+            now = self._runtime.now_ms()
+            self._leases.setdefault(offer.token, _Lease(0)).end_ms = self._lease_end(offer.lease_seconds)
+            for job in chosen:
+                row = self._rows[job.id] = _Row(job, now, turn=0)
+                offer.taken.append(self._lease_out(row, offer.token))
+
+    def _chosen(self, jobs: Sequence[Job], offer: Offer) -> list[Job]:
+        now = self._runtime.now_ms()
+        if any(job.id in self._rows for job in jobs) or any(lease.end_ms <= now for lease in self._leases.values()):
+            return []
+        lanes = {flow: self._lanes.setdefault(flow, _Lane()) for flow in offer.free}
+        for lane in lanes.values():
+            self._make_ready(lane)
+        return chosen_of(jobs, {flow: n for flow, n in offer.free.items() if self._first(lanes[flow].ready) is None}, now)
+
+    def judge(self, settlement: Settlement) -> Settled:
+        """What `settle_one` would answer now; changes nothing."""
+        row = self._rows.get(settlement.job_id)
+        if row is None:
+            return "absent"
+        if isinstance(settlement, Drop):
+            # Under a dead lease, too: its attempt may have had its effect, so the next take has to look into it.
+            return "active" if row.takes or row.job.suspect else "done"
+        return "done" if row.token == settlement.token else "lost"
+
+    def settle_one(self, settlement: Settlement) -> Settled:
+        settled = self.judge(settlement)
+        if settled == "done":
+            row = self._rows.pop(settlement.job_id)
+            self._let_go(row)
+            if isinstance(settlement, Release):
+                job = replace(row.job, due_ms=settlement.due_ms, suspect=False)
+                self._enqueue(_Row(job, max(settlement.due_ms, self._runtime.now_ms())))
+            elif isinstance(settlement, Hold):
+                job = replace(row.job, suspect=row.job.suspect or row.takes > 1)
+                self._rows[job.id] = _Row(job, row.available_ms, hold=settlement.scope)
+        return settled
+
+    def _enqueue(self, row: _Row) -> None:
+        row.entry = next(self._entries)
+        self._rows[row.job.id] = row
+        lane = self._lanes.setdefault(row.job.flow, _Lane())
+        heapq.heappush(lane.waiting, (row.available_ms, row.entry, row.job.id))
+        self._queued.set()
+
+    def _lease_end(self, lease_seconds: float) -> int:
+        return self._runtime.now_ms() + round(lease_seconds * 1000)
+
+    def _end_dead_leases(self) -> None:
+        now = self._runtime.now_ms()
+        for token in [token for token, lease in self._leases.items() if lease.end_ms <= now]:
+            for job_ids in self._leases.pop(token).jobs.values():
+                for job_id in job_ids:
+                    row = self._rows[job_id]
+                    row.token = None
+                    self._enqueue(row)
+
+    def _due_rows(self, flow: str, free: int) -> list[_Row]:
+        lane = self._lanes.setdefault(flow, _Lane())
+        self._make_ready(lane)
+        rows: list[_Row] = []
+        while len(rows) < free and (first := self._first(lane.ready)):
+            heapq.heappop(lane.ready)
+            rows.append(first)
+        if rows:
+            is_drained = len(rows) < free
+            lane.present = max(lane.present, max(row.turn or 0 for row in rows) + is_drained)
+            # What ends before the present says nothing; when nobody is left, every line starts anew.
+            lane.ends = {} if is_drained else {line: end for line, end in lane.ends.items() if end > lane.present}
+        return rows
+
+    def _make_ready(self, lane: _Lane) -> None:
+        """Give turns to those whose time has come. A job whose lease ended has had its turn and keeps it."""
+        now, come = self._runtime.now_ms(), []
+        while (first := self._first(lane.waiting)) and first.available_ms <= now:
+            heapq.heappop(lane.waiting)
+            come.append(first)
+        fresh = [row for row in come if row.turn is None]
+        wanted = Counter(row.line for row in fresh)
+        turns = give_turns(wanted, {line[0]: lane.present for line in wanted}, lane.ends)
+        lane.ends |= {line: first + wanted[line] for line, first in turns.items()}
+        for row in fresh:
+            row.turn = turns[row.line]
+            turns[row.line] += 1
+        for row in come:
+            heapq.heappush(lane.ready, (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id))
+
+    def _first(self, heap: list[tuple[int, int, str]]) -> _Row | None:
+        while heap:
+            _, entry, job_id = heap[0]
+            row = self._rows.get(job_id)
+            if row is not None and row.entry == entry:
+                return row
+            heapq.heappop(heap)
+        return None
+
+    def _lease_out(self, row: _Row, token: str) -> Taken:
+        row.token, row.takes, row.entry = token, row.takes + 1, 0
+        self._leases[token].jobs.setdefault(row.job.flow, {})[row.job.id] = None
+        return Taken(row.job, token, row.takes, row.available_ms)
+
+    def _lend(self, row: _Row, token: str, lease_seconds: float) -> Taken:
+        row.token, row.takes, row.entry, row.until_ms = token, row.takes + 1, 0, self._lease_end(lease_seconds)
+        return Taken(row.job, token, row.takes, row.available_ms)
+
+    def _let_go(self, row: _Row) -> None:
+        if row.token is not None and row.until_ms is None:
+            del self._leases[row.token].jobs[row.job.flow][row.job.id]
+
+    def _next_due(self, token: str, flows: dict[str, int]) -> int | None:
+        """When the next waiting job falls due or another's lease ends. Jobs left for want of slots are not told: a free slot asks again."""
+        moments = [row.available_ms for flow in flows if (row := self._first(self._lanes[flow].waiting))]
+        others = [lease for holder, lease in self._leases.items() if holder != token]
+        moments += [lease.end_ms for lease in others if any(lease.jobs.get(flow) for flow in flows)]
+        return min(moments, default=None)

@@ -1,0 +1,99 @@
+"""Events, views, queue and vault in one schema of a PostgreSQL database, for several processes on several machines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from gesta.stores import Stores
+from gesta.stores.postgresql.address import Address, address_of
+from gesta.stores.postgresql.token_buckets import PostgresqlBuckets
+from gesta.stores.postgresql.clock import ServerClock
+from gesta.stores.postgresql.transactions import PostgresqlCommits
+from gesta.stores.postgresql.connections import Connections
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.event_store import PostgresqlEventStore
+from gesta.stores.postgresql.fences import PostgresqlFences
+from gesta.stores.postgresql.health import health_of
+from gesta.stores.postgresql.job_queue import PostgresqlJobQueue
+from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.outbox import PostgresqlOutbox
+from gesta.stores.postgresql.schema import bring_up_to_date
+from gesta.stores.postgresql.vault import PostgresqlVault
+from gesta.stores.postgresql.read_model import PostgresqlViews
+from gesta.runtime.clock import OnClock, Runtime, spawn
+
+#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never changes. Enough for as many projectors as one
+#: server can feed, and few enough to be moved in one statement.
+PARTITIONS = 16
+#: With all of 2,000 callers in one commit, the engine waits for the server and then the server for the engine.
+COMMIT_SIZE = 512
+
+
+async def open_stores(url: str, runtime: Runtime) -> Stores:
+    """Open or make the schema that `postgresql://user@host/database?schema=gesta` names.
+
+    `pool=8` connections at most; `listen=off` where a pooler stands between that cannot pass on LISTEN.
+    """
+    address = address_of(url)
+    return await open_at(address, runtime, Connections(address))
+
+
+async def open_at(
+    address: Address, runtime: Runtime, connections: Connections, now_ms: Callable[[], int] | None = None
+) -> Stores:
+    """As `open_stores`. With `now_ms` the time is that one, else the server's."""
+    database = Database(address, connections)
+    background: list[asyncio.Task[None]] = []
+
+    async def close() -> None:
+        for task in background:
+            task.cancel()
+        for task in background:
+            # Whatever it ended with, the others and the connections are closed.
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await database.close()
+
+    def keep_running(run: Coroutine[Any, Any, None], name: str) -> None:
+        background.append(spawn(run, f"gesta-postgresql-{name}"))
+
+    try:
+        await bring_up_to_date(database)
+        if now_ms is None:
+            clock = ServerClock(database, runtime)
+            await clock.measure()
+            now_ms = clock.now_ms
+            keep_running(clock.keep(), "clock")
+        news = News(database, runtime)
+        keep_running(news.say(), "say")
+        keep_running(news.look(), "look")
+        if address.listen:
+            keep_running(news.listen(), "listen")
+    except BaseException:
+        await close()
+        raise
+    on_clock = OnClock(runtime, now_ms)
+    events = PostgresqlEventStore(database, news, on_clock)
+    views = PostgresqlViews(database, on_clock)
+    queue = PostgresqlJobQueue(database, news, on_clock)
+    return Stores(
+        events=events,
+        views=views,
+        queue=queue,
+        vault=PostgresqlVault(database),
+        commits=PostgresqlCommits(database, events, views, queue, runtime),
+        fences=PostgresqlFences(database, queue),
+        buckets=PostgresqlBuckets(database, on_clock),
+        close=close,
+        now_ms=now_ms,
+        partitions=PARTITIONS,
+        projects_at_once=True,
+        commit_size=COMMIT_SIZE,
+        name=address.name,
+        outbox=PostgresqlOutbox(database, events, on_clock),
+        health=partial(health_of, database),
+    )

@@ -1,0 +1,106 @@
+"""One schema of one PostgreSQL database: every call is one transaction of its own on a borrowed connection.
+
+Whoever locks rows does it in this order, and inside a table in the order of the key, so that nobody waits in a circle:
+buckets, outbox, checkpoints, removals, requests, parked, lines, presents, leases, jobs, pending, claims, head. A take waits for none but its own lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from gesta.stores.postgresql.address import Address
+from gesta.stores.postgresql.connections import Connection, Connections, Row
+from gesta.stores.postgresql.errors import NOTHING, PERHAPS, is_answer, raise_told
+from gesta.stores.postgresql.statements import Statements
+from gesta.errors import StoreError
+from gesta.runtime.clock import spawn
+
+T = TypeVar("T")
+Step = Callable[[Connection], Awaitable[T]]
+
+
+class Database:
+    """Raises StoreError and its kin, never the client library's own errors."""
+
+    def __init__(self, address: Address, connections: Connections) -> None:
+        self.address, self._connections = address, connections
+        self.sql = Statements(address.schema)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+    async def ask(self, name: str, *values: object) -> list[Row]:
+        """Run sql/<name>.sql, which is one statement and so a transaction of its own."""
+        return await self.ask_text(self.sql(name), *values)
+
+    async def ask_text(self, text: str, *values: object) -> list[Row]:
+        return await self._send(lambda connection: connection.fetch(text, *values))
+
+    async def has_row(self, name: str) -> bool:
+        """Whether sql/<name>.sql, which takes no values, finds a row. One trip and no preparing: for what is asked again and again."""
+        text = self.sql(name)
+        return await self._send(lambda connection: connection.execute(text)) != "SELECT 0"
+
+    async def transact(self, step: Step[T], *, durable: bool) -> T:
+        """Run a step of several statements in one transaction, on disk when this returns if `durable`."""
+        begin = self.sql("begin_durable" if durable else "begin_relaxed")
+        return await self._send(lambda connection: self._transact(connection, begin, step))
+
+    async def run_outside(self, name: str) -> None:
+        """Run a statement that may not stand in a transaction."""
+        await self._send(lambda connection: connection.execute(self.sql(name)))
+
+    async def close(self) -> None:
+        """Let end what is on its way, then close the connections."""
+        self._closed = True
+        for task in list(self._running):
+            with suppress(Exception):
+                # Told to whoever asked, if they are still there.
+                await asyncio.shield(task)
+        await self._connections.close()
+
+    async def _send(self, act: Step[T]) -> T:
+        """As a task of its own: what was sent is not taken back when whoever waits for it is cancelled."""
+        if self._closed:
+            raise StoreError(f"{self.name} is closed; the engine has stopped")
+        task = spawn(self._on_connection(act), "gesta-postgresql")
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            # Looked at, in case that nobody waits for it any more.
+            task.exception()
+
+    async def _on_connection(self, act: Step[T]) -> T:
+        connection = await self._connections.borrow()
+        try:
+            answer = await act(connection)
+        except BaseException as error:  # noqa: BLE001 -- raised again, in our words
+            if is_answer(error) and not connection.is_in_transaction():
+                await self._connections.give_back(connection)
+            else:
+                self._connections.discard(connection)
+            raise_told(self.name, error, PERHAPS)
+        await self._connections.give_back(connection)
+        return answer
+
+    async def _transact(self, connection: Connection, begin: str, step: Step[T]) -> T:
+        try:
+            await connection.execute(begin)
+            answer = await step(connection)
+        except BaseException as error:  # noqa: BLE001 -- raised again, in our words
+            if is_answer(error):
+                await connection.execute("rollback")
+            # A commit was not asked for, so there is none.
+            raise_told(self.name, error, NOTHING)
+        await connection.execute("commit")
+        return answer

@@ -1,0 +1,106 @@
+"""Events in PostgreSQL. Implements gesta.ports.event_store; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gesta.stores.own_events import OwnEvents
+from gesta.stores.postgresql.connections import Connection, Row
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.recording import record
+from gesta.ports.transactions import Entry
+from gesta.domain.ids import id_bytes, id_text
+from gesta.ports.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
+from gesta.runtime.clock import Runtime, Signal
+
+
+class PostgresqlEventStore:
+    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+        self._database, self._news = database, news
+        self._appended = Signal(runtime)
+        news.on_news(self._appended.set)
+        self._own = OwnEvents(runtime)
+
+    async def append(self, appends: Sequence[Append]) -> list[Verdict]:
+        if not appends:
+            return []
+        recordings, first = await record(self._database, [Entry(append, None) for append in appends], {}, 0, durable=True)
+        self.committed(appends, first)
+        return [recording.verdict for recording in recordings]  # type: ignore[misc]
+
+    async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
+        if not streams:
+            return []
+        rows = await self._database.ask("read_streams", [stream for stream, _ in streams], [after for _, after in streams])
+        return [Recorded(*row) for row in rows]
+
+    async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
+        return [Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)]
+
+    async def follow(self, after: int, limit: int) -> list[Recorded]:
+        own = self._own.after(after, limit)
+        if own:
+            return own
+        rows = await self._sized("follow", after, limit)
+        return self._own.known([Recorded(*row) for row in rows])
+
+    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+        own = self._own.after(after, limit)
+        if own:
+            return [one for one in own if share.has(one.stream)], own[-1].position
+        rows = await self._sized("follow_share", after, limit, share.count, list(share.numbers))
+        (reached,) = [row["position"] for row in rows if row["stream"] is None]
+        found = [Recorded(*row) for row in rows if row["stream"] is not None]
+        # Where the bytes came first, the rest of the stretch was not given.
+        is_full = sum(len(one.data) for one in found) >= FOLLOW_BYTES
+        return self._own.known(found), found[-1].position if is_full else max(after, reached)
+
+    async def _sized(self, name: str, after: int, limit: int, *values: object) -> list[Row]:
+        """Nearly always each event takes no more than its part of the bytes; only where one is larger are they counted."""
+        rows = await self._database.ask(name, after, limit, *values, FOLLOW_BYTES // max(1, limit))
+        if any(row["data"] is None and row["stream"] is not None for row in rows):
+            rows = await self._database.ask(f"{name}_large", after, limit, *values, FOLLOW_BYTES)
+        return rows
+
+    async def end(self) -> int:
+        ((position,),) = await self._database.ask("end_of_log")
+        return int(position)
+
+    async def behind(self, after: int) -> int:
+        # Positions are given one by one.
+        return max(0, await self.end() - after)
+
+    async def claims(self, after: bytes, limit: int) -> list[Claim]:
+        rows = await self._database.ask("list_claims", after, limit)
+        return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
+
+    async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
+        names, ids = [one.name for one in claims], [id_bytes(one.request_id) for one in claims]
+
+        async def put(connection: Connection) -> list[Row]:
+            await connection.fetch(self._database.sql("put_claims"), names, ids, [one.content for one in claims])
+            # A statement of its own: it sees what others have claimed while the first one waited for them.
+            return await connection.fetch(self._database.sql("claim_holders"), names)
+
+        holders = {row["name"]: row["request_id"] for row in await self._database.transact(put, durable=True)}
+        return [holders[name] == request_id for name, request_id in zip(names, ids, strict=True)]
+
+    async def changed(self, timeout_seconds: float) -> None:
+        await self._appended.wait(timeout_seconds)
+
+    def forget_own(self) -> None:
+        """Some of what we remember may be gone."""
+        self._own.forget()
+
+    def committed(self, appends: Sequence[Append], first: int | None, *, is_projected: bool = False) -> None:
+        """Called once the commit stands: remember the events for whoever follows and wake them. No `first`: some were refused."""
+        if first is None:
+            # Where they stand was not told; the store has them all.
+            self._own.forget()
+        elif is_projected:
+            self._own.add_projected(appends, first)
+        else:
+            self._own.add(appends, first)
+        self._appended.set()
+        self._news.tell()

@@ -1,0 +1,51 @@
+"""Fences in PostgreSQL: a row, and triggers that refuse. Implements gesta.ports.fences; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gesta.stores.postgresql.connections import Connection, Row
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Job
+
+
+class PostgresqlFences:
+    def __init__(self, database: Database, queue: PostgresqlJobQueue) -> None:
+        self._database, self._queue = database, queue
+
+    async def put_up(self, fence: Fence) -> None:
+        async def put_up(connection: Connection) -> None:
+            await connection.fetch(self._database.sql("note_fence"), fence.kind, fence.tenant or "", fence.other)
+            await connection.execute(self._database.sql(f"fence_{_triggers(fence)}"))
+
+        await self._database.transact(put_up, durable=True)
+
+    async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
+        sql, now = self._database.sql, self._queue.now_ms()
+        values = job_values(jobs, await self._queue.turns_for(jobs, now), now)
+
+        async def take_down(connection: Connection) -> None:
+            await connection.fetch(sql("forget_fence"), fence.kind, fence.tenant or "")
+            standing = map(_fence, await connection.fetch(sql("list_fences")))
+            if _triggers(fence) not in map(_triggers, standing):
+                await connection.execute(sql(f"unfence_{_triggers(fence)}"))
+            if jobs:
+                await connection.fetch(sql("put_jobs"), *values)
+
+        await self._database.transact(take_down, durable=True)
+        self._queue.wake()
+
+    async def standing(self) -> list[Fence]:
+        return [_fence(row) for row in await self._database.ask("list_fences")]
+
+
+def _fence(row: Row) -> Fence:
+    kind, other, tenant = row
+    return Fence(kind, other, tenant or None)
+
+
+def _triggers(fence: Fence) -> str:
+    """The set of triggers that a fence needs. Those for tenants look at the rows, so one set serves them all."""
+    return fence.kind if fence.tenant is None else "tenant"

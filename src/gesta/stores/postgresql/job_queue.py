@@ -1,0 +1,216 @@
+"""The queue in PostgreSQL. Implements gesta.ports.job_queue; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from gesta.stores.postgresql.connections import Connection, Row
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.recording import record
+from gesta.stores.postgresql.fair_queue import NONE, Given, give, give_within, pairs_of
+from gesta.ports.transactions import Entry
+from gesta.domain.fair_queue import Line
+from gesta.ports.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.runtime.clock import Runtime, Signal
+
+#: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
+WAKE_BATCH = 2_000
+WAITING, LEASED, HELD = 0, 2, 3
+
+
+class PostgresqlJobQueue:
+    def __init__(self, database: Database, news: News, runtime: Runtime) -> None:
+        self._database, self._news, self._runtime = database, news, runtime
+        self._put = Signal(runtime)
+        news.on_news(self._put.set)
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        if not jobs:
+            return []
+        now = self._runtime.now_ms()
+        rows = await self._database.ask("put_jobs", *job_values(jobs, await self.turns_for(jobs, now), now))
+        self.wake()
+        created = Counter(row[0] for row in rows)
+        answers = []
+        for job in jobs:
+            answers.append(created[job.id] > 0)
+            # Of two of an id in one call the first was created.
+            created[job.id] = 0
+        return answers
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        is_woken = False
+        while True:
+            now = self._runtime.now_ms()
+            values = (token, list(flows), list(flows.values()), now, round(lease_seconds * 1000), durable, is_woken)
+            *rows, last = await self._database.ask("take_jobs", *values)
+            if not last["must_wake"]:
+                return [_taken(row, token) for row in rows], last["next_due"]
+            await self._database.transact(self._wake_due, durable=False)
+            is_woken = True
+
+    async def taken_by(self, token: str) -> list[Taken]:
+        return [_handed_out(row, token) for row in await self._database.ask("taken_by", token)]
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        now = self._runtime.now_ms()
+        values = (token, now + round(lease_seconds * 1000), now)
+        return bool(
+            await self._database.transact(
+                lambda connection: connection.fetch(self._database.sql("extend_lease"), *values), durable=False
+            )
+        )
+
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        if await self._database.ask("due_in_lane", lane, self._runtime.now_ms()):
+            await self._database.transact(self._wake_due, durable=False)
+        rows = await self._database.ask("hand_out_jobs", token, lane, limit, self._lease_end(lease_seconds))
+        return [_handed_out(row, token) for row in rows]
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        values = (job_id, token, self._runtime.now_ms(), self._lease_end(lease_seconds))
+        rows = await self._database.ask("prolong_lease", *values)
+        return rows[0][0] if rows else None
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        values = (token, lanes, limit, self._runtime.now_ms(), self._lease_end(lease_seconds))
+        return [_handed_out(row, token) for row in await self._database.ask("lapsed_jobs", *values)]
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._database.ask("stocked_lanes", list(lanes), self._runtime.now_ms())}
+
+    def _lease_end(self, lease_seconds: float) -> int:
+        return self._runtime.now_ms() + round(lease_seconds * 1000)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        if not settlements:
+            return []
+        now = self._runtime.now_ms()
+        scores = await self.scores_for(settlements, now)
+        entries = [Entry(None, settlement) for settlement in settlements]
+        recordings, _ = await record(self._database, entries, scores, now, durable=False)
+        self.wake()
+        return [recording.settled for recording in recordings]  # type: ignore[misc]
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        async def unhold(connection: Connection) -> int:
+            rows = await connection.fetch(self._database.sql("held_jobs"), scope, limit)
+            return await self._make_ready(connection, rows, HELD)
+
+        count = await self._database.transact(unhold, durable=False)
+        self.wake()
+        return count
+
+    async def held(self) -> list[Held]:
+        return [Held(*row) for row in await self._database.ask("count_held")]
+
+    async def count(self, limit: int) -> int:
+        ((count,),) = await self._database.ask("count_jobs", limit)
+        return int(count)
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        return {row[0] for row in await self._database.ask("live_jobs", list(job_ids))} if job_ids else set()
+
+    async def backlog(self) -> dict[str, Backlog]:
+        rows = await self._database.ask("backlog", self._runtime.now_ms())
+        return {flow: Backlog(*counts) for flow, *counts in rows}
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        now = self._runtime.now_ms()
+        return [_standing(row, now) for row in await self._database.ask("list_jobs", after_id, limit)]
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._put.wait(timeout_seconds)
+
+    def now_ms(self) -> int:
+        return self._runtime.now_ms()
+
+    def wake(self) -> None:
+        """Called once a commit stands that may have made a job ready."""
+        self._put.set()
+        self._news.tell()
+
+    async def turns_for(self, jobs: Sequence[Job], now_ms: int) -> Given:
+        """The turns of those that are due. A job that is live already wastes its turn, and nothing else."""
+        due = [(job.id, (job.flow, job.tenant, job.priority)) for job in jobs if job.due_ms <= now_ms]
+        return give(due, await self._database.ask("turns", *pairs_of(due))) if due else NONE
+
+    async def scores_for(self, settlements: Sequence[Settlement | None], now_ms: int) -> dict[str, int]:
+        """The turns of jobs that are released and due at once, noted before: one that is not ours to release wastes its turn."""
+        ids = [one.job_id for one in settlements if isinstance(one, Release) and one.due_ms <= now_ms]
+        if not ids:
+            return {}
+
+        async def scores(connection: Connection) -> dict[str, int]:
+            rows = await connection.fetch(self._database.sql("job_lines"), ids)
+            return await give_within(connection, self._database.sql, _lines(rows)) if rows else {}
+
+        return await self._database.transact(scores, durable=False)
+
+    async def _wake_due(self, connection: Connection) -> int:
+        ((alone,),) = await connection.fetch(self._database.sql("wake_alone"), self._database.address.schema)
+        if not alone:
+            return 0
+        rows = await connection.fetch(self._database.sql("due_jobs"), self._runtime.now_ms(), WAKE_BATCH)
+        return await self._make_ready(connection, rows, WAITING)
+
+    async def _make_ready(self, connection: Connection, rows: Sequence[Row], state: int) -> int:
+        """Give turns to (id, flow, tenant, priority), in this order."""
+        if not rows:
+            return 0
+        scores = await give_within(connection, self._database.sql, _lines(rows))
+        ready = await connection.fetch(self._database.sql("make_ready"), list(scores), list(scores.values()), state)
+        return len(ready)
+
+
+def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
+    """What the function `put` takes, jobs in the order of their ids."""
+    rows = []
+    for job in sorted(jobs, key=_id):
+        is_due = job.due_ms <= now_ms
+        rows.append(
+            (
+                job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, int(is_due), now_ms if is_due else job.due_ms,
+                job.priority, given.scores.get(job.id, 0), job.suspect,
+            )
+        )  # fmt: skip
+    return [*given.noted, rows]
+
+
+def taken_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
+    """Jobs for the function `project_taken`, in the order of their ids."""
+    return [
+        (job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, LEASED, now_ms, job.priority, 0, False)
+        for job in sorted(jobs, key=_id)
+    ]
+
+
+_id = attrgetter("id")
+
+
+def _lines(rows: Sequence[Row]) -> list[tuple[str, Line]]:
+    return [(job_id, (flow, tenant, priority)) for job_id, flow, tenant, priority in rows]
+
+
+def _standing(row: Row, now_ms: int) -> Standing:
+    *job, state, takes, until_ms = row
+    due_ms = row["due_ms"]
+    # A waiting job becomes ready at the next take, which may be long in coming.
+    named: JobState = "leased" if state == 2 else "held" if state == HELD else "ready" if due_ms <= now_ms else "waiting"
+    return Standing(Job(*job), named, takes, until_ms)
+
+
+def _handed_out(row: Row, token: str) -> Taken:
+    *job, takes = row
+    return Taken(Job(*job), token, takes, row["due_ms"])
+
+
+def _taken(row: Row, token: str) -> Taken:
+    *job, takes, _, _ = row
+    return Taken(Job(*job), token, takes, row["job_due_ms"])

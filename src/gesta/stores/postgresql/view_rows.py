@@ -1,0 +1,53 @@
+"""Views and parked things as the columns of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gesta.stores.postgresql.connections import Row
+from gesta.domain.state import State
+from gesta.ports.read_model import Parked, View
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
+
+
+def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
+    """Views as `view_row`s."""
+    rows = []
+    for view in views:
+        state = view.state
+        rows.append(
+            (
+                state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at, _encode(state),
+                view.payload,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def parked_columns(parked: Sequence[Parked]) -> list[list[Any]]:
+    return [
+        [one.stream for one in parked],
+        [one.version for one in parked],
+        [one.what for one in parked],
+        [one.tenant for one in parked],
+        [text_of(one.error) for one in parked],
+        [one.at_ms for one in parked],
+    ]
+
+
+def text_of(told: str) -> str:
+    """What an error says, as text that PostgreSQL takes."""
+    return told.replace("\x00", "").encode(errors="replace").decode()
+
+
+def view_of(row: Row) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def state_of(row: Row) -> State:
+    return _decode(row[0])

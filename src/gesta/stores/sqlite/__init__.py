@@ -1,0 +1,64 @@
+"""The embedded default: events, views, queue and vault in one SQLite file, through one writer thread per process."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
+
+from gesta.stores import Stores
+from gesta.stores.sqlite.token_buckets import SqliteBuckets
+from gesta.stores.sqlite.transactions import SqliteCommits
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.event_store import SqliteEventStore
+from gesta.stores.sqlite.fences import SqliteFences
+from gesta.stores.sqlite.health import health_of
+from gesta.stores.sqlite.job_queue import SqliteJobQueue
+from gesta.stores.sqlite.vault import SqliteVault
+from gesta.stores.sqlite.read_model import SqliteViews
+from gesta.errors import BadSettings
+from gesta.runtime.clock import Runtime
+
+
+async def open_stores(url: str, runtime: Runtime) -> Stores:
+    """Open or make the file that `sqlite:///relative.db` or `sqlite:////absolute.db` names."""
+    path = file_of(url)
+    database = Database(str(path), runtime)
+    events = SqliteEventStore(database, runtime)
+    views = SqliteViews(database, runtime)
+    queue = SqliteJobQueue(database, runtime)
+    return Stores(
+        events=events,
+        views=views,
+        queue=queue,
+        vault=SqliteVault(database),
+        commits=SqliteCommits(database, events, views, queue),
+        fences=SqliteFences(database, queue),
+        buckets=SqliteBuckets(database, runtime),
+        close=database.close,
+        # One file is on one machine: its clock is the store's.
+        now_ms=runtime.now_ms,
+        projects_at_once=True,
+        folder=str(path.parent),
+        name=str(path),
+        health=partial(health_of, database, runtime),
+        disk_free=lambda: database.read(lambda _: _free_bytes(path.parent)),
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    """What is left for us; asked in the reader's thread, because a network disk may take its time."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
+def file_of(url: str) -> Path:
+    """The path in a SQLite URL."""
+    prefix = "sqlite:///"
+    path = unquote(url[len(prefix) :])
+    if not url.startswith(prefix) or not path:
+        raise BadSettings(
+            f"url: {url!r} names no file; write 'sqlite:///gesta.db' for a file here, 'sqlite:////var/gesta.db' for an absolute path"
+        )
+    return Path(path)

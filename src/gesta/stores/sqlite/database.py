@@ -1,0 +1,315 @@
+"""One SQLite file, one writer thread and one reader thread per process.
+
+The writer commits once per cycle whatever all stations have ready. A cycle that appends events (or takes jobs as a journal) is
+synced to disk before it is answered; a cycle of rebuildable rows alone is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from gesta.stores.sqlite.statements import sql
+from gesta.errors import Fenced, GestaError, NotOurs, StoreError, StoreFull, TooNew
+from gesta.stores.migrations import migrations_of
+from gesta.runtime.clock import Lane, Runtime
+
+T = TypeVar("T")
+Step = Callable[[apsw.Connection], T]
+
+#: "gest", so that `file` and we recognise our own.
+APPLICATION_ID = 0x67657374
+#: Another process may hold the file for the length of its commit; longer than this is a fault worth telling.
+BUSY_MS = 10_000
+SETTINGS_TRIES = 50
+#: What the triggers of a fence say (sql/fence_*.sql), before its kind.
+FENCE = "gesta fence: "
+#: So many things are worth a commit of their own.
+LARGE = 256
+#: How often the emptying of a log is tried that others keep by reading.
+EMPTY_AGAIN_SECONDS = 1.0
+#: How soon another process's commit is noticed.
+WATCH_SECONDS = 0.1
+
+
+class _Call:
+    """A step on its way to a thread and its answer on the way back."""
+
+    __slots__ = ("answer", "durable", "error", "future", "step")
+
+    def __init__(self, step: Step[Any], future: asyncio.Future[Any], *, durable: bool) -> None:
+        self.step, self.future, self.durable = step, future, durable
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def deliver(self) -> None:
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.answer)
+        else:
+            self.future.set_exception(self.error)
+
+
+def _deliver(calls: list[_Call]) -> None:
+    for call in calls:
+        call.deliver()
+
+
+class Database:
+    """Hands steps to the writer and the reader. Raises StoreError and its kin, never apsw's own errors."""
+
+    def __init__(self, path: str, runtime: Runtime) -> None:
+        self.path = path
+        self._loop = asyncio.get_running_loop()
+        self._synced = True
+        self._writer = open_connection(path)
+        self._reader = open_connection(path, migrate=False)
+        self._writes: Lane[list[_Call]] = Lane(runtime, "gesta-sqlite-writer", self._write_all)
+        self._reads: Lane[_Call] = Lane(runtime, "gesta-sqlite-reader", self._read_batch)
+        #: Steps that were sent in this turn of the event loop.
+        self._gathered: list[_Call] = []
+        self._closed = False
+        self._runtime = runtime
+        self._watcher = open_connection(path, migrate=False)
+        self._seen_version = self._data_version()
+        # From here on it is asked in the event loop, which does not wait for a lock.
+        self._watcher.set_busy_timeout(0)
+        self._listeners: list[Callable[[], None]] = []
+        self._watching = runtime.call_later(WATCH_SECONDS, self._watch)
+
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Call soon after anybody, another process included, has committed. A hint, never a promise."""
+        self._listeners.append(listener)
+
+    def _watch(self) -> None:
+        """In the event loop's thread: the answer comes from shared memory, quicker than a thread could be asked."""
+        self._watching = self._runtime.call_later(WATCH_SECONDS, self._watch)
+        try:
+            version = self._data_version()
+        except apsw.Error:
+            # Held for a moment by somebody who repairs it after a crash: something has happened.
+            version = -1
+        if self._seen_version != version:
+            self._seen_version = version
+            for listener in self._listeners:
+                listener()
+
+    def _data_version(self) -> int:
+        return _pragma(self._watcher, "data_version")
+
+    def write(self, step: Step[T], *, durable: bool, size: int = 1) -> asyncio.Future[T]:
+        """Run a step in the next commit, behind those that were sent before; answered when that commit stands, on disk if `durable`.
+
+        `size`: how many things it writes. A large step is not kept until this turn of the event loop ends, which may be long.
+        """
+        call = self._call(step, durable=durable)
+        self._gathered.append(call)
+        if size >= LARGE:
+            self._hand_over()
+        elif len(self._gathered) == 1:
+            self._loop.call_soon(self._hand_over)
+        return call.future
+
+    def read(self, step: Step[T]) -> asyncio.Future[T]:
+        """Run a step that only reads, on what is committed now."""
+        call = self._call(step, durable=False)
+        self._reads.put(call)
+        return call.future
+
+    async def empty_log(self, wait_ms: int) -> bool:
+        """Move the write-ahead log into the file and cut it to nothing.
+
+        False when others who read held it for so long: then it is tried again and again, until it is done or the file is closed, which does it, too.
+        """
+        is_empty = await self._empty(wait_ms)
+        if not is_empty:
+            self._empty_later()
+        return is_empty
+
+    def _empty(self, wait_ms: int) -> asyncio.Future[bool]:
+        def empty(db: apsw.Connection) -> bool:
+            db.set_busy_timeout(wait_ms)
+            try:
+                busy, _, _ = db.execute("pragma wal_checkpoint(truncate)").get
+                return not busy
+            except apsw.BusyError:
+                return False
+            finally:
+                db.set_busy_timeout(BUSY_MS)
+
+        # On the reader's thread, because the writer's steps stand in a transaction.
+        return self.read(empty)
+
+    def _empty_later(self) -> None:
+        def emptied(answer: asyncio.Future[bool]) -> None:
+            if not answer.cancelled() and (answer.exception() is not None or not answer.result()):
+                self._empty_later()
+
+        def again() -> None:
+            if not self._closed:
+                # Without a wait: those who read here would wait, too.
+                self._empty(0).add_done_callback(emptied)
+
+        self._runtime.call_later(EMPTY_AGAIN_SECONDS, again)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._watching.cancel()
+            self._watcher.close()
+            self._hand_over()
+            self._writes.close()
+            self._reads.close()
+            self._reader.close()
+            self._writer.close()
+
+    def _call(self, step: Step[Any], *, durable: bool) -> _Call:
+        if self._closed:
+            raise StoreError(f"{self.path} is closed; the engine has stopped")
+        return _Call(step, self._loop.create_future(), durable=durable)
+
+    def _hand_over(self) -> None:
+        """All at once: put one by one, the first would be in a commit by itself before the thread sees the second."""
+        if self._gathered:
+            self._writes.put(self._gathered)
+            self._gathered = []
+
+    def _write_all(self, batches: list[list[_Call]]) -> None:
+        self._write_batch([call for batch in batches for call in batch])
+
+    def _write_batch(self, calls: list[_Call]) -> None:
+        try:
+            self._commit(calls)
+        except apsw.BusyError as busy:
+            # Nobody's step is to blame, and each by itself would wait as long again.
+            for call in calls:
+                call.error = self._told(busy)
+        except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
+            if len(calls) == 1:
+                calls[0].error = self._told(error)
+            else:
+                # Somebody's step is bad: each gets a commit of its own, so that only the culprit hears of it.
+                for call in calls:
+                    self._write_batch([call])
+                return
+        self._loop.call_soon_threadsafe(_deliver, calls)
+
+    def _commit(self, calls: list[_Call]) -> None:
+        db = self._writer
+        self._set_synced(wanted=any(call.durable for call in calls))
+        db.execute("begin immediate")
+        try:
+            for call in calls:
+                call.answer = call.step(db)
+            db.execute("commit")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("rollback")
+            raise
+
+    def _set_synced(self, *, wanted: bool) -> None:
+        if wanted != self._synced:
+            self._writer.execute(f"pragma synchronous = {'full' if wanted else 'normal'}")
+            self._synced = wanted
+
+    def _read_batch(self, calls: list[_Call]) -> None:
+        for call in calls:
+            try:
+                call.answer = call.step(self._reader)
+            except Exception as error:  # noqa: BLE001 -- told to the caller, whatever it is
+                call.error = self._told(error)
+        self._loop.call_soon_threadsafe(_deliver, calls)
+
+    def _told(self, error: Exception) -> Exception:
+        """A foreign error in our words."""
+        if isinstance(error, GestaError) or not isinstance(error, apsw.Error):
+            return error
+        told: StoreError
+        if isinstance(error, apsw.ConstraintError) and FENCE in str(error):
+            told = self._fenced(str(error))
+        elif isinstance(error, apsw.FullError):
+            told = StoreFull(self.path, str(error))
+        elif isinstance(error, apsw.BusyError):
+            told = StoreError(
+                f"{self.path} was held by another process for more than {BUSY_MS // 1000} s; nothing was written. Look for a stuck process"
+            )
+        else:
+            told = StoreError(f"{self.path}: {error}; nothing was written")
+        told.__cause__ = error
+        return told
+
+    def _fenced(self, text: str) -> Fenced:
+        """Which fence it was, asked in the writer's thread after its step was rolled back."""
+        is_tenants = text.endswith("tenant")
+        kind = "filling" if text.endswith("filling") else "left"
+        found = [row for row in self._writer.execute(sql("list_fences")) if row[0] == kind and bool(row[2]) == is_tenants]
+        others, tenants = (", ".join(sorted({str(row[n]) for row in found})) for n in (1, 2))
+        return Fenced(self.path, kind, others or "another store", tenants or None)
+
+
+def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
+    """A connection with our settings, to a file that is ours and has our schema."""
+    if not Path(path).parent.is_dir():
+        raise StoreError(f"{path}: the folder {Path(path).parent} does not exist; make it first")
+    with suppress(FileExistsError):
+        # It will hold payloads: for its owner only. SQLite gives the files beside it the same mode.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        db = apsw.Connection(path, statementcachesize=400)
+        db.set_busy_timeout(BUSY_MS)
+        if migrate:
+            _apply_migrations(db, path)
+        _apply_settings(db)
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise NotOurs(path, "it is not a SQLite database") from error
+    except apsw.FullError as error:
+        raise StoreFull(path, str(error)) from error
+    except apsw.Error as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+    return db
+
+
+def _apply_migrations(db: apsw.Connection, path: str) -> None:
+    known = migrations_of(__package__)
+    if _pragma(db, "application_id") == APPLICATION_ID and _pragma(db, "user_version") == len(known):
+        return
+    # Looked at once more under the lock: another process may be making the same file right now.
+    db.execute("begin exclusive")
+    try:
+        version = _pragma(db, "user_version")
+        if _pragma(db, "application_id") != APPLICATION_ID and db.execute(sql("any_table")).get is not None:
+            raise NotOurs(path, "it is another program's SQLite database")
+        if version > len(known):
+            raise TooNew(path, version, len(known))
+        for migration in known[version:]:
+            db.execute(migration.sql)
+            db.execute(f"pragma user_version = {migration.number}")
+        db.execute(f"pragma application_id = {APPLICATION_ID}")
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
+
+
+def _apply_settings(db: apsw.Connection) -> None:
+    """Switching to the write-ahead log does not wait for a lock, so it is tried again after waiting for one."""
+    for _ in range(SETTINGS_TRIES):
+        try:
+            db.execute(sql("settings")).fetchall()
+        except apsw.BusyError:
+            db.execute("begin immediate")
+            db.execute("rollback")
+        else:
+            return
+    db.execute(sql("settings")).fetchall()
+
+
+def _pragma(db: apsw.Connection, name: str) -> int:
+    return cast(int, db.execute(f"pragma {name}").get)

@@ -1,0 +1,242 @@
+"""The queue in SQLite. Implements gesta.ports.job_queue; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, assert_never, cast
+
+import apsw
+import msgspec
+
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.lanes import hand_out_step, lapsed_step, prolong_step, stocked_rows
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
+from gesta.stores.sqlite.fair_queue import give, serve
+from gesta.domain.state import JobKind
+from gesta.domain.fair_queue import Line, score_of
+from gesta.ports.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.runtime.clock import Runtime, Signal
+
+#: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
+WAKE_BATCH = 2_000
+
+_Row = tuple[str, str, str, str, int, JobKind, int, int, int, int]
+_decode_rows = msgspec.json.Decoder(list[_Row]).decode
+
+
+class SqliteJobQueue:
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self._database, self._runtime = database, runtime
+        self._put = Signal(runtime)
+        database.on_commit(self._put.set)
+
+    async def put(self, jobs: Sequence[Job]) -> list[bool]:
+        now = self._runtime.now_ms()
+        created = await self._database.write(lambda db: put_new(db, jobs, now), durable=True)
+        self.wake()
+        return created
+
+    async def take(
+        self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
+    ) -> tuple[list[Taken], int | None]:
+        def take(db: apsw.Connection) -> tuple[list[str], int | None]:
+            # The clock is read when the lock is held: the wait for it must not eat into the lease.
+            return take_step(db, token, flows, self._runtime.now_ms(), round(lease_seconds * 1000))
+
+        texts, next_due = await self._database.write(take, durable=durable)
+        return [_taken(row, token) for text in texts for row in _decode_rows(text)], next_due
+
+    async def taken_by(self, token: str) -> list[Taken]:
+        rows = await self._database.read(lambda db: db.execute(sql("taken_by"), (token,)).fetchall())
+        return [_taken(row, token) for row in rows]  # type: ignore[arg-type]
+
+    async def extend(self, token: str, lease_seconds: float) -> bool:
+        def extend(db: apsw.Connection) -> bool:
+            now = self._runtime.now_ms()
+            db.execute(sql("extend_lease"), (token, now + round(lease_seconds * 1000), now))
+            return db.changes() == 1
+
+        return await self._database.write(extend, durable=False)
+
+    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+        def hand_out(db: apsw.Connection) -> str | None:
+            now = self._runtime.now_ms()
+            _make_ready(db, db.execute(sql("due_jobs"), (now, WAKE_BATCH)).fetchall())
+            return hand_out_step(db, token, lane, limit, now + round(lease_seconds * 1000))
+
+        text = await self._database.write(hand_out, durable=True)
+        return [] if text is None else [_taken(row, token) for row in _decode_rows(text)]
+
+    async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
+        def prolong(db: apsw.Connection) -> int | None:
+            now = self._runtime.now_ms()
+            return prolong_step(db, job_id, token, now, now + round(lease_seconds * 1000))
+
+        return await self._database.write(prolong, durable=False)
+
+    async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
+        def lapsed(db: apsw.Connection) -> list[Any]:
+            now = self._runtime.now_ms()
+            return lapsed_step(db, token, lanes, limit, now, now + round(lease_seconds * 1000))
+
+        return [_taken(row, token) for row in await self._database.write(lapsed, durable=False)]
+
+    async def stocked(self, lanes: Sequence[str]) -> set[str]:
+        now = self._runtime.now_ms()
+        return await self._database.read(lambda db: stocked_rows(db, lanes, now))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        now = self._runtime.now_ms()
+        settled = await self._database.write(lambda db: [settle_step(db, one, now) for one in settlements], durable=False)
+        self.wake()
+        return settled
+
+    async def unhold(self, scope: str, limit: int) -> int:
+        def unhold(db: apsw.Connection) -> int:
+            return _make_ready(db, db.execute(sql("held_jobs"), (scope, limit)).fetchall())
+
+        count = await self._database.write(unhold, durable=False)
+        self.wake()
+        return count
+
+    async def held(self) -> list[Held]:
+        rows = await self._database.read(lambda db: db.execute(sql("count_held")).fetchall())
+        return [Held(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]  # type: ignore[arg-type]
+
+    async def count(self, limit: int) -> int:
+        return await self._database.read(lambda db: cast(int, db.execute(sql("count_jobs"), (limit,)).get))
+
+    async def find(self, job_ids: Sequence[str]) -> set[str]:
+        rows = await self._database.read(lambda db: ask_many(db, "live_jobs", 1, list(job_ids)))
+        return {str(row[0]) for row in rows}
+
+    async def backlog(self) -> dict[str, Backlog]:
+        now = self._runtime.now_ms()
+        rows = await self._database.read(lambda db: db.execute(sql("backlog"), (now,)).fetchall())
+        return {str(flow): Backlog(*counts) for flow, *counts in rows}  # type: ignore[arg-type]
+
+    async def jobs(self, after_id: str, limit: int) -> list[Standing]:
+        now = self._runtime.now_ms()
+        rows = await self._database.read(lambda db: db.execute(sql("list_jobs"), (after_id, limit)).fetchall())
+        return [_standing(row, now) for row in rows]
+
+    async def ready(self, timeout_seconds: float) -> None:
+        await self._put.wait(timeout_seconds)
+
+    def now_ms(self) -> int:
+        return self._runtime.now_ms()
+
+    def wake(self) -> None:
+        """Called in the event loop once a commit stands that may have made a job ready."""
+        self._put.set()
+
+
+def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
+    """How many of the jobs were created. A job that is live already wastes its turn, and nothing else."""
+    lines = [(job.flow, job.tenant, job.priority) if job.due_ms <= now_ms else None for job in jobs]
+    turns = give(db, Counter([line for line in lines if line is not None]))
+    flat: list[Any] = []
+    for job, line in zip(jobs, lines, strict=True):
+        is_due, available_ms, score = 0, job.due_ms, 0
+        if line is not None:
+            is_due, available_ms, score = 1, now_ms, score_of(turns[line], job.priority)
+            turns[line] += 1
+        flat += (
+            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, is_due, available_ms, job.priority, score,
+            int(job.suspect),
+        )  # fmt: skip
+    return run_many(db, "put_jobs", 11, flat)
+
+
+def put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]:
+    live = {row[0] for row in ask_many(db, "live_jobs", 1, [job.id for job in jobs])}
+    created: list[bool] = []
+    new: list[Job] = []
+    for job in jobs:
+        created.append(job.id not in live)
+        if created[-1]:
+            live.add(job.id)
+            new.append(job)
+    put_step(db, new, now_ms)
+    return created
+
+
+def take_step(db: apsw.Connection, token: str, flows: dict[str, int], now_ms: int, lease_ms: int) -> tuple[list[str], int | None]:
+    """The taken jobs as JSON texts, one per flow, and when the next job may be had."""
+    if db.execute(sql("dead_leases"), (now_ms,)).get is not None:
+        db.execute(sql("reclaim_jobs"), (now_ms,))
+        db.execute(sql("forget_leases"), (now_ms,))
+    _make_ready(db, db.execute(sql("due_jobs"), (now_ms, WAKE_BATCH)).fetchall())
+    texts = []
+    for flow, free in flows.items():
+        text, count, score = db.execute(sql("select_ready"), (flow, free)).fetchall()[0]
+        if count:
+            db.execute(sql("take_jobs"), (flow, free, token))
+            serve(db, flow, cast(int, score), is_drained=cast(int, count) < free)
+            texts.append(cast(str, text))
+    if texts:
+        db.execute(sql("hold_lease"), (token, now_ms + lease_ms))
+    moments = [db.execute(sql("next_due")).get, db.execute(sql("next_lease_end"), (token,)).get]
+    return texts, min((moment for moment in moments if moment is not None), default=None)
+
+
+def _make_ready(db: apsw.Connection, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Give turns to (id, flow, tenant, priority), in this order."""
+    if not rows:
+        return 0
+    turns = give(db, Counter([row[1:] for row in rows]))
+    flat: list[Any] = []
+    for job_id, *rest in rows:
+        line: Line = (rest[0], rest[1], rest[2])
+        flat += (job_id, score_of(turns[line], line[2]))
+        turns[line] += 1
+    return run_many(db, "make_ready", 2, flat)
+
+
+def settle_step(db: apsw.Connection, settlement: Settlement, now_ms: int) -> Settled:
+    """One settlement by itself, with what came of it."""
+    match settlement:
+        case Ack(job_id, token):
+            changed = run_many(db, "ack_jobs", 2, [job_id, token])
+        case Release(job_id, token, due_ms):
+            changed = _release(db, job_id, token, due_ms, now_ms)
+        case Hold(job_id, token, scope):
+            db.execute(sql("hold_job"), (job_id, token, scope))
+            changed = db.changes()
+        case Drop(job_id):
+            db.execute(sql("drop_job"), (job_id,))
+            changed = db.changes()
+        case _:
+            assert_never(settlement)
+    if changed:
+        return "done"
+    if db.execute(sql("job_state"), (settlement.job_id,)).get is None:
+        return "absent"
+    return "active" if isinstance(settlement, Drop) else "lost"
+
+
+def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: int) -> int:
+    is_due, score = due_ms <= now_ms, 0
+    if is_due:
+        found = db.execute(sql("job_line"), (job_id, token)).fetchall()
+        if not found:
+            return 0
+        line = cast(Line, found[0])
+        score = score_of(give(db, {line: 1})[line], line[2])
+    db.execute(sql("release_jobs"), (job_id, token, int(is_due), max(due_ms, now_ms), score))
+    return db.changes()
+
+
+def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
+    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, state, takes, until_ms = row
+    # A waiting job becomes ready at the next take, which may be long in coming.
+    named: JobState = "leased" if state == 2 else "held" if state == 3 else "ready" if due_ms <= now_ms else "waiting"
+    job = Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect))
+    return Standing(job, named, takes, until_ms)
+
+
+def _taken(row: _Row, token: str) -> Taken:
+    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, takes = row
+    job = Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect))
+    return Taken(job, token, takes, due_ms)

@@ -1,0 +1,46 @@
+"""Lanes of the SQLite queue: jobs that others execute, each under a lease of its own. The steps of gesta.ports.job_queue's verbs for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import apsw
+
+from gesta.stores.sqlite.statements import ask_many, sql
+from gesta.stores.sqlite.fair_queue import serve
+
+
+def hand_out_step(db: apsw.Connection, token: str, lane: str, limit: int, until_ms: int) -> str | None:
+    """The jobs as one JSON text; None when there is none. Those that are due have been made ready."""
+    text, count, score = db.execute(sql("select_ready"), (lane, limit)).fetchall()[0]
+    if not count:
+        return None
+    db.execute(sql("hand_out_jobs"), (lane, limit, token, until_ms))
+    serve(db, lane, cast(int, score), is_drained=cast(int, count) < limit)
+    return cast(str, text)
+
+
+def prolong_step(db: apsw.Connection, job_id: str, token: str, now_ms: int, until_ms: int) -> int | None:
+    rows = db.execute(sql("prolong_lease"), (job_id, token, now_ms, until_ms)).fetchall()
+    return cast(int, rows[0][0]) if rows else None
+
+
+def lapsed_step(
+    db: apsw.Connection, token: str, lanes: str, limit: int, now_ms: int, until_ms: int
+) -> list[tuple[apsw.SQLiteValue, ...]]:
+    """The rows of the jobs, taken over."""
+    rows = db.execute(sql("lapsed_jobs"), (now_ms, lanes, after(lanes), limit)).fetchall()
+    for row in rows:
+        db.execute(sql("take_over"), (row[0], token, until_ms))
+    return rows
+
+
+def stocked_rows(db: apsw.Connection, lanes: Sequence[str], now_ms: int) -> set[str]:
+    flat: list[Any] = [value for lane in lanes for value in (lane, now_ms)]
+    return {str(row[0]) for row in ask_many(db, "stocked_lanes", 2, flat)}
+
+
+def after(prefix: str) -> str:
+    """The first text behind all that begin so."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)

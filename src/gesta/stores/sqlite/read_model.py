@@ -1,0 +1,256 @@
+"""Views in SQLite. Implements gesta.ports.read_model; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import apsw
+
+from gesta.stores.recent_views import RecentViews, Saved
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.undispatched import add_pending, first_pending, remove_pending, which_pending
+from gesta.stores.sqlite.shadow import SqliteShadow
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
+from gesta.stores.sqlite.view_rows import park_step, state_of, view_of, view_rows
+from gesta.domain.ids import id_end, id_floor
+from gesta.domain.state import State
+from gesta.ports.job_queue import Job
+from gesta.runtime.clock import Runtime
+from gesta.ports.read_model import (
+    WANTING,
+    Checkpoint,
+    Cursor,
+    Filter,
+    Held,
+    Key,
+    Move,
+    Parked,
+    Place,
+    View,
+    dispatched_of,
+    fair_part,
+    key_of,
+    should_have_a_job,
+)
+
+#: Later than every moment.
+NEVER_MS = 2**63 - 1
+
+
+class SqliteViews:
+    def __init__(self, database: Database, runtime: Runtime) -> None:
+        self._database, self._runtime = database, runtime
+        self.recent = RecentViews()
+
+    async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
+        found, missing = self.recent.get(keys)
+        if missing:
+            flat: list[Any] = [value for flow, tenant, request_id in missing for value in (tenant, flow, request_id)]
+            rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat))
+            for view in map(view_of, rows):
+                found[key_of(view.state)] = view
+        return found
+
+    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+        saved = await self._database.write(
+            lambda db: save_step(db, views, parked, () if move is None else (move,)), durable=False
+        )
+        self.recent.committed(views, saved)
+        return saved.moved
+
+    async def save_with_jobs(
+        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
+    ) -> bool:
+        def save(db: apsw.Connection) -> Saved:
+            saved = save_step(db, views, parked, moves)
+            if saved.moved and jobs:
+                add_pending(db, jobs)
+            return saved
+
+        saved = await self._database.write(save, durable=False)
+        self.recent.committed(views, saved)
+        return saved.moved
+
+    async def pending(self, limit: int) -> list[Job]:
+        return await self._database.read(lambda db: first_pending(db, limit))
+
+    async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._database.read(lambda db: which_pending(db, job_ids))
+
+    async def relayed(self, job_ids: Sequence[str]) -> set[str]:
+        return await self._database.write(lambda db: remove_pending(db, job_ids), durable=False)
+
+    async def checkpoint(self, name: str) -> int:
+        self.recent.forget()
+        row = await self._database.read(lambda db: db.execute(sql("checkpoint"), (name,)).fetchone())
+        return 0 if row is None else int(row[0])
+
+    async def checkpoints(self) -> list[Checkpoint]:
+        self.recent.forget()
+        rows = await self._database.read(lambda db: db.execute(sql("list_checkpoints")).fetchall())
+        return [Checkpoint(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def begin(self, name: str, position: int) -> int:
+        def begin(db: apsw.Connection) -> int:
+            db.execute(sql("start_checkpoint"), (name, position))
+            return int(db.execute(sql("checkpoint"), (name,)).get)
+
+        # Durable: where somebody began to listen cannot be found out again.
+        return await self._database.write(begin, durable=True)
+
+    async def forget(self, name: str) -> None:
+        await self._database.write(lambda db: db.execute(sql("forget_checkpoint"), (name,)).fetchall(), durable=True)
+
+    async def stuck(self, name: str, error: str, at_ms: int) -> None:
+        await self._database.write(lambda db: db.execute(sql("stuck_checkpoint"), (name, error, at_ms)).fetchall(), durable=False)
+
+    async def find(self, chosen: Filter) -> list[View]:
+        return await self._database.read(lambda db: _list(db, chosen))
+
+    async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        rows = await self._database.read(lambda db: db.execute(sql("count_views"), (tenant,)).fetchall())
+        return {(str(flow), str(status)): int(count) for flow, status, count in rows}  # type: ignore[arg-type]
+
+    async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
+        def ask(db: apsw.Connection) -> tuple[list[View], int | None]:
+            rows = db.execute(sql("due_views"), (now_ms, limit)).fetchall()
+            return [view_of(row) for row in rows], db.execute(sql("next_sweep"), (now_ms,)).get
+
+        return await self._database.read(ask)
+
+    async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
+        def postpone(db: apsw.Connection) -> None:
+            for state, sweep_at_ms in looked_at:
+                db.execute(sql("postpone_sweep"), (state.tenant, state.flow, state.id, state.version, sweep_at_ms))
+
+        await self._database.write(postpone, durable=False)
+
+    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+        return await self._database.read(lambda db: _stale(db, before_ms, after, limit))
+
+    async def old(
+        self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
+    ) -> tuple[list[State], Place | None]:
+        return await self._database.read(lambda db: _old(db, before_ms, after, limit, foreign))
+
+    async def undecided(self) -> tuple[int, int | None]:
+        return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
+
+    async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
+        rows = await self._database.read(lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall())
+        return [Parked(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
+        now = self._runtime.now_ms()
+        values = (name, owner, now + round(lease_seconds * 1000), now)
+
+        def claim(db: apsw.Connection) -> bool:
+            db.execute(sql("claim_role"), values)
+            return db.changes() == 1
+
+        return await self._database.write(claim, durable=False)
+
+    async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
+        now = self._runtime.now_ms()
+        return await self._database.write(
+            lambda db: _share(db, role, count, owner, now, round(lease_seconds * 1000)), durable=False
+        )
+
+    async def roles(self) -> list[Held]:
+        rows = await self._database.read(lambda db: db.execute(sql("list_roles")).fetchall())
+        return [Held(*row) for row in rows]  # type: ignore[arg-type]
+
+    async def shadow(self) -> SqliteShadow:
+        return await SqliteShadow.make(self._database, self.recent.forget)
+
+
+def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]) -> Saved:
+    """Checkpoints first: if one is not ours to move, nothing else is written."""
+    if not _move_all(db, moves):
+        return Saved(moved=False, all_newer=False)
+    written = run_many(db, "save_views", 9, view_rows(views))
+    park_step(db, parked)
+    return Saved(moved=True, all_newer=written == len(views))
+
+
+def _move_all(db: apsw.Connection, moves: Sequence[Move]) -> bool:
+    if len(moves) <= 1:
+        return all(_move(db, move) for move in moves)
+    db.execute("savepoint moving")
+    moved = all(_move(db, move) for move in moves)
+    if not moved:
+        db.execute("rollback to moving")
+    db.execute("release moving")
+    return moved
+
+
+def _move(db: apsw.Connection, move: Move) -> bool:
+    if move.before == 0:
+        db.execute(sql("start_checkpoint"), (move.name, 0))
+    db.execute(sql("move_checkpoint"), (move.name, move.before, move.after, dispatched_of(move.name), move.dispatched))
+    return db.changes() == 1
+
+
+def _share(db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, lease_ms: int) -> set[int]:
+    rows: list[Any] = db.execute(sql("list_parts"), (role,)).fetchall()
+    known = {row[0]: Held(*row) for row in rows}
+    parts = [known.get(name, Held(name, "", 0)) for name in (f"{role}/{n}" for n in range(count))]
+    alone = known.get(role)
+    if lease_ms == 0 or (alone is not None and alone.owner != owner and alone.is_held(now_ms)):
+        ours, until_ms = [part.name for part in parts if part.owner == owner], now_ms
+    else:
+        ours, until_ms = fair_part(parts, owner, now_ms), now_ms + lease_ms
+    for name in ours:
+        db.execute(sql("set_role"), (name, owner, until_ms))
+    return {n for n, part in enumerate(parts) if part.name in ours} if until_ms > now_ms else set()
+
+
+def _stale(db: apsw.Connection, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+    """At most one status at a time: the next call hops to the next.
+
+    A cursor has a status and a place in the index of its requests. A rebuild or vacuum in between numbers rows anew: then some that changed
+    in the very millisecond of the cursor may be left to the next walk.
+    """
+    status, *place = after or (WANTING[0], "", 0, 0)
+    rows: list[Any] = db.execute(sql("stale_views"), (before_ms, status, *place, limit)).fetchall()
+    page = [(state_of(row), row[1]) for row in rows if row[0] is not None]
+    found = [state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)]
+    if len(rows) < limit:
+        following = WANTING[WANTING.index(status) + 1 :]
+        return found, (following[0], "", 0, 0) if following else None
+    _, _, tenant, updated_at, rowid = rows[-1]
+    # Behind one that changed lately come only such, as far as this tenant goes.
+    return found, (status, tenant, updated_at if updated_at < before_ms else NEVER_MS, rowid)
+
+
+def _old(
+    db: apsw.Connection, before_ms: int, after: Place, limit: int, foreign: Collection[str]
+) -> tuple[list[State], Place | None]:
+    """At most one tenant and flow at a time: the next call hops to the next."""
+    tenant, flow, after_id = after
+    before_id = id_end() if flow in foreign else id_floor(before_ms)
+    rows = db.execute(sql("old_views"), (tenant, flow, after_id, before_id, limit)).fetchall()
+    states = [state_of(row) for row in rows]
+    found = [state for state in states if state.is_terminal and state.updated_at < before_ms]
+    if len(states) == limit:
+        return found, (tenant, flow, states[-1].id)
+    lane = db.execute(sql("next_lane"), (tenant, flow)).fetchone()
+    return found, None if lane is None else (str(lane[0]), str(lane[1]), "")
+
+
+def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
+    values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
+    if chosen.status not in (None, "sent"):
+        return [view_of(row) for row in db.execute(sql("list_views_by_status"), values).fetchall()]
+    flows = (
+        [chosen.flow]
+        if chosen.flow is not None
+        else [row[0] for row in db.execute(sql("flows_of_tenant"), (chosen.tenant,)).fetchall()]
+    )
+    found: list[View] = []
+    for flow in flows:
+        rows = db.execute(sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)).fetchall()
+        found += map(view_of, rows)
+    found.sort(key=lambda view: view.state.id, reverse=True)
+    return found[: chosen.limit]

@@ -1,0 +1,170 @@
+"""What is one transaction because all ports share the file. Implements gesta.ports.transactions; the docstrings there are the promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from gesta.stores.recent_views import Saved
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.event_store import SqliteEventStore, Written, append_one, append_step, attempt_all
+from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
+from gesta.stores.sqlite.offers import put_offered
+from gesta.stores.sqlite.statements import run_many, sql
+from gesta.stores.sqlite.read_model import SqliteViews, save_step
+from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.domain.state import State
+from gesta.ports.event_store import Append, Appended, Verdict
+from gesta.ports.job_queue import Ack, Drop, Job, Release, Taken
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.read_model import Move, Parked, View
+
+
+class SqliteCommits:
+    def __init__(self, database: Database, events: SqliteEventStore, views: SqliteViews, queue: SqliteJobQueue) -> None:
+        self._database, self._events, self._views, self._queue = database, events, views, queue
+
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[Taken]]:
+            written = append_step(db, appends)
+            # The clock is read when the lock is held: the wait for it must not eat into a lease.
+            return written, *_project_at_once(db, appends, written, projection, self._queue.now_ms())
+
+        writing = self._database.write(append, durable=True, size=len(appends))
+        if projection.offer is None:
+            self._wake_for(projection.jobs)
+        written, saved, taken = await writing
+        self._committed(appends, written, projection, saved)
+        self._taken(projection.jobs, projection.offer, taken)
+        return written.verdicts
+
+    def _wake_for(self, jobs: Sequence[Job]) -> None:
+        """Already when they are sent: a take that is sent from here on comes behind them, and may be part of the same commit."""
+        if jobs:
+            self._queue.wake()
+
+    def _taken(self, jobs: Sequence[Job], offer: Offer | None, taken: list[Taken]) -> None:
+        if offer is not None:
+            offer.taken = taken
+            self._wake_for(jobs[len(taken) :])
+
+    def _committed(self, appends: Sequence[Append], written: Written, projection: Projection | None, saved: Saved | None) -> None:
+        self._events.committed(appends, written, is_projected=saved is not None)
+        if projection is not None and saved is not None and written.first is not None:
+            projection.reached = written.first + sum(len(append.events) for append in appends) - 1
+            self._views.recent.committed(projection.views, saved)
+
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
+        def project(db: apsw.Connection) -> tuple[Saved, list[Taken]]:
+            saved = save_step(db, views, parked, moves)
+            return saved, put_offered(db, jobs, self._queue.now_ms(), offer) if saved.moved and jobs else []
+
+        saving = self._database.write(project, durable=offer is not None and offer.durable)
+        if offer is None:
+            self._wake_for(jobs)
+        saved, taken = await saving
+        self._views.recent.committed(views, saved)
+        self._taken(jobs, offer, taken)
+        return saved.moved
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        # Durable: what is told to be gone must not come back with a power loss.
+        count = await self._database.write(lambda db: _remove_step(db, ended), durable=True)
+        self._events.forget_own()
+        return count
+
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+        now = self._queue.now_ms()
+        appends = [entry.append for entry in entries if entry.append is not None]
+        durable = bool(appends)
+
+        def record(db: apsw.Connection) -> tuple[list[Recording], Written, Saved | None]:
+            recordings, written = _record_step(db, entries, appends, now)
+            saved, _ = _project_at_once(db, appends, written, projection, now)
+            return recordings, written, saved
+
+        recordings, written, saved = await self._database.write(record, durable=durable, size=len(entries))
+        if durable:
+            self._committed(appends, written, projection, saved)
+        if Release in {type(entry.settlement) for entry in entries} or (projection is not None and projection.jobs):
+            self._queue.wake()
+        return recordings
+
+
+def _project_at_once(
+    db: apsw.Connection, appends: Sequence[Append], written: Written, projection: Projection | None, now_ms: int
+) -> tuple[Saved | None, list[Taken]]:
+    """Where every event was written just now, and the checkpoints stand right before the first one; else None, and nothing is written."""
+    if projection is None or written.first is None:
+        return None, []
+    count = sum(len(append.events) for append in appends)
+    saved = save_step(db, projection.views, (), projection.moves(written.first - 1, written.first + count - 1))
+    if not saved.moved:
+        return None, []
+    return saved, put_offered(db, projection.jobs, now_ms, projection.offer) if projection.jobs else []
+
+
+def _record_step(
+    db: apsw.Connection, entries: Sequence[Entry], appends: list[Append], now_ms: int
+) -> tuple[list[Recording], Written]:
+    """The usual case, events that fit and jobs that are ours, in two statements; anything else one by one."""
+    if len(appends) == len(entries) and all(isinstance(entry.settlement, Ack) for entry in entries):
+        written = attempt_all(db, appends, lambda: _ack_all(db, entries))
+        if written is not None:
+            return [Recording(verdict, "done") for verdict in written.verdicts], written
+    before, count = _end(db), sum(len(append.events) for append in appends)
+    recordings = [_record_one(db, entry, now_ms) for entry in entries]
+    # One after the other they stand in the order of the entries, too, if all of them were written just now.
+    return recordings, Written([], before + 1 if count and _end(db) - before == count else None)
+
+
+def _end(db: apsw.Connection) -> int:
+    return int(db.execute(sql("end_of_log")).get or 0)
+
+
+def _remove_step(db: apsw.Connection, ended: Sequence[tuple[str, State]]) -> int:
+    flat: list[Any] = []
+    for stream, state in ended:
+        flat += (stream, state.tenant, state.flow, state.id, state.version)
+    count = run_many(db, "name_leaving", 5, flat)
+    if count:
+        db.execute(sql("remove_leaving")).fetchall()
+    return count
+
+
+def _ack_all(db: apsw.Connection, entries: Sequence[Entry]) -> bool:
+    flat: list[Any] = []
+    for entry in entries:
+        assert isinstance(entry.settlement, Ack)
+        flat += (entry.settlement.job_id, entry.settlement.token)
+    return run_many(db, "ack_jobs", 2, flat) == len(entries)
+
+
+def _record_one(db: apsw.Connection, entry: Entry, now_ms: int) -> Recording:
+    append, settlement = entry.append, entry.settlement
+    if isinstance(settlement, Drop) and append is not None:
+        return _drop_and_append(db, append, settlement, now_ms)
+    verdict = None if append is None else append_one(db, append)
+    if settlement is None or not (verdict is None or isinstance(verdict, Appended)):
+        return Recording(verdict, None)
+    return Recording(verdict, settle_step(db, settlement, now_ms))
+
+
+def _drop_and_append(db: apsw.Connection, append: Append, settlement: Drop, now_ms: int) -> Recording:
+    db.execute("savepoint dropping")
+    settled = settle_step(db, settlement, now_ms)
+    verdict = None if settled == "active" else append_one(db, append)
+    if not isinstance(verdict, Appended):
+        db.execute("rollback to dropping")
+    db.execute("release dropping")
+    # Refused events undo the drop: then nothing became of the job.
+    return Recording(verdict, settled if verdict is None or isinstance(verdict, Appended) else None)

@@ -1,0 +1,42 @@
+"""Views and parked things as the rows of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from gesta.stores.sqlite.statements import run_many
+from gesta.domain.state import State
+from gesta.ports.read_model import Parked, View
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
+
+
+def park_step(db: apsw.Connection, parked: Sequence[Parked]) -> None:
+    flat: list[Any] = []
+    for one in parked:
+        flat += (one.stream, one.version, one.what, one.tenant, one.error, one.at_ms)
+    run_many(db, "park", 6, flat)
+
+
+def view_rows(views: Sequence[View]) -> list[Any]:
+    flat: list[Any] = []
+    for view in views:
+        state = view.state
+        flat += (
+            state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at,
+            _encode(state), view.payload,
+        )  # fmt: skip
+    return flat
+
+
+def view_of(row: tuple[Any, ...]) -> View:
+    return View(_decode(row[0]), row[1])
+
+
+def state_of(row: tuple[Any, ...]) -> State:
+    return _decode(row[0])
