@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gesta.attempt import Attempt
+    from gesta.flows.attempt import Attempt
     from gesta.domain.events import Actor
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
@@ -56,7 +56,7 @@ _HOMES = {
     "gesta.domain.status_events": ("Event",),
     "gesta.engine": ("Engine",),
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
-    "gesta.attempt": ("Attempt",),
+    "gesta.flows.attempt": ("Attempt",),
     "gesta.flows.external": ("external",),
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
     "gesta.options": ("Options",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type
 import msgspec
 
 from gesta.domain.stream_names import config_stream
-from gesta.channels import how_to_add
+from gesta.flows.channels import how_to_add
 from gesta.config_events import EntityDeleted, EntityPut, SecretRef
 from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry

@@ -23,7 +23,7 @@ from gesta.rendering.renderer import Renderer
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
 from gesta.sealing import Safe
-from gesta.validation import decode_fields
+from gesta.flows.validation import decode_fields
 
 T = TypeVar("T")
 

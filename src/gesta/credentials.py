@@ -9,7 +9,7 @@ import msgspec
 from gesta.flows.flow import Flow, Payload
 from gesta.identity import Identity
 from gesta.pauses import NOT_SET
-from gesta.personal import decode_object
+from gesta.flows.personal_fields import decode_object
 from gesta.sealed_fields import MARK
 
 

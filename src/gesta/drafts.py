@@ -11,7 +11,7 @@ from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.errors import InvalidRequest
 from gesta.flows.flow import Flow, Payload
 from gesta.options import Options, is_text
-from gesta.personal import Plan, places_apart, subject_name
+from gesta.flows.personal_fields import Plan, places_apart, subject_name
 from gesta.subjects import Clear
 
 

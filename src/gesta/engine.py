@@ -38,7 +38,7 @@ from gesta.request import Request
 from gesta.road import Road
 from gesta.runtime.settings import Settings
 from gesta.subscriptions import Handler, Since, Subscription
-from gesta.validation import decode_fields
+from gesta.flows.validation import decode_fields
 from gesta.ports.read_model import Filter, View
 from gesta.wiring import Wiring, refuse_fenced
 from gesta.work import EVERYTHING, NOTHING, Work

@@ -29,13 +29,13 @@ from gesta.identity import Identity
 from gesta.options import NO_OPTIONS, Options, is_plain, option_errors
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
-from gesta.payloads import decoder_of, encoder_of
-from gesta.personal import plan_of
+from gesta.flows.payload_codec import decoder_of, encoder_of
+from gesta.flows.personal_fields import plan_of
 from gesta.runtime.clock import Ids, Runtime, turn
 from gesta.runtime.redaction import scrubbed_name
 from gesta.sealed_fields import MARK, forged
 from gesta.subjects import Subjects
-from gesta.validation import TOO_DEEP, comes_back, decode_fields, holds_times, is_too_deep, naive_times, open_names, value_errors
+from gesta.flows.validation import TOO_DEEP, comes_back, decode_fields, holds_times, is_too_deep, naive_times, open_names, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.

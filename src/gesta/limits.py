@@ -22,7 +22,7 @@ from gesta.domain.token_bucket import Rate
 from gesta.errors import StoreError
 from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.clock import Runtime, sleep
-from gesta.unspent import Postponed
+from gesta.flows.deferrals import Postponed
 
 #: Tokens are reserved so far ahead; an attempt waits for its own in its slot.
 AHEAD_MS = 250

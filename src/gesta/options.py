@@ -14,7 +14,7 @@ import msgspec
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, TENANT, TENANT_RULE
 from gesta.domain.state import Status
-from gesta.validation import value_errors
+from gesta.flows.validation import value_errors
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from gesta.identity import Identity
-from gesta.personal import WHOLE
+from gesta.flows.personal_fields import WHOLE
 from gesta.runtime.clock import Ids, Runtime
 from gesta.sealing import Safe
 from gesta.subjects import Clear, Stored, Subjects

@@ -17,11 +17,11 @@ from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, R
 from gesta.flows.flow import Payload
 from gesta.intake import Accepted
 from gesta.options import actor_errors, ttl_errors
-from gesta.payloads import decoder_of
+from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime.clock import sleep, spawn
 from gesta.subjects import ERASED
-from gesta.validation import value_errors
+from gesta.flows.validation import value_errors
 from gesta.ports.read_model import Key, View
 from gesta.waiters import outcome_of
 

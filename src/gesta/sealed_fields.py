@@ -12,7 +12,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gesta.personal import Replace, decode_object, over_array, over_object
+from gesta.flows.personal_fields import Replace, decode_object, over_array, over_object
 from gesta.sealing import NONCE_BYTES
 
 #: In JSON as we write it, these bytes can only be a key of an object: inside a string the quotes would be escaped.

@@ -18,7 +18,7 @@ from gesta.domain.codec import encode
 from gesta.domain.state import State, Status
 from gesta.flows.flow import Flow
 from gesta.pauses import Pause
-from gesta.personal import plan_of
+from gesta.flows.personal_fields import plan_of
 from gesta.runtime.redaction import without_credentials
 from gesta.sealed_fields import is_sealed, replace_sealed
 from gesta.ports.read_model import Parked

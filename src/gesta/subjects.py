@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.identity import Identity
-from gesta.personal import Plan
+from gesta.flows.personal_fields import Plan
 from gesta.runtime.clock import Runtime
 from gesta.sealed_fields import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
 from gesta.sealing import KEY_BYTES, NONCE_BYTES, Safe

@@ -11,7 +11,7 @@ from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.state import State
 from gesta.ports.job_queue import Standing
 from gesta.pauses import Pause, Scope
-from gesta.unspent import SECRET_MISSING
+from gesta.flows.deferrals import SECRET_MISSING
 
 
 class RequestFacts(msgspec.Struct, frozen=True):

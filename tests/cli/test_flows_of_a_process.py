@@ -192,7 +192,7 @@ def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_
 @pytest.mark.parametrize("extra", ["slack", "email", "sms"])
 def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeypatch, extra):
     assert "pip install" not in str(UnknownFlow(f"notification.{extra}", []))
-    monkeypatch.setattr("gesta.channels.find_spec", lambda _: None)
+    monkeypatch.setattr("gesta.flows.channels.find_spec", lambda _: None)
     told = str(UnknownFlow(f"notification.{extra}", []))
     assert told.endswith(f"to the Engine's flows; what it needs is not installed: pip install 'gesta[{extra}]'")
     assert "pip install" not in str(UnknownFlow(extra, []))

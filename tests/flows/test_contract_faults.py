@@ -14,7 +14,7 @@ from gesta.contracts.flow import FlowContract, Stage, staged
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
 from gesta.flows.flow import Payload
 from gesta.outbound_http import AttemptEnded
-from gesta.unspent import CredentialRefused, Postponed
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from tests.flows.channels import SlackChannel, SmsChannel, WebhookChannel
 
 

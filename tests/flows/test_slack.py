@@ -14,7 +14,7 @@ from gesta import Done, Engine
 from gesta.errors import InvalidRequest
 from gesta.flows import slack
 from gesta.flows.slack.message import Channel, Workspace
-from gesta.validation import decode_fields
+from gesta.flows.validation import decode_fields
 from tests.flows.slack_stage import OPS, PLACE, TOKEN, URL, end_of, opened, posted, put
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Record
 from gesta.domain.events import Failed, OutcomeUnknown
@@ -32,8 +32,8 @@ from gesta.rendering import InlineRenderer, Templates
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
-from gesta.unspent import CredentialRefused
-from gesta.validation import decode_fields
+from gesta.flows.deferrals import CredentialRefused
+from gesta.flows.validation import decode_fields
 
 URL = "https://hooks.shop.example/gesta"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

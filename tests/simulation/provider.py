@@ -15,7 +15,7 @@ from gesta import Attempt, Flow, Payload, Personal
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.unspent import CredentialRefused, Postponed
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.worker.lease import Lease
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process

@@ -20,7 +20,7 @@ from gesta.ports.job_queue import Job
 from gesta.projector import follow
 from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
-from gesta.validation import holds_times
+from gesta.flows.validation import holds_times
 from gesta.wiring import Outside, Wiring
 from tests.simulation.checks import Broken, Checks
 from tests.simulation.ears import Ears

@@ -16,7 +16,7 @@ from gesta.examination import examine
 from gesta.flows import email, slack, sms, webhook
 from gesta.runtime.settings import Settings, load
 from gesta.testing import Harness
-from gesta.unspent import CredentialRefused
+from gesta.flows.deferrals import CredentialRefused
 from tests.stations.world import FLOW, URL, Note, Provider, append_raw, die, let_run, note_flow, pass_time
 
 ENDPOINT = {"url": "https://ops.example/alerts", "secret": "whsec_" + "a" * 44}

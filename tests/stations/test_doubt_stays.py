@@ -7,7 +7,7 @@ import pytest
 from gesta import Engine, Flow, Payload, Unknown
 from gesta.domain.commands import Rules
 from gesta.ports.job_queue import Taken
-from gesta.unspent import Postponed
+from gesta.flows.deferrals import Postponed
 from gesta.worker.pool import Pool
 from tests.stations.test_refused_credentials import ACCOUNT, Account
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, pass_time

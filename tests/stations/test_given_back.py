@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gesta.unspent import Postponed
+from gesta.flows.deferrals import Postponed
 from tests.stations.world import Note, Provider, engine_of, let_run
 
 

@@ -22,7 +22,7 @@ from gesta.ports.token_buckets import Buckets, Reserved, Wanted
 from gesta.errors import StoreError
 from gesta.limits import ADVANCE_MS, AHEAD_MS, SPREAD_MS, Limit, Limits, Tokens
 from gesta.runtime.clock import ManualRuntime, sleep, spawn, turn
-from gesta.unspent import Postponed
+from gesta.flows.deferrals import Postponed
 from tests.stations.world import URL, Note, Provider, engine_of, let_run, note_flow, pass_time, result
 
 ONE = Limit("room", 1.0)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta import Payload, Personal
 from gesta.identity import canonical
-from gesta.personal import personal_fields, plan_of, subject_name
+from gesta.flows.personal_fields import personal_fields, plan_of, subject_name
 from gesta.sealed_fields import MARK, context_of, forged, is_sealed, replace_sealed, seal, sealed_field, unseal
 
 T = TypeVar("T")

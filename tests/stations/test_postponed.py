@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gesta import Done, Unknown
 from gesta.domain.state import QUEUE_HORIZON_MS
-from gesta.unspent import Postponed
+from gesta.flows.deferrals import Postponed
 from tests.stations.world import Gate, Note, Provider, die, engine_of, let_run, pass_time, result, types_of
 
 

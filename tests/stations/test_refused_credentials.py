@@ -14,7 +14,7 @@ from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.ports.job_queue import Held
 from gesta.sandbox import Effect
-from gesta.unspent import CredentialRefused
+from gesta.flows.deferrals import CredentialRefused
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, fields, let_run, note_flow, pass_time, result
 
 ACCOUNT = "shop.account"

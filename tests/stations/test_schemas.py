@@ -9,7 +9,7 @@ import msgspec
 
 from gesta import Payload, Personal, external
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.schemas import config_schema, payload_schema
+from gesta.flows.schemas import config_schema, payload_schema
 
 
 class Colour(Enum):

@@ -7,7 +7,7 @@ import asyncio
 from gesta import Done, Retry
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.ports.job_queue import Release
-from gesta.unspent import Postponed
+from gesta.flows.deferrals import Postponed
 from tests.stations.world import FLOW, Gate, Note, Provider, engine_of, let_run, pass_time, result
 
 SOON = RetryPolicy(attempts=5, base_seconds=0.1, cap_seconds=0.1)

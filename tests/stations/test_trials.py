@@ -20,7 +20,7 @@ from gesta.outbound_http import HttpRequest, HttpResponse
 from gesta.outbound_mail import Envelope, MailAnswer, MailServer
 from gesta.road import Road
 from gesta.runtime.settings import Settings
-from gesta.unspent import CredentialRefused
+from gesta.flows.deferrals import CredentialRefused
 from gesta.wiring import Outside, Wiring
 from gesta.worker.trial import KEPT, STAND_IN
 from tests.stations.world import URL, Note, Provider, events_of, fields, note_flow

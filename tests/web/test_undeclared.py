@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gesta.channels import CHANNELS
+from gesta.flows.channels import CHANNELS
 from gesta.flows import email, slack, sms, webhook
 from tests.web.served import note, served
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.bench import machine
 from gesta.bench.load import percentile
 from gesta.bench.store import BenchStore

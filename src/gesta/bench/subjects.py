@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.errors import BadSettings

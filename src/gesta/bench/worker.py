@@ -12,7 +12,7 @@ import time
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.demo.worker import LOOPBACK, READY, standard_input
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gesta import flows as builtin
-from gesta.channels import CHANNELS, how_to_add
+from gesta.flows.channels import CHANNELS, how_to_add
 from gesta.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.external import from_table

@@ -26,7 +26,7 @@ from gesta.pauses import Pause
 from gesta.rendering import Template
 from gesta.request import Request
 from gesta.runtime.clock import SystemRuntime
-from gesta.schemas import config_schema
+from gesta.flows.schemas import config_schema
 from gesta.shapes import (
     AttemptShape,
     EntityShape,

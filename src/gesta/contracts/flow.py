@@ -30,7 +30,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.engine import Engine
 from gesta.flows.flow import Flow, Payload
 from gesta.ports.job_queue import Job
-from gesta.personal import plan_of
+from gesta.flows.personal_fields import plan_of
 from gesta.request import Request
 from gesta.runtime.clock import sleep
 from gesta.sandbox import Sandbox

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.domain.commands import Rules
 from gesta.domain.ids import FLOW
 from gesta.domain.outcome import Outcome, UnknownPolicy

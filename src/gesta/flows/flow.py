@@ -19,7 +19,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
 
 if TYPE_CHECKING:
-    from gesta.attempt import Attempt
+    from gesta.flows.attempt import Attempt
     from gesta.config import TenantConfig
     from gesta.records import TenantRecords
     from gesta.rendering import Renderer

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from gesta import signatures
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes, pattern_fault
@@ -48,7 +48,7 @@ from gesta.errors import BadFlow
 from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
 from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
 from gesta.runtime.redaction import masked_host
-from gesta.unspent import SECRET_MISSING, CredentialRefused
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 if TYPE_CHECKING:
     from gesta.records import TenantRecords

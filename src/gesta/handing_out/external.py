@@ -27,13 +27,13 @@ from gesta.handing_out.work_item import Lease, Reported, WorkItem, item_of, repo
 from gesta.identity import canonical
 from gesta.ports.job_queue import Job, JobQueue, Taken
 from gesta.options import actor_errors
-from gesta.payloads import decoder_of
+from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
 from gesta.subjects import ERASED, Subjects
 from gesta.runtime.telemetry import Line, Telemetry
-from gesta.validation import value_errors
+from gesta.flows.validation import value_errors
 from gesta.ports.read_model import View
 from gesta.worker.guard import settle_of
 from gesta.worker.soundness import discreet, sound, without_texts

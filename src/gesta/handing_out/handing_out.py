@@ -20,7 +20,7 @@ from gesta.handing_out.tickets import Ticket, Tickets
 from gesta.handing_out.work_item import WorkItem, item_of
 from gesta.ports.job_queue import JobQueue, Release, Taken
 from gesta.pausing import Pausing
-from gesta.payloads import decoder_of
+from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn
 from gesta.subjects import Readable, Subjects

@@ -9,7 +9,7 @@ import msgspec
 from gesta.dead_letters import iso
 from gesta.domain.state import Status
 from gesta.domain.outcome import UnknownPolicy
-from gesta.schemas import payload_schema
+from gesta.flows.schemas import payload_schema
 from gesta.shapes import ParkedShape, parked_shape
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 

@@ -12,9 +12,9 @@ import msgspec
 
 from gesta.config import Entity
 from gesta.errors import BadConfig, BadCursor
-from gesta.schemas import config_schema
+from gesta.flows.schemas import config_schema
 from gesta.shapes import EntityShape, entity_shape
-from gesta.validation import UNKNOWN_MAX
+from gesta.flows.validation import UNKNOWN_MAX
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 

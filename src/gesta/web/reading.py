@@ -11,7 +11,7 @@ import msgspec
 
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.options import is_text
-from gesta.validation import decode_fields, fault_text, field_errors, fields_of
+from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
 from gesta.web.exchange import Exchange
 from gesta.web.problem import Problem, invalid
 from gesta.web.route import JSON, Asked, Receive, Route

@@ -16,7 +16,7 @@ from gesta.intake import Accepted
 from gesta.options import TTL_MAX, Options, option_errors
 from gesta.request import Request
 from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
-from gesta.validation import decode_fields
+from gesta.flows.validation import decode_fields
 from gesta.web.problem import Problem, ProblemShape, invalid, problem_of
 from gesta.web.reading import UNREADABLE, unreadable
 from gesta.web.route import Answer, Asked, Call, Route, Shape

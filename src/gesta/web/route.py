@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.access import Grant, Scope
 from gesta.domain.events import Actor
-from gesta.validation import fields_of
+from gesta.flows.validation import fields_of
 
 if TYPE_CHECKING:
     from gesta.engine import Engine

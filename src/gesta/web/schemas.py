@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.domain.ids import FLOW
 from gesta.flows.flow import Flow
-from gesta.schemas import payload_schema
+from gesta.flows.schemas import payload_schema
 from gesta.web.problem import ProblemShape
 from gesta.web.requests import Batch, Submit
 from gesta.web.route import Route

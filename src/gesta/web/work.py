@@ -14,7 +14,7 @@ from gesta.handing_out.external import ITEMS_MAX, WAIT_SECONDS_MAX
 from gesta.handing_out.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
 from gesta.handing_out.work_item import Reported, WorkItem
 from gesta.runtime.clock import turn
-from gesta.validation import decode_fields
+from gesta.flows.validation import decode_fields
 from gesta.web.problem import Problem, invalid
 from gesta.web.reading import CallerGone
 from gesta.web.requests import named

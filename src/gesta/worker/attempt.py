@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import TenantConfig
 from gesta.domain.commands import Command, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
@@ -32,7 +32,7 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.subjects import Readable
 from gesta.runtime.telemetry import Line, Telemetry
-from gesta.unspent import CredentialRefused, Postponed
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.ports.read_model import View
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.giving_back import GivingBack, unusable

@@ -19,7 +19,7 @@ from gesta.pausing import Pausing
 from gesta.recorder import Applied, Recorder
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Line, Telemetry
-from gesta.unspent import CredentialRefused, Postponed
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.ports.read_model import View, key_of
 from gesta.worker.called_back import CalledBack
 from gesta.worker.soundness import discreet, sound

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
-from gesta.personal import personal_fields
+from gesta.flows.personal_fields import personal_fields
 from gesta.runtime.redaction import scrub
 
 #: An id or target is a name, a reason a label.

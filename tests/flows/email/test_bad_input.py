@@ -20,8 +20,8 @@ from gesta.flows.email.composing import Content, compose
 from gesta.flows.email.smtp import verdict_of
 from gesta.outbound_mail import MailAnswer, MailReply
 from gesta.testing import Harness
-from gesta.unspent import CredentialRefused
-from gesta.validation import decode_fields
+from gesta.flows.deferrals import CredentialRefused
+from gesta.flows.validation import decode_fields
 from gesta.wiring import Wiring
 from tests.flows.email.jobs import OUTBOX, job
 

@@ -12,7 +12,7 @@ from gesta.config import not_stored
 from gesta.flows import email
 from gesta.flows.email.smtp import THROTTLED_SECONDS, Verdict, after_mail_fault, verdict_of
 from gesta.outbound_mail import MailAnswer, MailFault, MailReply
-from gesta.unspent import CredentialRefused
+from gesta.flows.deferrals import CredentialRefused
 
 SES = {
     "kind": "ses",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Rejected, Retry, Unknown
 from gesta.errors import StoreError
 from gesta.flows.email.aws import Account, AwsClients, AwsError

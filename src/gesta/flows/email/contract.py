@@ -17,7 +17,7 @@ import msgspec
 from gesta.errors import InvalidRequest
 from gesta.flows.email.message import Message, Recipient
 from gesta.flows.email.rules import NOT_A_UUID, UUID, faults_of
-from gesta.validation import field_errors
+from gesta.flows.validation import field_errors
 
 if TYPE_CHECKING:
     from gesta.engine import Engine

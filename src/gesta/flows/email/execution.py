@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.email import recipients
@@ -27,7 +27,7 @@ from gesta.outbound_mail import Envelope, MailFault, MailServer
 from gesta.records import TenantRecords
 from gesta.runtime.redaction import scrub
 from gesta.suppression import suppress, suppressions
-from gesta.unspent import SECRET_MISSING, CredentialRefused
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 
 class Copies(msgspec.Struct, frozen=True):

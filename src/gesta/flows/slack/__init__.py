@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
@@ -56,7 +56,7 @@ from gesta.flows.slack.notices import notices
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
-from gesta.unspent import CredentialRefused, Postponed
+from gesta.flows.deferrals import CredentialRefused, Postponed
 
 __all__ = ["NAME", "App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
 

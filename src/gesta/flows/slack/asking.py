@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.flows.slack.client import SlackApi
 from gesta.flows.slack.destination import Destination

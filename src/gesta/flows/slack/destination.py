@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.limits import Limit
 from gesta.outbound_http import AttemptEnded
 from gesta.rendering import TEMPLATE, find_template
-from gesta.unspent import SECRET_MISSING, CredentialRefused
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
@@ -52,7 +52,7 @@ from gesta.outbound_http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.runtime.redaction import scrub
 from gesta.suppression import suppressions
-from gesta.unspent import SECRET_MISSING, CredentialRefused, Postponed
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
 
 __all__ = ["Account", "Message", "flow"]
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.config import Entity
 from gesta.domain.commands import Report
 from gesta.domain.ids import REQUEST_ID

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gesta.attempt import Attempt
+from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.flows.sms.message import Account
 from gesta.outbound_http import Http, HttpResponse

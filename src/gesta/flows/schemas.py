@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.config import secret_fields
 from gesta.flows.flow import AnyObject, ConfigBody, Payload
-from gesta.personal import personal_fields
+from gesta.flows.personal_fields import personal_fields
 
 #: JSON Schema's own word for what can be put and is never shown.
 SECRET = {"writeOnly": True}
