@@ -26,7 +26,7 @@ from gesta.key_texts import HASH_BYTES, KeyTexts
 from gesta.options import YEARS, actor_errors
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
-from gesta.sealing import API_KEYS, SYSTEM, Safe, api_key_name
+from gesta.security.envelope_encryption import API_KEYS, SYSTEM, Safe, api_key_name
 from gesta.ports.vault import Sealed, Vault
 
 Scope = Literal["read", "submit", "execute", "operate", "admin"]

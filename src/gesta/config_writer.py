@@ -22,7 +22,7 @@ from gesta.pauses import PAUSED, RESUMED
 from gesta.rendering.renderer import Renderer
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
-from gesta.sealing import Safe
+from gesta.security.envelope_encryption import Safe
 from gesta.flows.validation import decode_fields
 
 T = TypeVar("T")

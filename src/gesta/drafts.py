@@ -12,7 +12,7 @@ from gesta.errors import InvalidRequest
 from gesta.flows.flow import Flow, Payload
 from gesta.options import Options, is_text
 from gesta.flows.personal_fields import Plan, places_apart, subject_name
-from gesta.subjects import Clear
+from gesta.security.subject_keys import Clear
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, U
 from gesta.ports.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.runtime.group_commit import GroupCommit
-from gesta.identity import Identity
+from gesta.security.keyed_digests import Identity
 from gesta.options import NO_OPTIONS, Options, is_plain, option_errors
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.pace import PART, Pace
@@ -33,8 +33,8 @@ from gesta.flows.payload_codec import decoder_of, encoder_of
 from gesta.flows.personal_fields import plan_of
 from gesta.runtime.clock import Ids, Runtime, turn
 from gesta.runtime.redaction import scrubbed_name
-from gesta.sealed_fields import MARK, forged
-from gesta.subjects import Subjects
+from gesta.security.field_encryption import MARK, forged
+from gesta.security.subject_keys import Subjects
 from gesta.flows.validation import TOO_DEEP, comes_back, decode_fields, holds_times, is_too_deep, naive_times, open_names, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024

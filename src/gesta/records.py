@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.identity import Identity
+from gesta.security.keyed_digests import Identity
 from gesta.flows.personal_fields import WHOLE
 from gesta.runtime.clock import Ids, Runtime
-from gesta.sealing import Safe
-from gesta.subjects import Clear, Stored, Subjects
+from gesta.security.envelope_encryption import Safe
+from gesta.security.subject_keys import Clear, Stored, Subjects
 from gesta.ports.vault import Sealed, Vault
 
 #: Whose a thing is that must not belong to two tenants; no tenant can be called so.

@@ -20,7 +20,7 @@ from gesta.options import actor_errors, ttl_errors
 from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Settle, drop_job, no_job
 from gesta.runtime.clock import sleep, spawn
-from gesta.subjects import ERASED
+from gesta.security.subject_keys import ERASED
 from gesta.flows.validation import value_errors
 from gesta.ports.read_model import Key, View
 from gesta.waiters import outcome_of

@@ -16,7 +16,7 @@ from gesta.config import ConfigCache
 from gesta.config_writer import ConfigWriter
 from gesta.credentials import declared_digests
 from gesta.current import Loader
-from gesta.cursors import Cursors
+from gesta.security.cursors import Cursors
 from gesta.domain.ids import REQUEST_ID
 from gesta.draining import Draining
 from gesta.errors import NotFound
@@ -24,7 +24,7 @@ from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.following import Follower
 from gesta.handing_out.station import station
-from gesta.identity import Identity
+from gesta.security.keyed_digests import Identity
 from gesta.intake import Intake
 from gesta.limits import Tokens
 from gesta.outbound_http import Http
@@ -44,8 +44,8 @@ from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.ports.leases import Role
 from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
-from gesta.sealing import IDENTITY, Safe
-from gesta.subjects import Subjects
+from gesta.security.envelope_encryption import IDENTITY, Safe
+from gesta.security.subject_keys import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
 from gesta.suppressing import Suppressing
 from gesta.sweep import Sweep

@@ -20,7 +20,7 @@ from gesta.flows.flow import Flow
 from gesta.pauses import Pause
 from gesta.flows.personal_fields import plan_of
 from gesta.runtime.redaction import without_credentials
-from gesta.sealed_fields import is_sealed, replace_sealed
+from gesta.security.field_encryption import is_sealed, replace_sealed
 from gesta.ports.read_model import Parked
 
 #: What `Engine.history` gives for each event.

@@ -45,7 +45,7 @@ class Harness:
         from gesta.stores.separate_queue import with_queue_apart
         from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
-        from gesta.sealing import MasterKey
+        from gesta.security.envelope_encryption import MasterKey
         from gesta.wiring import Outside
 
         def stores_of(url: str) -> Stores:

@@ -20,7 +20,7 @@ import msgspec
 from gesta.errors import BadSettings, StoreError
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
-from gesta.sealing import KEY_BYTES
+from gesta.security.envelope_encryption import KEY_BYTES
 from gesta.trial_server import TrialServer
 
 POSTGRESQL = "postgresql"

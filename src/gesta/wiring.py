@@ -18,7 +18,7 @@ from gesta.outbound_mail import MailTransport, NoMail
 from gesta.outbound_mail.smtp_transport import SmtpTransport
 from gesta.rendering import ChildRenderer, InlineRenderer, Renderer
 from gesta.runtime.clock import Runtime, SystemRuntime
-from gesta.sealing import IDENTITY, KEY_BYTES, MasterKey
+from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.runtime.settings import Settings, resolve_reference
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from gesta.bench.command import run_bench, run_crash_bench, run_flood_bench, run
 from gesta.bench.store import bench_store
 from gesta.errors import BadSettings, GestaError, StoreError
 from gesta.runtime.clock import Signal, SystemRuntime, spawn
-from gesta.sealing import MasterKey
+from gesta.security.envelope_encryption import MasterKey
 from gesta.trial_server import TrialServer
 from gesta.trial_store import TrialStore, is_fresh, server_url, trial_store
 

@@ -17,7 +17,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
 from gesta.runtime.clock import SystemRuntime
-from gesta.sealing import MasterKey
+from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="

@@ -20,7 +20,7 @@ from gesta.domain.state import State
 from gesta.outbound_http import PrivateAddressGuard
 from gesta.outbound_http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
-from gesta.sealing import MasterKey
+from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings
 from gesta.wiring import Outside, Wiring
 from tests.power.disk import Disk, PowerVfs

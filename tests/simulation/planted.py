@@ -37,7 +37,7 @@ from gesta.projector.follow import Projector
 from gesta.projector.partitions import place_of
 from gesta.projector.rebuild import Rebuild
 from gesta.recorder import Applied, no_job
-from gesta.subjects import Ref
+from gesta.security.subject_keys import Ref
 from gesta.subscriptions import Subscriber
 from gesta.ports.read_model import Move
 from gesta.worker import attempt, guard, takes

@@ -18,7 +18,7 @@ from gesta.stores.separate_queue import with_queue_apart
 from gesta.errors import StoreError
 from gesta.runtime.clock import Timer
 from gesta.sandbox.transport import SandboxTransport
-from gesta.sealing import MasterKey
+from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings
 from gesta.wiring import Outside
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop

@@ -15,7 +15,7 @@ from gesta.errors import AccessDenied, Fenced, InvalidRequest, NotFound, StoreEr
 from gesta.flows import webhook
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.runtime.redaction import scrub, scrubbed_name
-from gesta.sealing import SYSTEM
+from gesta.security.envelope_encryption import SYSTEM
 from gesta.ports.vault import Sealed
 from tests.stations.world import URL, Provider, note_flow
 

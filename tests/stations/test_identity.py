@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from gesta.identity import Identity
+from gesta.security.keyed_digests import Identity
 
 SECRET = bytes(range(32))
 

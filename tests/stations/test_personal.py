@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta import Payload, Personal
-from gesta.identity import canonical
+from gesta.security.keyed_digests import canonical
 from gesta.flows.personal_fields import personal_fields, plan_of, subject_name
-from gesta.sealed_fields import MARK, context_of, forged, is_sealed, replace_sealed, seal, sealed_field, unseal
+from gesta.security.field_encryption import MARK, context_of, forged, is_sealed, replace_sealed, seal, sealed_field, unseal
 
 T = TypeVar("T")
 Name = NewType("Name", Personal[str])

@@ -24,7 +24,7 @@ from gesta import (
 )
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import GestaError, StoreError, UnknownFlow
-from gesta.sealed_fields import MARK
+from gesta.security.field_encryption import MARK
 from gesta.ports.vault import Sealed
 from tests.stations.people import ANA, URL, Bill, Letter, engine_of, flow_of, stored, vaults
 from tests.stations.world import Note, Provider, all_events, die, let_run, note_flow, pass_time

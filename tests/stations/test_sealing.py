@@ -7,7 +7,7 @@ import pytest
 from gesta.stores.memory.vault import MemoryVault
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
 from gesta.runtime.clock import ManualRuntime
-from gesta.sealing import MasterKey, Safe
+from gesta.security.envelope_encryption import MasterKey, Safe
 from gesta.ports.vault import Sealed
 
 KEY, OTHER = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))

@@ -8,7 +8,7 @@ from gesta.copying.selection import PAGE, Home, Selection
 from gesta.copying.transfer import ref_of
 from gesta.errors import BadInput, Fenced, StoreError
 from gesta.ports.fences import Fence
-from gesta.sealing import IDENTITY, MasterKey, prove
+from gesta.security.envelope_encryption import IDENTITY, MasterKey, prove
 
 #: fresh: the target has nothing of it. resumed: an earlier run was interrupted. done: an earlier run came to its end.
 Start = Literal["fresh", "resumed", "done"]

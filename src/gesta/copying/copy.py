@@ -23,7 +23,7 @@ from gesta.projector.follow import Projector
 from gesta.projector.partitions import stands_of
 from gesta.rendering.renderer import InlineRenderer
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
-from gesta.sealing import MasterKey, Safe
+from gesta.security.envelope_encryption import MasterKey, Safe
 from gesta.subscriptions import checkpoint_of
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.lease import LEASE_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gesta.flows.flow import AnyObject, Payload
-from gesta.identity import canonical
+from gesta.security.keyed_digests import canonical
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -24,14 +24,14 @@ from gesta.handing_out.reports import Report, faults_of, outcome_of
 from gesta.handing_out.tickets import Ticket, Tickets
 from gesta.handing_out.waiting import Waiting
 from gesta.handing_out.work_item import Lease, Reported, WorkItem, item_of, reported
-from gesta.identity import canonical
+from gesta.security.keyed_digests import canonical
 from gesta.ports.job_queue import Job, JobQueue, Taken
 from gesta.options import actor_errors
 from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
-from gesta.subjects import ERASED, Subjects
+from gesta.security.subject_keys import ERASED, Subjects
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.flows.validation import value_errors
 from gesta.ports.read_model import View

@@ -23,7 +23,7 @@ from gesta.pausing import Pausing
 from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn
-from gesta.subjects import Readable, Subjects
+from gesta.security.subject_keys import Readable, Subjects
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import View
 from gesta.worker.attempt import BAD_PAYLOAD

@@ -12,12 +12,12 @@ from gesta.handing_out.handing_out import HandingOut
 from gesta.handing_out.lapses import Lapses
 from gesta.handing_out.tickets import Tickets
 from gesta.handing_out.waiting import Waiting
-from gesta.identity import Identity
+from gesta.security.keyed_digests import Identity
 from gesta.ports.job_queue import JobQueue
 from gesta.pausing import Pausing
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
-from gesta.subjects import Subjects
+from gesta.security.subject_keys import Subjects
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.called_back import CalledBack
 from gesta.worker.guard import Guard

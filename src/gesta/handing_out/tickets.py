@@ -9,7 +9,7 @@ from hmac import compare_digest
 
 import msgspec
 
-from gesta.identity import Identity
+from gesta.security.keyed_digests import Identity
 
 #: Longer texts are no ticket of ours.
 LENGTH_MAX = 200

@@ -30,7 +30,7 @@ from gesta.records import Records, TenantRecords
 from gesta.rendering import Templates
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
-from gesta.subjects import Readable
+from gesta.security.subject_keys import Readable
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.ports.read_model import View

@@ -19,8 +19,8 @@ from gesta.ports.job_queue import Drop, Hold, JobQueue, Release, Settlement, Tak
 from gesta.pausing import Pausing
 from gesta.repeats import Repeats
 from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
-from gesta.sealed_fields import MARK
-from gesta.subjects import Readable, Subjects
+from gesta.security.field_encryption import MARK
+from gesta.security.subject_keys import Readable, Subjects
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import View, Views
 from gesta.worker.aside import Aside

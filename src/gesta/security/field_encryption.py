@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.flows.personal_fields import Replace, decode_object, over_array, over_object
-from gesta.sealing import NONCE_BYTES
+from gesta.security.envelope_encryption import NONCE_BYTES
 
 #: In JSON as we write it, these bytes can only be a key of an object: inside a string the quotes would be escaped.
 MARK = b'"$sealed":'

@@ -1,0 +1,1 @@
+"""Encryption at rest, keys of data subjects, keyed digests, opaque cursors."""
