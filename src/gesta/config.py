@@ -19,7 +19,7 @@ from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.ports.event_store import Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
 from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
-from gesta.outbound_http import AttemptEnded
+from gesta.outbound.http import AttemptEnded
 from gesta.pauses import PAUSED, RESUMED, PauseBook
 from gesta.runtime.redaction import scrub
 

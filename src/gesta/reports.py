@@ -19,7 +19,7 @@ from gesta.domain.commands import Report
 from gesta.domain.ids import TENANT
 from gesta.errors import Forged, StoreError
 from gesta.flows.flow import Flow
-from gesta.outbound_http import AttemptEnded, HttpRequest, HttpResponse, Transport
+from gesta.outbound.http import AttemptEnded, HttpRequest, HttpResponse, Transport
 from gesta.recorder import Recorder, no_job
 from gesta.records import Records
 from gesta.runtime.clock import Runtime

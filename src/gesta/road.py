@@ -26,9 +26,9 @@ from gesta.following import Follower
 from gesta.handing_out.station import station
 from gesta.security.keyed_digests import Identity
 from gesta.intake import Intake
-from gesta.limits import Tokens
-from gesta.outbound_http import Http
-from gesta.outbound_mail import Mail
+from gesta.outbound.rate_limits import Tokens
+from gesta.outbound.http import Http
+from gesta.outbound.smtp import Mail
 from gesta.pace import Pace
 from gesta.pausing import Pausing
 from gesta.projector.at_once import AtOnce

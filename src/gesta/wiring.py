@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from gesta.stores import Stores, open_stores
 from gesta.stores.separate_queue import with_queue_apart
 from gesta.errors import BadSettings, Fenced, LostMasterKey
-from gesta.outbound_http import PrivateAddressGuard, Transport
-from gesta.outbound_http.aiohttp_transport import AioHttpTransport
-from gesta.outbound_mail import MailTransport, NoMail
-from gesta.outbound_mail.smtp_transport import SmtpTransport
+from gesta.outbound.http import PrivateAddressGuard, Transport
+from gesta.outbound.http.aiohttp_transport import AioHttpTransport
+from gesta.outbound.smtp import MailTransport, NoMail
+from gesta.outbound.smtp.smtp_transport import SmtpTransport
 from gesta.rendering import ChildRenderer, InlineRenderer, Renderer
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey

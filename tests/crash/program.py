@@ -36,8 +36,8 @@ from gesta.stores.separate_queue import with_queue_apart
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import UnknownPolicy
 from gesta.errors import StoreError
-from gesta.outbound_http import PrivateAddressGuard
-from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.outbound.http import PrivateAddressGuard
+from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
 from gesta.wiring import Outside, Wiring, master_key

@@ -13,7 +13,7 @@ from gesta.contracts import flow as contract
 from gesta.contracts.flow import FlowContract, Stage, staged
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
 from gesta.flows.flow import Payload
-from gesta.outbound_http import AttemptEnded
+from gesta.outbound.http import AttemptEnded
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from tests.flows.channels import SlackChannel, SmsChannel, WebhookChannel
 

@@ -13,7 +13,7 @@ from gesta import Engine
 from gesta.domain.outcome import Rejected, Retry, Unknown
 from gesta.flows import slack
 from gesta.flows.slack.answers import MEANINGS, outcome_of
-from gesta.outbound_http import HttpResponse
+from gesta.outbound.http import HttpResponse
 from tests.flows.slack_stage import OPS, PLACE, TOKEN, end_of, opened, posted, put
 
 THROTTLED = ["ratelimited", "rate_limited"]

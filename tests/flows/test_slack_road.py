@@ -14,7 +14,7 @@ from gesta.current import Loader
 from gesta.domain.events import Sent
 from gesta.flows import slack
 from gesta.ports.job_queue import Ack, Job
-from gesta.outbound_http import Http
+from gesta.outbound.http import Http
 from gesta.recorder import Recorder
 from tests.architecture.source import ROOT, imports, modules
 from tests.flows.slack_stage import OPS, PLACE, TOKEN, URL, end_of, opened, posted, put

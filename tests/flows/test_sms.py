@@ -18,7 +18,7 @@ from gesta.domain.outcome import Rejected, Unknown
 from gesta.errors import BadFlow, InvalidRequest
 from gesta.flows import sms
 from gesta.flows.sms.answers import MEANINGS, outcome_of
-from gesta.outbound_http import HttpResponse
+from gesta.outbound.http import HttpResponse
 from gesta.sandbox import Effect
 from gesta.testing import Harness
 

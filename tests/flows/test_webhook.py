@@ -26,8 +26,8 @@ from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadFlow
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
-from gesta.limits import Limits, Tokens
-from gesta.outbound_http import AttemptEnded, Http
+from gesta.outbound.rate_limits import Limits, Tokens
+from gesta.outbound.http import AttemptEnded, Http
 from gesta.rendering import InlineRenderer, Templates
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect

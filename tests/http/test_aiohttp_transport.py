@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gesta.outbound_http import HttpRequest, PrivateAddressGuard, TransportFault
-from gesta.outbound_http.aiohttp_transport import ANSWER_BYTES_MAX, AioHttpTransport
+from gesta.outbound.http import HttpRequest, PrivateAddressGuard, TransportFault
+from gesta.outbound.http.aiohttp_transport import ANSWER_BYTES_MAX, AioHttpTransport
 from tests.http.raw_server import Connection, ok, raw_server
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
-from gesta.outbound_http import Answer, AttemptEnded, Headers, Http, HttpRequest, HttpResponse, TransportFault
+from gesta.outbound.http import Answer, AttemptEnded, Headers, Http, HttpRequest, HttpResponse, TransportFault
 from gesta.runtime.clock import ManualRuntime
 
 URL = "https://api.example/charges?key=k3y"

@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gesta.outbound_http import HttpRequest, PrivateAddressGuard, TransportFault
-from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.outbound.http import HttpRequest, PrivateAddressGuard, TransportFault
+from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from tests.http.raw_server import Connection, ok, raw_server
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.outbound_http import retry_after_seconds
+from gesta.outbound.http import retry_after_seconds
 
 #: Sun, 06 Nov 1994 08:49:37 GMT, the example of the RFC.
 NOW_MS = 784_111_777_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from gesta.signatures import BadSignature, secret_bytes, sign, verify
+from gesta.outbound.signatures import BadSignature, secret_bytes, sign, verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(bytes(range(32))).decode()

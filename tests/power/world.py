@@ -17,8 +17,8 @@ from gesta import Attempt, Conflict, Done, Engine, Flow, GestaError, NotFound, O
 from gesta.stores import open_stores
 from gesta.domain.commands import Rules
 from gesta.domain.state import State
-from gesta.outbound_http import PrivateAddressGuard
-from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.outbound.http import PrivateAddressGuard
+from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox import Fault, HttpSandbox, WebhookSandbox
-from gesta.signatures import sign
+from gesta.outbound.signatures import sign
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW_MS = 1_800_000_000_000

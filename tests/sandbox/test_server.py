@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from gesta.outbound_http import Http, HttpRequest, PrivateAddressGuard, TransportFault
-from gesta.outbound_http.aiohttp_transport import AioHttpTransport
+from gesta.outbound.http import Http, HttpRequest, PrivateAddressGuard, TransportFault
+from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.sandbox.server import SandboxServer
 

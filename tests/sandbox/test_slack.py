@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox import SlackSandbox
 
 NOW_MS = 1_800_000_000_000

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gesta.domain.outcome import Unknown
-from gesta.outbound_http import AttemptEnded, Http, HttpRequest, TransportFault
+from gesta.outbound.http import AttemptEnded, Http, HttpRequest, TransportFault
 from gesta.runtime.clock import ManualRuntime, spawn
 from gesta.sandbox.transport import SandboxTransport
 

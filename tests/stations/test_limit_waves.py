@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gesta.limits import ADVANCE_MS, Limit
+from gesta.outbound.rate_limits import ADVANCE_MS, Limit
 from gesta.runtime.clock import spawn, turn
 from tests.stations.test_limits import World, postponement
 

@@ -20,7 +20,7 @@ from gesta.stores.postgresql.harness import SharedServer
 from gesta.stores.sqlite import open_stores
 from gesta.ports.token_buckets import Buckets, Reserved, Wanted
 from gesta.errors import StoreError
-from gesta.limits import ADVANCE_MS, AHEAD_MS, SPREAD_MS, Limit, Limits, Tokens
+from gesta.outbound.rate_limits import ADVANCE_MS, AHEAD_MS, SPREAD_MS, Limit, Limits, Tokens
 from gesta.runtime.clock import ManualRuntime, sleep, spawn, turn
 from gesta.flows.deferrals import Postponed
 from tests.stations.world import URL, Note, Provider, engine_of, let_run, note_flow, pass_time, result
@@ -265,7 +265,7 @@ def test_a_limit_that_makes_no_sense_is_refused(wrong):
 
 
 async def test_taps_that_say_nothing_any_more_are_dropped(world, monkeypatch):
-    monkeypatch.setattr("gesta.limits.NAMES_MAX", 10)
+    monkeypatch.setattr("gesta.outbound.rate_limits.NAMES_MAX", 10)
     tokens = Tokens(world.buckets, world.runtime)
     for n in range(50):
         await tokens.take("acme", [Limit(f"room {n}", 1_000.0)])

@@ -14,7 +14,7 @@ from gesta.config import TenantConfig
 from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import FETCHES_MAX
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.reports import Result
 from gesta.sandbox.receiver import Reply
 from gesta.runtime.settings import Settings

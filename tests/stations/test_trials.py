@@ -14,10 +14,10 @@ from gesta.domain.commands import Rules
 from gesta.domain.status_events import Event
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.limits import Limit
+from gesta.outbound.rate_limits import Limit
 from gesta.options import Options
-from gesta.outbound_http import HttpRequest, HttpResponse
-from gesta.outbound_mail import Envelope, MailAnswer, MailServer
+from gesta.outbound.http import HttpRequest, HttpResponse
+from gesta.outbound.smtp import Envelope, MailAnswer, MailServer
 from gesta.road import Road
 from gesta.runtime.settings import Settings
 from gesta.flows.deferrals import CredentialRefused
@@ -180,7 +180,7 @@ async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(
         trial = engine.road.pool._attempts._trial
         assert trial is not None
         (effect,) = trial.sandbox.webhook.effects
-        from gesta.signatures import sign
+        from gesta.outbound.signatures import sign
 
         headers = effect.headers
         signed = sign([STAND_IN], effect.id, int(headers["webhook-timestamp"]), effect.text.encode())

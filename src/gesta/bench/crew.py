@@ -11,7 +11,7 @@ from gesta.bench.store import BenchStore
 from gesta.bench.worker import PROCESS, Call, Orders, open_engine
 from gesta.demo.worker_process import WorkerProcess
 from gesta.engine import Engine
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.http import HttpSandbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Fault, Reply
 from gesta.sandbox.webhook import WebhookSandbox
 

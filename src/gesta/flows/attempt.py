@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from gesta.config import TenantConfig
-from gesta.limits import Limits
-from gesta.outbound_http import Http
-from gesta.outbound_mail import Mail
+from gesta.outbound.rate_limits import Limits
+from gesta.outbound.http import Http
+from gesta.outbound.smtp import Mail
 from gesta.records import TenantRecords
 from gesta.rendering import Templates
 

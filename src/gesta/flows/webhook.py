@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta import signatures
+from gesta.outbound import signatures
 from gesta.flows.attempt import Attempt
 from gesta.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
@@ -46,7 +46,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
 from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
-from gesta.outbound_http import AttemptEnded, HttpResponse, status_reason
+from gesta.outbound.http import AttemptEnded, HttpResponse, status_reason
 from gesta.runtime.redaction import masked_host
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 

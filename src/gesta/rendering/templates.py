@@ -10,7 +10,7 @@ import msgspec
 from gesta.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
-from gesta.outbound_http import AttemptEnded
+from gesta.outbound.http import AttemptEnded
 from gesta.rendering.dressing import Markup
 from gesta.rendering.press import ANY, Fault, Names
 from gesta.rendering.renderer import Renderer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 

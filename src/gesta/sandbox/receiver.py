@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 
 
 @dataclass

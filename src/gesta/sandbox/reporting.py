@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 

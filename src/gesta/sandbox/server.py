@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.runtime.clock import Runtime, SystemRuntime, sleep
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Fault, Receiver

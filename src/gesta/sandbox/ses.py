@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from gesta.outbound_http import HttpRequest
-from gesta.outbound_mail import Envelope
+from gesta.outbound.http import HttpRequest
+from gesta.outbound.smtp import Envelope
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
 from gesta.sandbox.smtp import call_of
 from gesta.sandbox.sns import CERTIFICATE, CONFIRM, Kind, SnsSandbox, ses_event

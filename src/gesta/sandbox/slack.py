@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
 
 _POST: Final = "chat.postMessage"

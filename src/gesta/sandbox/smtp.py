@@ -13,8 +13,8 @@ from email.message import EmailMessage
 from email.policy import default
 from typing import Any, Final
 
-from gesta.outbound_http import HttpRequest
-from gesta.outbound_mail import Envelope, MailAnswer, MailFault, MailReply, MailServer, Stage
+from gesta.outbound.http import HttpRequest
+from gesta.outbound.smtp import Envelope, MailAnswer, MailFault, MailReply, MailServer, Stage
 from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply
 

@@ -8,7 +8,7 @@ import re
 import socket
 from contextlib import suppress
 
-from gesta.outbound_mail import Envelope, MailReply
+from gesta.outbound.smtp import Envelope, MailReply
 from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox.smtp import SmtpSandbox, reply_of, stage_of
 from gesta.sandbox.stream_server import StreamServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.outbound_http import Headers, HttpRequest, HttpResponse, TransportFault
+from gesta.outbound.http import Headers, HttpRequest, HttpResponse, TransportFault
 from gesta.runtime.clock import Runtime, sleep
 from gesta.sandbox import Sandbox
 

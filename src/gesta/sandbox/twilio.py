@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
 
 _PATH: Final = re.compile(r"/2010-04-01/Accounts/(?P<account>[^/]+)/Messages\.json$")

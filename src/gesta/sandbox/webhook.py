@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gesta.outbound_http import HttpRequest
+from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
-from gesta.signatures import BadSignature, verify
+from gesta.outbound.signatures import BadSignature, verify
 
 
 class WebhookSandbox(Receiver):

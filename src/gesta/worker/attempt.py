@@ -22,9 +22,9 @@ from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.errors import BadConfig
 from gesta.flows.flow import Executor, Flow
 from gesta.ports.job_queue import Release, Taken
-from gesta.limits import Limits, Tokens
-from gesta.outbound_http import AttemptEnded, Http
-from gesta.outbound_mail import Mail
+from gesta.outbound.rate_limits import Limits, Tokens
+from gesta.outbound.http import AttemptEnded, Http
+from gesta.outbound.smtp import Mail
 from gesta.recorder import Applied, Recorder, Settle, no_job
 from gesta.records import Records, TenantRecords
 from gesta.rendering import Templates

@@ -13,9 +13,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from gesta.config import Entity, TenantConfig
 from gesta.flows.flow import ConfigBody, Flow
-from gesta.limits import Limit, Limits
-from gesta.outbound_http import Http
-from gesta.outbound_mail import Mail
+from gesta.outbound.rate_limits import Limit, Limits
+from gesta.outbound.http import Http
+from gesta.outbound.smtp import Mail
 from gesta.records import Records, TenantRecords
 from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox

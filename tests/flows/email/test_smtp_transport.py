@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gesta.outbound_http import PrivateAddressGuard
-from gesta.outbound_mail import Envelope, MailFault, MailServer
-from gesta.outbound_mail.smtp_transport import KEEP_SECONDS, SmtpTransport
+from gesta.outbound.http import PrivateAddressGuard
+from gesta.outbound.smtp import Envelope, MailFault, MailServer
+from gesta.outbound.smtp.smtp_transport import KEEP_SECONDS, SmtpTransport
 from gesta.runtime.clock import SystemRuntime
 from tests.flows.email.mail_server import Mailbox, certificate, real_server, scripted_server
 

@@ -11,7 +11,7 @@ from gesta import Done, Engine, Rejected, Retry, Unknown
 from gesta.config import not_stored
 from gesta.flows import email
 from gesta.flows.email.smtp import THROTTLED_SECONDS, Verdict, after_mail_fault, verdict_of
-from gesta.outbound_mail import MailAnswer, MailFault, MailReply
+from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
 from gesta.flows.deferrals import CredentialRefused
 
 SES = {

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gesta.domain.outcome import Retry, Unknown
-from gesta.outbound_http import AttemptEnded, Http, HttpResponse
+from gesta.outbound.http import AttemptEnded, Http, HttpResponse
 
 #: Clients that are kept: making one takes some milliseconds.
 CLIENTS_MAX = 100

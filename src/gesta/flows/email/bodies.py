@@ -18,7 +18,7 @@ from gesta.flows.email.keeping import BODY
 from gesta.flows.email.message import DEFAULT, Message
 from gesta.flows.email.rules import is_subject
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.outbound_http import AttemptEnded
+from gesta.outbound.http import AttemptEnded
 from gesta.runtime.redaction import scrub
 
 #: Where a tenant's `s3:` bodies are; its code is `default`.

@@ -21,9 +21,9 @@ from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import Sender, credential, secret_of, sender_of
 from gesta.flows.email.ses import limit_name, send_by_ses
 from gesta.flows.email.smtp import after_mail_fault, verdict_of
-from gesta.limits import Limit
-from gesta.outbound_http import AttemptEnded
-from gesta.outbound_mail import Envelope, MailFault, MailServer
+from gesta.outbound.rate_limits import Limit
+from gesta.outbound.http import AttemptEnded
+from gesta.outbound.smtp import Envelope, MailFault, MailServer
 from gesta.records import TenantRecords
 from gesta.runtime.redaction import scrub
 from gesta.suppression import suppress, suppressions

@@ -10,8 +10,8 @@ from gesta.flows.attempt import Attempt
 from gesta.config import not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.limits import PerSecond
-from gesta.outbound_http import AttemptEnded
+from gesta.outbound.rate_limits import PerSecond
+from gesta.outbound.http import AttemptEnded
 
 SENDER = "email.sender"
 #: Letters a second for one sender unless its config says otherwise (R2-35).

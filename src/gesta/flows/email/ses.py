@@ -23,7 +23,7 @@ from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.flows.email.aws import Account, AwsClients, AwsError
 from gesta.flows.email.sender import Sender, credential
-from gesta.outbound_mail import Envelope
+from gesta.outbound.smtp import Envelope
 from gesta.flows.deferrals import CredentialRefused, Postponed
 
 RATE_SECONDS = 1.0

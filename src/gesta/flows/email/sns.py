@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509 import load_pem_x509_certificate
 
 from gesta.errors import Forged, StoreError
-from gesta.outbound_http import TransportFault
+from gesta.outbound.http import TransportFault
 from gesta.reports import Desk
 
 #: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and `sns.s3-eu-west-1.amazonaws.com` are a bucket that anybody can own.

@@ -53,8 +53,8 @@ from gesta.flows.slack.message import (
     tags_of,
 )
 from gesta.flows.slack.notices import notices
-from gesta.limits import Limit
-from gesta.outbound_http import AttemptEnded, HttpResponse
+from gesta.outbound.rate_limits import Limit
+from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.flows.deferrals import CredentialRefused, Postponed
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
-from gesta.outbound_http import HttpResponse, status_reason
+from gesta.outbound.http import HttpResponse, status_reason
 
 #: throttled: the key is closed, nothing was posted. again, later: surely not posted. unknown: may have been posted.
 #: final: no, and no again. credential: no to everything under this token.

@@ -16,7 +16,7 @@ import msgspec
 
 from gesta.errors import MissingExtra
 from gesta.flows.slack.message import NAME
-from gesta.outbound_http import Http, HttpResponse
+from gesta.outbound.http import Http, HttpResponse
 
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient

@@ -10,8 +10,8 @@ from gesta.flows.attempt import Attempt
 from gesta.config import Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
-from gesta.limits import Limit
-from gesta.outbound_http import AttemptEnded
+from gesta.outbound.rate_limits import Limit
+from gesta.outbound.http import AttemptEnded
 from gesta.rendering import TEMPLATE, find_template
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from gesta.flows.flow import ConfigBody, Payload, Secret
-from gesta.limits import PerSecond
+from gesta.outbound.rate_limits import PerSecond
 
 NAME: Final = "notification.slack"
 #: The config kinds of this channel.

@@ -47,8 +47,8 @@ from gesta.flows.sms.notices import notices
 from gesta.flows.sms.reports import callback_url, reporting
 from gesta.flows.sms.segments import segments_of
 from gesta.flows.sms.twilio import Refused, Twilio
-from gesta.limits import Limit
-from gesta.outbound_http import AttemptEnded, HttpResponse
+from gesta.outbound.rate_limits import Limit
+from gesta.outbound.http import AttemptEnded, HttpResponse
 from gesta.rendering import TEMPLATE, Template, Templates
 from gesta.runtime.redaction import scrub
 from gesta.suppression import suppressions

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
-from gesta.outbound_http import HttpResponse, status_reason
+from gesta.outbound.http import HttpResponse, status_reason
 
 #: throttled: the account is closed for a while, nothing was sent. unknown: may have been sent. final: no, and no again.
 #: credential: no to everything under this account.

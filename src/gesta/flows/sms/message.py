@@ -11,7 +11,7 @@ import msgspec
 
 from gesta.errors import MissingExtra
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
-from gesta.limits import PerSecond
+from gesta.outbound.rate_limits import PerSecond
 from gesta.suppression import Addresses
 
 NAME: Final = "notification.sms"

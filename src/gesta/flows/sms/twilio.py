@@ -17,7 +17,7 @@ import msgspec
 from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.flows.sms.message import Account
-from gesta.outbound_http import Http, HttpResponse
+from gesta.outbound.http import Http, HttpResponse
 
 #: What a trial account puts before every text.
 _TRIAL: Final = "Sent from your Twilio trial account - "

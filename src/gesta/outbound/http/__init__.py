@@ -4,10 +4,10 @@
 addresses may be reached and `http.py` what a flow sees. aiohttp is imported by the real transport only.
 """
 
-from gesta.outbound_http.guard import PrivateAddressGuard
-from gesta.outbound_http.http import Answer, AttemptEnded, Http, after_fault, after_status, status_reason
-from gesta.outbound_http.retry_after import retry_after_seconds
-from gesta.outbound_http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
+from gesta.outbound.address_guard import PrivateAddressGuard
+from gesta.outbound.http.client import Answer, AttemptEnded, Http, after_fault, after_status, status_reason
+from gesta.outbound.http.retry_after import retry_after_seconds
+from gesta.outbound.http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
 
 __all__ = [
     "Answer",

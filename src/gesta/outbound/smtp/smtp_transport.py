@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 from aiohttp.abc import AbstractResolver
 
-from gesta.outbound_http import PrivateAddressGuard
-from gesta.outbound_http.lookups import SharedLookups
-from gesta.outbound_mail.connecting import allowed_addresses, connected_socket
-from gesta.outbound_mail.transport import Envelope, MailAnswer, MailFault, MailReply, MailServer
+from gesta.outbound.http import PrivateAddressGuard
+from gesta.outbound.http.lookups import SharedLookups
+from gesta.outbound.smtp.connecting import allowed_addresses, connected_socket
+from gesta.outbound.smtp.transport import Envelope, MailAnswer, MailFault, MailReply, MailServer
 from gesta.runtime.clock import Runtime, turn
 
 if TYPE_CHECKING:

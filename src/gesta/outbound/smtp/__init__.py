@@ -4,7 +4,7 @@
 flow's to say. aiosmtplib is imported when the first letter goes out.
 """
 
-from gesta.outbound_mail.transport import (
+from gesta.outbound.smtp.transport import (
     Envelope,
     Mail,
     MailAnswer,

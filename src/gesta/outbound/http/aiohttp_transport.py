@@ -21,9 +21,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from gesta.outbound_http.guard import PrivateAddressGuard
-from gesta.outbound_http.lookups import SharedLookups
-from gesta.outbound_http.transport import Headers, HttpRequest, HttpResponse, TransportFault
+from gesta.outbound.address_guard import PrivateAddressGuard
+from gesta.outbound.http.lookups import SharedLookups
+from gesta.outbound.http.transport import Headers, HttpRequest, HttpResponse, TransportFault
 
 #: Answers are read up to here; a longer one is cut.
 ANSWER_BYTES_MAX = 1_048_576

@@ -22,8 +22,8 @@ from typing import Any, Final, TypedDict, Unpack
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
-from gesta.outbound_http.retry_after import retry_after_seconds
-from gesta.outbound_http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
+from gesta.outbound.http.retry_after import retry_after_seconds
+from gesta.outbound.http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
 from gesta.runtime.clock import Runtime
 
 #: Asking again cannot help: the address itself is refused.

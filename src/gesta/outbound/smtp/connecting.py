@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from aiohttp.abc import AbstractResolver
 
-from gesta.outbound_http import PrivateAddressGuard
-from gesta.outbound_mail.transport import MailFault
+from gesta.outbound.http import PrivateAddressGuard
+from gesta.outbound.smtp.transport import MailFault
 from gesta.runtime.clock import Runtime, spawn
 
 
