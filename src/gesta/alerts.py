@@ -15,8 +15,8 @@ from datetime import timedelta
 
 import msgspec
 
-from gesta.config import ConfigCache
-from gesta.config_writer import ConfigWriter
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.status_events import ALERTING
@@ -26,9 +26,9 @@ from gesta.flows.flow import Flow, Notice, Payload
 from gesta.following import BATCH, OWN, Follower
 from gesta.intake import Intake
 from gesta.options import Options
-from gesta.pauses import PAUSED, Paused
+from gesta.tenants.pauses import PAUSED, Paused
 from gesta.projector.folding import CONFIG
-from gesta.records import Records
+from gesta.tenants.flow_records import Records
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
 from gesta.ports.read_model import Views

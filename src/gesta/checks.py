@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gesta.config import ConfigCache, TenantConfig
-from gesta.config_writer import ConfigWriter
+from gesta.tenants.config import ConfigCache, TenantConfig
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.flows.flow import Flow, Payload
-from gesta.rendering import Templates
+from gesta.tenants.templates import Templates
 
 #: Tenants whose config is kept at hand.
 TENANTS_KEPT = 1_000

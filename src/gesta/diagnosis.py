@@ -14,7 +14,7 @@ from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
 from gesta.ports.job_queue import Backlog, Job, Standing, by_flow
 from gesta.ports.outbox import Standing as Deferred
-from gesta.pauses import Pause
+from gesta.tenants.pauses import Pause
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
 from gesta.subscriptions import checkpoint_of

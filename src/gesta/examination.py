@@ -11,7 +11,7 @@ from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.ports.job_queue import Backlog, Standing, by_flow
-from gesta.pauses import Pause
+from gesta.tenants.pauses import Pause
 from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
 from gesta.runtime.redaction import scrub

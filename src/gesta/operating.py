@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from gesta import suppression
-from gesta.access import ApiKey
+from gesta.tenants import suppression
+from gesta.tenants.api_keys import ApiKey
 from gesta.domain.stream_names import config_stream
-from gesta.audit import Change, change_of
-from gesta.config import Entity, secret_fields
-from gesta.config_events import HANDLER_FORGOTTEN, HandlerForgotten
+from gesta.tenants.audit_log import Change, change_of
+from gesta.tenants.config import Entity, secret_fields
+from gesta.tenants.config_events import HANDLER_FORGOTTEN, HandlerForgotten
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
@@ -23,14 +23,14 @@ from gesta.flows.webhook import TOLD
 from gesta.following import checkpoint_of
 from gesta.options import actor_errors, subject_errors
 from gesta.overview import Overview
-from gesta.pauses import EVERYTHING, Pause, Scope, checked
+from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.rebuild import Progress
-from gesta.records import TenantRecords
-from gesta.rendering import TEMPLATE, Template, Templates
-from gesta.rendering.press import Fault
-from gesta.rendering.templates import fill
+from gesta.tenants.flow_records import TenantRecords
+from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.tenants.templates.press import Fault
+from gesta.tenants.templates.templates import fill
 from gesta.runtime.redaction import scrub
-from gesta.suppression import BY_HAND, Addresses, Entry
+from gesta.tenants.suppression import BY_HAND, Addresses, Entry
 from gesta.telling import Listening, listening_of
 from gesta.ports.read_model import View
 

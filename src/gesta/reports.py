@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.config import ConfigCache, TenantConfig
-from gesta.config_writer import ConfigWriter
+from gesta.tenants.config import ConfigCache, TenantConfig
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.current import Loader
 from gesta.domain.commands import Report
 from gesta.domain.ids import TENANT
@@ -21,10 +21,10 @@ from gesta.errors import Forged, StoreError
 from gesta.flows.flow import Flow
 from gesta.outbound.http import AttemptEnded, HttpRequest, HttpResponse, Transport
 from gesta.recorder import Recorder, no_job
-from gesta.records import Records
+from gesta.tenants.flow_records import Records
 from gesta.runtime.clock import Runtime
 from gesta.runtime.settings import Settings
-from gesta.suppression import suppress
+from gesta.tenants.suppression import suppress
 from gesta.runtime.telemetry import Telemetry
 
 #: SNS takes no message above 256 KB; Twilio's are a few hundred bytes.

@@ -8,13 +8,13 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from gesta.access import Keys
+from gesta.tenants.api_keys import Keys
 from gesta.admission import Admission
 from gesta.alerts import Alerting, Alerts
 from gesta.checks import Checks
-from gesta.config import ConfigCache
-from gesta.config_writer import ConfigWriter
-from gesta.credentials import declared_digests
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.credentials import declared_digests
 from gesta.current import Loader
 from gesta.security.cursors import Cursors
 from gesta.domain.ids import REQUEST_ID
@@ -30,15 +30,15 @@ from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.http import Http
 from gesta.outbound.smtp import Mail
 from gesta.pace import Pace
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.projector.at_once import AtOnce
 from gesta.projector.follow import Projector
 from gesta.projector.partitions import Partitions
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
 from gesta.recorder import Recorder
-from gesta.records import Records
-from gesta.rendering import Templates
+from gesta.tenants.flow_records import Records
+from gesta.tenants.templates import Templates
 from gesta.repeats import Repeats
 from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
@@ -47,7 +47,7 @@ from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.security.envelope_encryption import IDENTITY, Safe
 from gesta.security.subject_keys import Subjects
 from gesta.subscriptions import Subscription, Subscriptions
-from gesta.suppressing import Suppressing
+from gesta.tenants.suppression_audit import Suppressing
 from gesta.sweep import Sweep
 from gesta.runtime.telemetry import Telemetry
 from gesta.telling import Telling

@@ -16,7 +16,7 @@ from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
 from gesta.handing_out.lapses import Lapses
 from gesta.ports.job_queue import JobQueue
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.projector.dispatch import job_for
 from gesta.recorder import Recorder, drop_job
 from gesta.retention import Retention

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from gesta.domain.stream_names import config_stream
-from gesta.config import ConfigCache, Entity, TenantConfig
+from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 from gesta.dead_letters import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State

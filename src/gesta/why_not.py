@@ -10,7 +10,7 @@ from gesta.cli.place import HERE, Place, options
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.state import State
 from gesta.ports.job_queue import Standing
-from gesta.pauses import Pause, Scope
+from gesta.tenants.pauses import Pause, Scope
 from gesta.flows.deferrals import SECRET_MISSING
 
 

@@ -16,7 +16,7 @@ from gesta.outbound.http import PrivateAddressGuard, Transport
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.smtp import MailTransport, NoMail
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
-from gesta.rendering import ChildRenderer, InlineRenderer, Renderer
+from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.runtime.settings import Settings, resolve_reference

@@ -39,7 +39,7 @@ EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
     ("src/gesta/bench/raw_sqlite.py", frozenset({"time", "time.time", "time.time_ns"})): (
         "the bare loop is taken over as it is: it is what the engine is measured against"
     ),
-    ("src/gesta/rendering/child.py", frozenset({"time", "time.perf_counter"})): (
+    ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.perf_counter"})): (
         "a process of its own that is bounded by the system's timers; no answer depends on the clock, and tests on their own clock do without it"
     ),
 }

@@ -12,7 +12,7 @@ from gesta.copying.selection import Home
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job
-from gesta.pauses import EVERYTHING
+from gesta.tenants.pauses import EVERYTHING
 from tests.copying.stage import KEY, OPERATOR, Letter, Stage, ended, eventually
 
 ADA = "ada@example.com"

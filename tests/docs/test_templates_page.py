@@ -7,7 +7,7 @@ import pytest
 
 from gesta import Done, InvalidRequest
 from gesta.cli.main import main
-from gesta.rendering import child, press
+from gesta.tenants.templates import child, press
 from tests.docs.test_docs import ROOT, blocks, program
 
 PAGE = ROOT / "docs" / "templates.md"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gesta import Engine
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.current import Loader
 from gesta.domain.events import Sent
 from gesta.flows import slack

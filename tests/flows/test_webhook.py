@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from gesta.stores.memory.token_buckets import MemoryBuckets
 from gesta.flows.attempt import Attempt
-from gesta.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Record
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
@@ -28,7 +28,7 @@ from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.http import AttemptEnded, Http
-from gesta.rendering import InlineRenderer, Templates
+from gesta.tenants.templates import InlineRenderer, Templates
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gesta.errors import RendererDown
-from gesta.rendering import ChildRenderer, InlineRenderer, Template, child, child_process
-from gesta.rendering.frames import Batch
-from gesta.rendering.press import Fault, Names, Sheet
-from gesta.rendering.renderer import KEPT, Shelf
+from gesta.tenants.templates import ChildRenderer, InlineRenderer, Template, child, child_process
+from gesta.tenants.templates.frames import Batch
+from gesta.tenants.templates.press import Fault, Names, Sheet
+from gesta.tenants.templates.renderer import KEPT, Shelf
 from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
 from tests.rendering.corpus import HOSTILE
 
@@ -289,7 +289,7 @@ async def test_signals_that_stop_the_parent_do_not_stop_the_child(renderer: Chil
 
 PARENT = """
 import asyncio
-from gesta.rendering import ChildRenderer, Template
+from gesta.tenants.templates import ChildRenderer, Template
 from gesta.runtime.clock import SystemRuntime
 from tests.rendering.test_child_renderer import children
 
@@ -318,7 +318,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
 async def test_where_the_template_engine_is_not_installed_the_line_that_installs_it_is_told(
     renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gesta.rendering.renderer.find_spec", lambda _: None)
+    monkeypatch.setattr("gesta.tenants.templates.renderer.find_spec", lambda _: None)
     for one in (renderer, InlineRenderer()):
         with pytest.raises(RendererDown, match=r"pip install 'gesta\[slack\]'"):
             await one.render(GOOD, b"{}")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.rendering import ChildRenderer
-from gesta.rendering.dressing import dress
-from gesta.rendering.plain_text import plain_text
-from gesta.rendering.press import Fault, Sheet
+from gesta.tenants.templates import ChildRenderer
+from gesta.tenants.templates.dressing import dress
+from gesta.tenants.templates.plain_text import plain_text
+from gesta.tenants.templates.press import Fault, Sheet
 from gesta.runtime.clock import SystemRuntime
 
 

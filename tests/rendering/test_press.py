@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.rendering.press import Fault, Names, Press, Sheet
+from gesta.tenants.templates.press import Fault, Names, Press, Sheet
 from tests.rendering.corpus import DEEP
 
 

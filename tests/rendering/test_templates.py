@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from gesta import Attempt, Done, Engine, Flow, InvalidRequest, NotFound, Outcome, Payload
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadConfig, RendererDown
-from gesta.rendering import TEMPLATE, InlineRenderer, Template, Templates
-from gesta.rendering.template import codes
+from gesta.tenants.templates import TEMPLATE, InlineRenderer, Template, Templates
+from gesta.tenants.templates.template import codes
 from gesta.testing import Harness
 
 URL = "sqlite:///templates.db"

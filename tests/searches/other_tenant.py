@@ -11,8 +11,8 @@ from gesta.domain.commands import Rules
 from gesta.flows.external import LEASE_SECONDS_MAX
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.handing_out import WorkItem
-from gesta.rendering import TEMPLATE, Template
-from gesta.suppression import Addresses
+from gesta.tenants.templates import TEMPLATE, Template
+from gesta.tenants.suppression import Addresses
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.
 OWNER, INTRUDER = "acme-b", "acme"

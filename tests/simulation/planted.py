@@ -30,7 +30,7 @@ from gesta.domain.outcome import Done, Outcome, Retry, Unknown
 from gesta.intake import Accepted, Intake
 from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
 from gesta.options import Options
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.projector import partitions
 from gesta.projector.folding import Folding
 from gesta.projector.follow import Projector

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gesta import Actor, Engine
-from gesta.access import KEPT, SCOPES, Grant
+from gesta.tenants.api_keys import KEPT, SCOPES, Grant
 from gesta.errors import AccessDenied, Fenced, InvalidRequest, NotFound, StoreError
 from gesta.flows import webhook
-from gesta.key_notes import KEY_CREATED, KEY_REVOKED
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.runtime.redaction import scrub, scrubbed_name
 from gesta.security.envelope_encryption import SYSTEM
 from gesta.ports.vault import Sealed
@@ -332,7 +332,7 @@ async def test_a_key_between_two_changes_of_an_entity_is_no_change_of_it(gesta):
 
 
 async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(gesta, monkeypatch):
-    monkeypatch.setattr("gesta.access.PAGE", 2)
+    monkeypatch.setattr("gesta.tenants.api_keys.PAGE", 2)
     async with engine_here() as engine:
         keys = engine.road.keys
         assert not await keys.any_admin()

@@ -9,7 +9,7 @@ import pytest
 
 from gesta import Actor, Engine
 from gesta.domain.stream_names import config_stream
-from gesta.audit import WORDS
+from gesta.tenants.audit_log import WORDS
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
 from gesta.errors import BadInput

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gesta import Engine, Flow, NotFound
-from gesta.config import PUT
-from gesta.config_writer import ConfigWriter
+from gesta.tenants.config import PUT
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.domain.commands import Rules
 from gesta.errors import BadConfig, Outdated
 from gesta.flows.flow import ConfigBody, Secret

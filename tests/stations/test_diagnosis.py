@@ -15,7 +15,7 @@ from gesta.domain.state import State
 from gesta.examination import examine, examine_request
 from gesta.ports.job_queue import Backlog, Job, Standing
 from gesta.ports.outbox import Standing as Deferred
-from gesta.pauses import EVERYTHING, Pause, Scope
+from gesta.tenants.pauses import EVERYTHING, Pause, Scope
 from gesta.ports.read_model import Checkpoint, Held, Parked
 from gesta.why_not import RequestFacts, why_not_sent
 from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time

@@ -19,7 +19,7 @@ from gesta import (
     Retry,
     Unknown,
 )
-from gesta.config import ERASED
+from gesta.tenants.config import ERASED
 from gesta.domain.codec import decode_meta
 from gesta.errors import BadInput, Refused, StoreError
 from tests.stations.people import ANA, URL, Letter, engine_of, flow_of, stored, vaults

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from gesta import Done, Engine, InvalidRequest
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.ports.event_store import Append
 from gesta.flows.flow import ConfigBody
 from gesta.intake import Invalid
 from gesta.options import Options
 from gesta.ports.outbox import Raw
-from gesta.rendering import Templates
+from gesta.tenants.templates import Templates
 from tests.stations.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result
 
 ROOM = "chat.room"

@@ -11,7 +11,7 @@ from gesta.domain.codec import decode_meta
 from gesta.errors import BadScope, StoreError
 from gesta.flows import webhook
 from gesta.ports.job_queue import Held, Hold
-from gesta.pauses import Scope
+from gesta.tenants.pauses import Scope
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gesta import Engine
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import FETCHES_MAX

@@ -9,7 +9,7 @@ import pytest
 
 from gesta import Done, Engine, Flow, Rejected, Retry, Unknown
 from gesta.ports.transactions import Recording
-from gesta.config import PUT
+from gesta.tenants.config import PUT
 from gesta.domain.codec import encode
 from gesta.domain.events import Meta
 from gesta.domain.ids import event_id

@@ -22,7 +22,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
-from gesta.rendering import TEMPLATE, Template
+from gesta.tenants.templates import TEMPLATE, Template
 from gesta.subscriptions import checkpoint_of
 from gesta.ports.read_model import Parked
 from gesta.web.route import Route

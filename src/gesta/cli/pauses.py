@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gesta.cli.desk import Desk
     from gesta.cli.place import Place
     from gesta.errors import NotFound
-    from gesta.pauses import Scope
+    from gesta.tenants.pauses import Scope
 
 OfFlow = Annotated[str | None, typer.Option("--flow", help="A flow: of every tenant, or with --tenant of that one.")]
 OfCredential = Annotated[
@@ -71,7 +71,7 @@ async def resume(
 ) -> None:
     """Let a flow, a --tenant or a credential that is paused go on. It is named as it was paused: `gesta pause --list` shows it."""
     from gesta.errors import BadInput, NotFound
-    from gesta.pauses import EVERYTHING, Scope
+    from gesta.tenants.pauses import EVERYTHING, Scope
 
     tenant = _tenant(call, flow, credential, everything=everything)
     if Scope(flow, tenant, credential) == EVERYTHING and not everything:
@@ -107,7 +107,7 @@ def _tenant(call: Invocation, flow: str | None, credential: str | None, *, every
 async def _not_paused(desk: Desk, scope: Scope, place: Place) -> NotFound:
     """The error of whoever names something else than what is paused, with what is."""
     from gesta.errors import NotFound
-    from gesta.pauses import Scope
+    from gesta.tenants.pauses import Scope
     from gesta.why_not import how_to_resume
 
     found = [one for one in await desk.pauses() if one.tenant in (None, desk.tenant)]

@@ -22,8 +22,8 @@ from gesta.engine import Engine
 from gesta.errors import BadInput
 from gesta.intake import Accepted
 from gesta.options import Options
-from gesta.pauses import Pause
-from gesta.rendering import Template
+from gesta.tenants.pauses import Pause
+from gesta.tenants.templates import Template
 from gesta.request import Request
 from gesta.runtime.clock import SystemRuntime
 from gesta.flows.schemas import config_schema

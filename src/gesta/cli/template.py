@@ -12,7 +12,7 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.rendering import Renderer, Template
+    from gesta.tenants.templates import Renderer, Template
 
 #: Ending of a file's name → the part that is in it.
 _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
@@ -64,7 +64,7 @@ async def preview(
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    from gesta.rendering import ChildRenderer
+    from gesta.tenants.templates import ChildRenderer
     from gesta.runtime.clock import SystemRuntime
 
     renderer = ChildRenderer(SystemRuntime())
@@ -77,8 +77,8 @@ async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
 async def filled(renderer: Renderer, template: Template, fields: dict[str, Any]) -> dict[str, str]:
     """The parts of the template with these fields in them; raises what an attempt would end by."""
     from gesta.errors import BadInput
-    from gesta.rendering.press import Fault
-    from gesta.rendering.templates import fill
+    from gesta.tenants.templates.press import Fault
+    from gesta.tenants.templates.templates import fill
 
     answer = await fill(renderer, template, fields)
     if isinstance(answer, Fault):
@@ -88,8 +88,8 @@ async def filled(renderer: Renderer, template: Template, fields: dict[str, Any])
 
 def _of_files(written: list[str]) -> Template:
     from gesta.errors import BadInput
-    from gesta.rendering import Template
-    from gesta.rendering.template import PARTS
+    from gesta.tenants.templates import Template
+    from gesta.tenants.templates.template import PARTS
 
     sources: dict[str, str] = {}
     for text in written:

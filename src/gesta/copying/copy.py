@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gesta.config import ConfigCache
-from gesta.config_writer import ConfigWriter
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.copying.check import check, filling_fence, left_fence
 from gesta.copying.comparison import Comparison
 from gesta.copying.roles import Roles
@@ -18,10 +18,10 @@ from gesta.domain.events import Actor
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job, Standing
 from gesta.ports.outbox import Prepared
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.projector.follow import Projector
 from gesta.projector.partitions import stands_of
-from gesta.rendering.renderer import InlineRenderer
+from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.security.envelope_encryption import MasterKey, Safe
 from gesta.subscriptions import checkpoint_of

@@ -9,7 +9,7 @@ from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
-from gesta.pauses import EVERYTHING, Scope
+from gesta.tenants.pauses import EVERYTHING, Scope
 from gesta.security.envelope_encryption import API_KEYS, IDENTITY, SYSTEM, data_key_name
 from gesta.ports.vault import Sealed
 

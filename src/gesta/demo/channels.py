@@ -13,7 +13,7 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.slack.message import CHANNEL, DEFAULT, WORKSPACE
 from gesta.flows.sms.message import ACCOUNT
 from gesta.flows.sms.message import NAME as SMS
-from gesta.rendering import TEMPLATE
+from gesta.tenants.templates import TEMPLATE
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Call, Receiver
 from gesta.sandbox.server import SandboxServer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.outbound.rate_limits import Limits
 from gesta.outbound.http import Http
 from gesta.outbound.smtp import Mail
-from gesta.records import TenantRecords
-from gesta.rendering import Templates
+from gesta.tenants.flow_records import TenantRecords
+from gesta.tenants.templates import Templates
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -20,11 +20,11 @@ from gesta.errors import BadFlow
 
 if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
-    from gesta.config import TenantConfig
-    from gesta.records import TenantRecords
-    from gesta.rendering import Renderer
+    from gesta.tenants.config import TenantConfig
+    from gesta.tenants.flow_records import TenantRecords
+    from gesta.tenants.templates import Renderer
     from gesta.reports import Reporting
-    from gesta.suppression import Addresses
+    from gesta.tenants.suppression import Addresses
 
 T = TypeVar("T")
 

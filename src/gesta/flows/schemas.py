@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from gesta.config import secret_fields
+from gesta.tenants.config import secret_fields
 from gesta.flows.flow import AnyObject, ConfigBody, Payload
 from gesta.flows.personal_fields import personal_fields
 

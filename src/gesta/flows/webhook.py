@@ -38,7 +38,7 @@ import msgspec
 
 from gesta.outbound import signatures
 from gesta.flows.attempt import Attempt
-from gesta.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes, pattern_fault
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
@@ -51,8 +51,8 @@ from gesta.runtime.redaction import masked_host
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 if TYPE_CHECKING:
-    from gesta.records import TenantRecords
-    from gesta.rendering import Renderer
+    from gesta.tenants.flow_records import TenantRecords
+    from gesta.tenants.templates import Renderer
 
 NAME = "notification.webhook"
 #: The config kind under which a tenant's endpoints are stored.

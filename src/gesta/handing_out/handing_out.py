@@ -19,7 +19,7 @@ from gesta.handing_out.lapses import NO_REPORT
 from gesta.handing_out.tickets import Ticket, Tickets
 from gesta.handing_out.work_item import WorkItem, item_of
 from gesta.ports.job_queue import JobQueue, Release, Taken
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.flows.payload_codec import decoder_of
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn

@@ -14,7 +14,7 @@ from gesta.handing_out.tickets import Tickets
 from gesta.handing_out.waiting import Waiting
 from gesta.security.keyed_digests import Identity
 from gesta.ports.job_queue import JobQueue
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
 from gesta.security.subject_keys import Subjects

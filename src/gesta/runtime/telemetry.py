@@ -17,7 +17,7 @@ from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Backlog, Job, Taken, by_flow
 from gesta.runtime.metrics import Metrics
-from gesta.pauses import Pause
+from gesta.tenants.pauses import Pause
 from gesta.runtime.redaction import scrub
 
 #: Reasons that may be a label; a provider's own words would make a series each.

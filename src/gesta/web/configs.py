@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.config import Entity
+from gesta.tenants.config import Entity
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
 from gesta.shapes import EntityShape, entity_shape

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gesta.access import Grant
+from gesta.tenants.api_keys import Grant
 from gesta.errors import AccessDenied, GestaError
 from gesta.runtime.clock import Timer, spawn
 from gesta.web.exchange import Exchange, exchange_of

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from gesta.access import ApiKey
+from gesta.tenants.api_keys import ApiKey
 from gesta.domain.events import Actor
 from gesta.errors import GestaError
 from gesta.road import Road

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.access import NAME_LENGTH_MAX, Scope
-from gesta.audit import Change
+from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
+from gesta.tenants.audit_log import Change
 from gesta.dead_letters import iso
 from gesta.shapes import KeyShape, key_shape
 from gesta.web.route import Answer, Asked, Call, Route, Shape

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, get_args
 
-from gesta.access import Scope
+from gesta.tenants.api_keys import Scope
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, TENANT
 from gesta.flows.flow import Flow
 from gesta.web.problem import MEDIA_TYPE, TITLES, ProblemShape

@@ -6,7 +6,7 @@ A pause for everybody, of a flow or of everything, is not one tenant's to make o
 from __future__ import annotations
 
 from gesta.errors import NotFound, UnknownFlow
-from gesta.pauses import Pause
+from gesta.tenants.pauses import Pause
 from gesta.shapes import PauseShape, pause_shape
 from gesta.web.problem import invalid
 from gesta.web.route import Answer, Asked, Call, Route, Shape

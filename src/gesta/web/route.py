@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from gesta.access import Grant, Scope
+from gesta.tenants.api_keys import Grant, Scope
 from gesta.domain.events import Actor
 from gesta.flows.validation import fields_of
 

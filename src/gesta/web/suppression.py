@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.dead_letters import iso
 from gesta.errors import BadCursor, NotFound
-from gesta.suppression import REASON_LENGTH_MAX, Entry
+from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 

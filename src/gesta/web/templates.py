@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.errors import UnknownFlow
 from gesta.flows.flow import Flow
-from gesta.rendering import TEMPLATE
+from gesta.tenants.templates import TEMPLATE
 from gesta.web import requests
 from gesta.web.problem import Problem, invalid
 from gesta.web.requests import Submit, Submitted

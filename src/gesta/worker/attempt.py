@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gesta.flows.attempt import Attempt
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.domain.commands import Command, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
@@ -26,8 +26,8 @@ from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.smtp import Mail
 from gesta.recorder import Applied, Recorder, Settle, no_job
-from gesta.records import Records, TenantRecords
-from gesta.rendering import Templates
+from gesta.tenants.flow_records import Records, TenantRecords
+from gesta.tenants.templates import Templates
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.security.subject_keys import Readable

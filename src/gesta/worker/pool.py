@@ -10,13 +10,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gesta.config import ConfigCache
+from gesta.tenants.config import ConfigCache
 from gesta.current import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
-from gesta.pausing import Pausing
+from gesta.tenants.pause_control import Pausing
 from gesta.repeats import Repeats
 from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
 from gesta.security.field_encryption import MARK

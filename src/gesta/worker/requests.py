@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gesta.domain.stream_names import INSTALLATION, config_stream
-from gesta.config import ConfigCache
+from gesta.tenants.config import ConfigCache
 from gesta.current import Loader
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Taken

@@ -11,12 +11,12 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
-from gesta.config import Entity, TenantConfig
+from gesta.tenants.config import Entity, TenantConfig
 from gesta.flows.flow import ConfigBody, Flow
 from gesta.outbound.rate_limits import Limit, Limits
 from gesta.outbound.http import Http
 from gesta.outbound.smtp import Mail
-from gesta.records import Records, TenantRecords
+from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail

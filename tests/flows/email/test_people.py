@@ -13,8 +13,8 @@ from gesta.flows import email
 from gesta.flows.email import recipients
 from gesta.flows.email.addresses import ADDRESSES
 from gesta.flows.email.message import Message, Recipient
-from gesta.records import Record, TenantRecords
-from gesta.suppression import suppress
+from gesta.tenants.flow_records import Record, TenantRecords
+from gesta.tenants.suppression import suppress
 from gesta.testing import Harness
 from tests.flows.email.jobs import HASH, OUTBOX
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gesta import Done, Engine, Rejected, Retry, Unknown
-from gesta.config import not_stored
+from gesta.tenants.config import not_stored
 from gesta.flows import email
 from gesta.flows.email.smtp import THROTTLED_SECONDS, Verdict, after_mail_fault, verdict_of
 from gesta.outbound.smtp import MailAnswer, MailFault, MailReply

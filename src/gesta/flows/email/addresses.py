@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gesta.flows.email.masks import mask_email
-from gesta.suppression import Addresses
+from gesta.tenants.suppression import Addresses
 
 ADDRESS_LENGTH_MAX = 254
 NOT_AN_ADDRESS = f"must be a valid e-mail address of at most {ADDRESS_LENGTH_MAX} characters"

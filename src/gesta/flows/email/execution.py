@@ -24,9 +24,9 @@ from gesta.flows.email.smtp import after_mail_fault, verdict_of
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.smtp import Envelope, MailFault, MailServer
-from gesta.records import TenantRecords
+from gesta.tenants.flow_records import TenantRecords
 from gesta.runtime.redaction import scrub
-from gesta.suppression import suppress, suppressions
+from gesta.tenants.suppression import suppress, suppressions
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 

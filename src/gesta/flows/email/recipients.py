@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.errors import StoreError
 from gesta.flows.email.message import Message, Recipient
-from gesta.records import Record, TenantRecords
+from gesta.tenants.flow_records import Record, TenantRecords
 
 PERSON, POINTER = "email.recipient", "email.recipient-by"
 TRIES = 10

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from gesta.config import Entity
+from gesta.tenants.config import Entity
 from gesta.domain.commands import Report
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from gesta.flows.attempt import Attempt
-from gesta.config import not_stored
+from gesta.tenants.config import not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.rate_limits import PerSecond

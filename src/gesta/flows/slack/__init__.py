@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from gesta.flows.attempt import Attempt
-from gesta.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
@@ -55,7 +55,7 @@ from gesta.flows.slack.message import (
 from gesta.flows.slack.notices import notices
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded, HttpResponse
-from gesta.rendering import TEMPLATE, Template, Templates
+from gesta.tenants.templates import TEMPLATE, Template, Templates
 from gesta.flows.deferrals import CredentialRefused, Postponed
 
 __all__ = ["NAME", "App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import msgspec
 
 from gesta.flows.attempt import Attempt
-from gesta.config import Entity, TenantConfig, not_stored
+from gesta.tenants.config import Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected
 from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded
-from gesta.rendering import TEMPLATE, find_template
+from gesta.tenants.templates import TEMPLATE, find_template
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 #: After a rest a workspace may send so many at once.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.flows.flow import Notice, Notices, Payload
 from gesta.flows.slack.message import CHANNEL, DEFAULT, PLACE, WORKSPACE, Channel, Message
-from gesta.records import TenantRecords
+from gesta.tenants.flow_records import TenantRecords
 
 
 def notices(*, is_declared: bool) -> Notices:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gesta.flows.attempt import Attempt
-from gesta.config import TenantConfig, not_stored
+from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
@@ -49,9 +49,9 @@ from gesta.flows.sms.segments import segments_of
 from gesta.flows.sms.twilio import Refused, Twilio
 from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded, HttpResponse
-from gesta.rendering import TEMPLATE, Template, Templates
+from gesta.tenants.templates import TEMPLATE, Template, Templates
 from gesta.runtime.redaction import scrub
-from gesta.suppression import suppressions
+from gesta.tenants.suppression import suppressions
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
 
 __all__ = ["Account", "Message", "flow"]

@@ -12,7 +12,7 @@ import msgspec
 from gesta.errors import MissingExtra
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
 from gesta.outbound.rate_limits import PerSecond
-from gesta.suppression import Addresses
+from gesta.tenants.suppression import Addresses
 
 NAME: Final = "notification.sms"
 #: The config kind of this channel.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gesta.config import TenantConfig
+from gesta.tenants.config import TenantConfig
 from gesta.flows.flow import Notice, Notices, Payload
 from gesta.flows.sms.message import ACCOUNT, BODY_LENGTH_MAX, DEFAULT, NOT_A_NUMBER, Account, Message, e164
-from gesta.records import TenantRecords
+from gesta.tenants.flow_records import TenantRecords
 
 
 def notices(declared: Account | None) -> Notices:

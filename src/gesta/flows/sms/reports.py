@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote
 
 from gesta.flows.attempt import Attempt
-from gesta.config import Entity
+from gesta.tenants.config import Entity
 from gesta.domain.commands import Report
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged

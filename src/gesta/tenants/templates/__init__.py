@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gesta.rendering.child_renderer import ChildRenderer
-    from gesta.rendering.renderer import InlineRenderer, Renderer
-    from gesta.rendering.template import TEMPLATE, Template
-    from gesta.rendering.templates import Rendered, Templates, find_template
+    from gesta.tenants.templates.child_renderer import ChildRenderer
+    from gesta.tenants.templates.renderer import InlineRenderer, Renderer
+    from gesta.tenants.templates.template import TEMPLATE, Template
+    from gesta.tenants.templates.templates import Rendered, Templates, find_template
 
 __all__ = ["TEMPLATE", "ChildRenderer", "InlineRenderer", "Rendered", "Renderer", "Template", "Templates", "find_template"]
 

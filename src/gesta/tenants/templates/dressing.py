@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gesta.rendering.plain_text import plain_text
-from gesta.rendering.press import Fault, Sheet
+from gesta.tenants.templates.plain_text import plain_text
+from gesta.tenants.templates.press import Fault, Sheet
 
 Markup = Literal["html", "mjml"]
 

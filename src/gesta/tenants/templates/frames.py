@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gesta.rendering.press import Fault, Names, Sheet
+from gesta.tenants.templates.press import Fault, Names, Sheet
 
 #: Length of a frame, big-endian.
 HEAD_BYTES = 4

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from gesta.errors import RendererDown
-from gesta.rendering.frames import FRAME_BYTES_MAX, HEAD_BYTES, Answer, Batch, frame, read_answers
-from gesta.rendering.renderer import Shelf, refuse_missing_engine
+from gesta.tenants.templates.frames import FRAME_BYTES_MAX, HEAD_BYTES, Answer, Batch, frame, read_answers
+from gesta.tenants.templates.renderer import Shelf, refuse_missing_engine
 from gesta.runtime.clock import Runtime
 
 #: A child that has not answered after this is killed. Its CPU time is bounded by itself; this is for a machine that does not let it run.
@@ -95,7 +95,7 @@ def _process(ours: socket.socket, theirs: socket.socket) -> subprocess.Popen[byt
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "gesta.rendering.child"],
+            [sys.executable, "-P", "-m", "gesta.tenants.templates.child"],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

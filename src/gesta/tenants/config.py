@@ -12,19 +12,19 @@ import msgspec
 
 from gesta.domain.stream_names import config_stream
 from gesta.flows.channels import how_to_add
-from gesta.config_events import EntityDeleted, EntityPut, SecretRef
+from gesta.tenants.config_events import EntityDeleted, EntityPut, SecretRef
 from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry
 from gesta.errors import BadConfig, NotFound, StoreError
 from gesta.ports.event_store import Recorded
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
-from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
 from gesta.outbound.http import AttemptEnded
-from gesta.pauses import PAUSED, RESUMED, PauseBook
+from gesta.tenants.pauses import PAUSED, RESUMED, PauseBook
 from gesta.runtime.redaction import scrub
 
 if TYPE_CHECKING:
-    from gesta.config_writer import ConfigWriter
+    from gesta.tenants.config_writer import ConfigWriter
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -14,15 +14,15 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from gesta.config import ConfigCache
-from gesta.config_writer import ConfigWriter
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
 from gesta.runtime.group_commit import GroupCommit
-from gesta.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
-from gesta.key_texts import HASH_BYTES, KeyTexts
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
+from gesta.tenants.key_texts import HASH_BYTES, KeyTexts
 from gesta.options import YEARS, actor_errors
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gesta.errors import BadInput, NotFound, StoreError
-from gesta.records import TenantRecords
+from gesta.tenants.flow_records import TenantRecords
 
 TRIES = 5
 #: Records looked at for one page of a list: those that were taken off leave a trace.

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gesta.config import DERIVED_MAX, Entity, TenantConfig, not_stored
+from gesta.tenants.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound.http import AttemptEnded
-from gesta.rendering.dressing import Markup
-from gesta.rendering.press import ANY, Fault, Names
-from gesta.rendering.renderer import Renderer
-from gesta.rendering.template import TEMPLATE, Template, codes
+from gesta.tenants.templates.dressing import Markup
+from gesta.tenants.templates.press import ANY, Fault, Names
+from gesta.tenants.templates.renderer import Renderer
+from gesta.tenants.templates.template import TEMPLATE, Template, codes
 
 #: How often a template is tried to find out what it cannot do without: each trial shows one variable, and others wait to be rendered.
 TRIALS_MAX = 100

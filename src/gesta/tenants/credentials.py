@@ -8,7 +8,7 @@ import msgspec
 
 from gesta.flows.flow import Flow, Payload
 from gesta.security.keyed_digests import Identity
-from gesta.pauses import NOT_SET
+from gesta.tenants.pauses import NOT_SET
 from gesta.flows.personal_fields import decode_object
 from gesta.security.field_encryption import MARK
 

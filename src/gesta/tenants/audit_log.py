@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from gesta.config import DELETED, ERASED, PUT
-from gesta.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
+from gesta.tenants.config import DELETED, ERASED, PUT
+from gesta.tenants.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
 from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded
-from gesta.key_notes import KEY_CREATED, KEY_REVOKED
-from gesta.pauses import PAUSED, RESUMED
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
+from gesta.tenants.pauses import PAUSED, RESUMED
 
 #: Event → the word for it. What a newer gesta has written stands under its own type.
 WORDS = {

@@ -1,4 +1,4 @@
-"""The child process: `python -m gesta.rendering.child`, with a socket as its stdin. It ends with its parent, however that ends.
+"""The child process: `python -m gesta.tenants.templates.child`, with a socket as its stdin. It ends with its parent, however that ends.
 
 A template is somebody else's program. What it may take of memory, time and disk is bounded by the system, because no template engine bounds it
 by itself: one filter can make a gigabyte out of a line. A child that oversteps is killed, and its parent starts another.
@@ -15,9 +15,9 @@ from functools import partial
 from itertools import repeat
 from time import perf_counter
 
-from gesta.rendering.dressing import dress
-from gesta.rendering.frames import HEAD_BYTES, Answer, Batch, Order, frame, read_batch
-from gesta.rendering.press import Press, Sheet
+from gesta.tenants.templates.dressing import dress
+from gesta.tenants.templates.frames import HEAD_BYTES, Answer, Batch, Order, frame, read_batch
+from gesta.tenants.templates.press import Press, Sheet
 
 SOCKET = 0
 #: It needs 21 MB for itself.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gesta.flows.flow import ConfigBody
-from gesta.rendering.press import Fault
+from gesta.tenants.templates.press import Fault
 
 if TYPE_CHECKING:
-    from gesta.rendering.renderer import Renderer
+    from gesta.tenants.templates.renderer import Renderer
 
 #: The kind. A flow that uses templates says `config={TEMPLATE: Template, …}`.
 TEMPLATE = "template"
