@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from gesta.cli.place import HERE, Place
-from gesta.dead_letters import dead_letter
+from gesta.requests.dead_letters import dead_letter
 from gesta.diagnosis import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from gesta.current import apply_event
+from gesta.requests.loader import apply_event
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
 from gesta.domain.state import State

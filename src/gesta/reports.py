@@ -14,13 +14,13 @@ import msgspec
 
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.commands import Report
 from gesta.domain.ids import TENANT
 from gesta.errors import Forged, StoreError
 from gesta.flows.flow import Flow
 from gesta.outbound.http import AttemptEnded, HttpRequest, HttpResponse, Transport
-from gesta.recorder import Recorder, no_job
+from gesta.requests.recorder import Recorder, no_job
 from gesta.tenants.flow_records import Records
 from gesta.runtime.clock import Runtime
 from gesta.runtime.settings import Settings

@@ -18,12 +18,12 @@ from gesta.flows.flow import Payload
 from gesta.intake import Accepted
 from gesta.options import actor_errors, ttl_errors
 from gesta.flows.payload_codec import decoder_of
-from gesta.recorder import Settle, drop_job, no_job
+from gesta.requests.recorder import Settle, drop_job, no_job
 from gesta.runtime.clock import sleep, spawn
 from gesta.security.subject_keys import ERASED
 from gesta.flows.validation import value_errors
 from gesta.ports.read_model import Key, View
-from gesta.waiters import outcome_of
+from gesta.requests.waiters import outcome_of
 
 if TYPE_CHECKING:
     from gesta.road import Road

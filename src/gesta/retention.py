@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gesta.domain.stream_names import request_stream
 from gesta.ports.transactions import Commits
-from gesta.dead_letters import dead_letter
+from gesta.requests.dead_letters import dead_letter
 from gesta.domain.ids import made_at
 from gesta.flows.flow import Flow
 from gesta.projector.rebuild import ROLE as REBUILD

@@ -15,7 +15,7 @@ from gesta.checks import Checks
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import declared_digests
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.security.cursors import Cursors
 from gesta.domain.ids import REQUEST_ID
 from gesta.draining import Draining
@@ -36,10 +36,10 @@ from gesta.projector.follow import Projector
 from gesta.projector.partitions import Partitions
 from gesta.projector.rebuild import Rebuild
 from gesta.projector.relay import Relay
-from gesta.recorder import Recorder
+from gesta.requests.recorder import Recorder
 from gesta.tenants.flow_records import Records
 from gesta.tenants.templates import Templates
-from gesta.repeats import Repeats
+from gesta.requests.store_retry import Repeats
 from gesta.reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.ports.leases import Role
@@ -51,7 +51,7 @@ from gesta.tenants.suppression_audit import Suppressing
 from gesta.sweep import Sweep
 from gesta.runtime.telemetry import Telemetry
 from gesta.telling import Telling
-from gesta.waiters import Waiters
+from gesta.requests.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work
 from gesta.worker.attempt import Attempts

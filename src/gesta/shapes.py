@@ -12,7 +12,7 @@ import msgspec
 
 from gesta.tenants.api_keys import ApiKey, Scope
 from gesta.tenants.config import Entity, secret_fields
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.state import State, Status

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from gesta.ports.token_buckets import Buckets
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
@@ -17,8 +17,8 @@ from gesta.flows.flow import Flow
 from gesta.handing_out.lapses import Lapses
 from gesta.ports.job_queue import JobQueue
 from gesta.tenants.pause_control import Pausing
-from gesta.projector.dispatch import job_for
-from gesta.recorder import Recorder, drop_job
+from gesta.requests.dispatch import job_for
+from gesta.requests.recorder import Recorder, drop_job
 from gesta.retention import Retention
 from gesta.ports.leases import Role
 from gesta.runtime.clock import Runtime, sleep

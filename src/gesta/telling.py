@@ -15,7 +15,7 @@ import msgspec
 
 from gesta.domain.stream_names import config_stream
 from gesta.tenants.config import ConfigCache, Entity, TenantConfig
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
 from gesta.domain.status_events import OWN_SOURCES, TELLING, Event

@@ -10,12 +10,12 @@ import pytest
 
 from gesta import Engine
 from gesta.tenants.config import TenantConfig
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.events import Sent
 from gesta.flows import slack
 from gesta.ports.job_queue import Ack, Job
 from gesta.outbound.http import Http
-from gesta.recorder import Recorder
+from gesta.requests.recorder import Recorder
 from tests.architecture.source import ROOT, imports, modules
 from tests.flows.slack_stage import OPS, PLACE, TOKEN, URL, end_of, opened, posted, put
 

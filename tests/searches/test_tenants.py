@@ -17,7 +17,7 @@ from gesta.handing_out import RecordSent, WorkItem
 from gesta.handing_out.external import External
 from gesta.intake import Accepted
 from gesta.operating import Operating
-from gesta.pages import Page
+from gesta.requests.pages import Page
 from gesta.runtime.clock import run
 from tests.cli.conftest import cli, folder, start
 from tests.searches.other_tenant import (

@@ -10,7 +10,7 @@ import msgspec
 
 from gesta.domain.stream_names import request_stream
 from gesta.stores.separate_queue import PLACE_HELD_MS
-from gesta.current import apply_event
+from gesta.requests.loader import apply_event
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.notification.evolve import evolve

@@ -20,7 +20,7 @@ from gesta.stores.memory.read_model import MemoryViews
 from gesta.stores.separate_queue import CommitsApart
 from gesta.ports.transactions import Entry, Projection
 from gesta.contracts.job_settlements import SettleContract
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain import events as e
 from gesta.domain.notification import lifecycle as notification
 from gesta.domain.commands import Redrive, Rules
@@ -36,7 +36,7 @@ from gesta.projector.folding import Folding
 from gesta.projector.follow import Projector
 from gesta.projector.partitions import place_of
 from gesta.projector.rebuild import Rebuild
-from gesta.recorder import Applied, no_job
+from gesta.requests.recorder import Applied, no_job
 from gesta.security.subject_keys import Ref
 from gesta.subscriptions import Subscriber
 from gesta.ports.read_model import Move

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gesta import Done, Engine, InvalidRequest, Rejected, Unknown, pages
+from gesta import Done, Engine, InvalidRequest, Rejected, Unknown
+
+from gesta.requests import pages
 from gesta.stores.memory.read_model import MemoryViews
 from gesta.ports.read_model import Filter, View
 from tests.stations.world import FLOW, URL, Note, Provider, let_run, note_flow

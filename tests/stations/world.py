@@ -19,7 +19,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import StoreError
 from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.testing import Harness
-from gesta.waiters import outcome_of
+from gesta.requests.waiters import outcome_of
 
 FLOW = "test.note"
 URL = "memory:stations"

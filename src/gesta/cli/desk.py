@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from gesta.dead_letters import DeadLetter
+    from gesta.requests.dead_letters import DeadLetter
     from gesta.domain.outcome import Outcome
     from gesta.options import Options
     from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape

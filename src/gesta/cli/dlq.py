@@ -16,7 +16,7 @@ from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line
 
 if TYPE_CHECKING:
     from gesta.cli.desk import Desk
-    from gesta.dead_letters import DeadLetter
+    from gesta.requests.dead_letters import DeadLetter
 
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
 MANY = 100_000

@@ -9,12 +9,12 @@ from gesta.cli.desk import Fields, Kind, Result, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
 from gesta.client.events import Following
-from gesta.dead_letters import DeadLetter
+from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
 from gesta.options import Options
 from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
-from gesta.waiters import outcome_of
+from gesta.requests.waiters import outcome_of
 from gesta.web.keys import MadeKey
 from gesta.web.requests import Submitted, Whole
 from gesta.web.stream import StreamEvent

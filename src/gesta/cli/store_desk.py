@@ -14,7 +14,7 @@ from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
 from gesta.cli.place import Place
 from gesta.cli.template import filled
-from gesta.dead_letters import DeadLetter
+from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor
 from gesta.domain.outcome import Outcome

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from gesta.client.calls import Calls, Json
-from gesta.dead_letters import DeadLetter
+from gesta.requests.dead_letters import DeadLetter
 from gesta.shapes import EntityShape, ParkedShape, PauseShape
 from gesta.web.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
 from gesta.web.configs import Entities, Kind, Kinds

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from gesta.domain.stream_names import request_stream
 from gesta.copying.selection import PAGE, Home, Selection, meta_of
 from gesta.copying.transfer import ref_of
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.event_store import Recorded

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gesta.domain.stream_names import request_stream
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.commands import Record
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
@@ -28,7 +28,7 @@ from gesta.security.keyed_digests import canonical
 from gesta.ports.job_queue import Job, JobQueue, Taken
 from gesta.options import actor_errors
 from gesta.flows.payload_codec import decoder_of
-from gesta.recorder import Recorder
+from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
 from gesta.security.subject_keys import ERASED, Subjects

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.commands import Record
 from gesta.domain.ids import lane_of
 from gesta.domain.outcome import Rejected, Retry
@@ -21,7 +21,7 @@ from gesta.handing_out.work_item import WorkItem, item_of
 from gesta.ports.job_queue import JobQueue, Release, Taken
 from gesta.tenants.pause_control import Pausing
 from gesta.flows.payload_codec import decoder_of
-from gesta.recorder import Recorder
+from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime, Signal, sleep, spawn
 from gesta.security.subject_keys import Readable, Subjects
 from gesta.runtime.telemetry import Telemetry

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.ids import lanes_of
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow

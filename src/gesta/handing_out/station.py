@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow
 from gesta.handing_out.external import External
@@ -15,7 +15,7 @@ from gesta.handing_out.waiting import Waiting
 from gesta.security.keyed_digests import Identity
 from gesta.ports.job_queue import JobQueue
 from gesta.tenants.pause_control import Pausing
-from gesta.recorder import Recorder
+from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
 from gesta.security.subject_keys import Subjects
 from gesta.runtime.telemetry import Telemetry

@@ -15,7 +15,7 @@ from gesta.domain.events import Created
 from gesta.domain.notification.evolve import created
 from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Job
-from gesta.projector.dispatch import is_wanted, opened_job
+from gesta.requests.dispatch import is_wanted, opened_job
 from gesta.projector.follow import Projector
 from gesta.ports.read_model import View
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gesta.domain.stream_names import request_stream
-from gesta.current import apply_event
+from gesta.requests.loader import apply_event
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.job_queue import Job
-from gesta.projector.dispatch import is_wanted, opened_job
+from gesta.requests.dispatch import is_wanted, opened_job
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import Key, Parked, View

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.domain.state import Status
 from gesta.domain.outcome import UnknownPolicy
 from gesta.flows.schemas import payload_schema

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gesta.dead_letters import DeadLetter
+from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.request import Request

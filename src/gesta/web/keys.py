@@ -9,7 +9,7 @@ import msgspec
 
 from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
 from gesta.tenants.audit_log import Change
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.shapes import KeyShape, key_shape
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.errors import BadCursor, NotFound
 from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 from gesta.web.problem import Problem

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.errors import BadCursor

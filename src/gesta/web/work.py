@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gesta.dead_letters import iso
+from gesta.requests.dead_letters import iso
 from gesta.domain.events import Actor
 from gesta.errors import AccessDenied, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN

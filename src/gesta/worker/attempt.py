@@ -25,7 +25,7 @@ from gesta.ports.job_queue import Release, Taken
 from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.http import AttemptEnded, Http
 from gesta.outbound.smtp import Mail
-from gesta.recorder import Applied, Recorder, Settle, no_job
+from gesta.requests.recorder import Applied, Recorder, Settle, no_job
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.templates import Templates
 from gesta.runtime.clock import Runtime

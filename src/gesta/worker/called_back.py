@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.commands import Cancel, Refused
 from gesta.flows.flow import Flow
-from gesta.recorder import Recorder, drop_job
+from gesta.requests.recorder import Recorder, drop_job
 from gesta.ports.read_model import Key
 
 

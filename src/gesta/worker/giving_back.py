@@ -16,7 +16,7 @@ from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, Release, Settlement, Taken
 from gesta.tenants.pauses import REASON_LENGTH_MAX, Scope, checked
 from gesta.tenants.pause_control import Pausing
-from gesta.recorder import Applied, Recorder
+from gesta.requests.recorder import Applied, Recorder
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.flows.deferrals import CredentialRefused, Postponed

@@ -14,7 +14,7 @@ from gesta.domain.commands import Cancel, Command, Expire, Lose, Refused, Rules
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.job_queue import Ack, Release, Settlement, Taken
-from gesta.recorder import Applied, Recorder, Settle
+from gesta.requests.recorder import Applied, Recorder, Settle
 from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import View
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from gesta.ports.job_queue import Job, Taken
 from gesta.ports.eager_dispatch import Offer
-from gesta.repeats import Repeats
+from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import View
 from gesta.worker.lease import LEASE_SECONDS, Lease

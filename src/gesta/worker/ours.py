@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gesta.ports.job_queue import JobQueue, Taken
-from gesta.repeats import Repeats
+from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime
 from gesta.worker.lease import LEASE_SECONDS, MARGIN_SECONDS, NEVER, Lease
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 from gesta.tenants.config import ConfigCache
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
 from gesta.tenants.pause_control import Pausing
-from gesta.repeats import Repeats
+from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
 from gesta.security.field_encryption import MARK
 from gesta.security.subject_keys import Readable, Subjects

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gesta.domain.stream_names import INSTALLATION, config_stream
 from gesta.tenants.config import ConfigCache
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Taken
 from gesta.runtime.clock import Runtime, sleep

@@ -13,7 +13,7 @@ import msgspec
 
 from gesta.domain.stream_names import request_stream
 from gesta.ports.transactions import Entry, Recording
-from gesta.current import Loader
+from gesta.requests.loader import Loader
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
@@ -25,8 +25,8 @@ from gesta.errors import Busy, StoreError
 from gesta.ports.event_store import Append, Appended, Known, NewEvent, Stale
 from gesta.runtime.group_commit import GroupCommit
 from gesta.ports.job_queue import Drop, Settled, Settlement
-from gesta.projector.dispatch import job_for
-from gesta.repeats import Repeats
+from gesta.requests.dispatch import job_for
+from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime, sleep
 from gesta.ports.read_model import View
 

@@ -1,0 +1,1 @@
+"""One request: load it, apply a command to it, append and settle in one commit, wait for its outcome."""
