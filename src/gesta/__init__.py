@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
     from gesta.flows.external import external
     from gesta.flows.flow import Flow, Payload, Personal, flow
-    from gesta.options import Options
+    from gesta.intake.submit_options import Options
     from gesta.request import Request
     from gesta.runtime.settings import Settings
 
@@ -59,7 +59,7 @@ _HOMES = {
     "gesta.flows.attempt": ("Attempt",),
     "gesta.flows.external": ("external",),
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
-    "gesta.options": ("Options",),
+    "gesta.intake.submit_options": ("Options",),
     "gesta.request": ("Request",),
     "gesta.runtime.settings": ("Settings",),
 }

@@ -24,8 +24,8 @@ from gesta.errors import Conflict, GestaError, StoreError, TryLater
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.flows.flow import Flow, Notice, Payload
 from gesta.following import BATCH, OWN, Follower
-from gesta.intake import Intake
-from gesta.options import Options
+from gesta.intake.submit import Intake
+from gesta.intake.submit_options import Options
 from gesta.tenants.pauses import PAUSED, Paused
 from gesta.projector.folding import CONFIG
 from gesta.tenants.flow_records import Records

@@ -30,9 +30,9 @@ from gesta.errors import (
 )
 from gesta.flows.flow import Flow, Payload
 from gesta.handing_out.external import External
-from gesta.intake import Accepted
+from gesta.intake.submit import Accepted
 from gesta.operating import Operating
-from gesta.options import NO_OPTIONS, Options, filter_errors, option_errors
+from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors
 from gesta.projector.partitions import begin_places
 from gesta.request import Request
 from gesta.road import Road

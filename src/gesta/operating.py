@@ -21,7 +21,7 @@ from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreErr
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
 from gesta.following import checkpoint_of
-from gesta.options import actor_errors, subject_errors
+from gesta.intake.submit_options import actor_errors, subject_errors
 from gesta.overview import Overview
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.rebuild import Progress

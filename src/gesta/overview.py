@@ -8,7 +8,7 @@ from gesta.requests.dead_letters import DeadLetter, dead_letter
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.errors import NotFound
-from gesta.intake import Accepted
+from gesta.intake.submit import Accepted
 from gesta.ports.job_queue import Held
 from gesta.requests.pages import Page, page_of
 from gesta.projector.partitions import place_of, projects

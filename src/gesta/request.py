@@ -15,8 +15,8 @@ from gesta.domain.state import State, Status
 from gesta.domain.outcome import Outcome
 from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload
-from gesta.intake import Accepted
-from gesta.options import actor_errors, ttl_errors
+from gesta.intake.submit import Accepted
+from gesta.intake.submit_options import actor_errors, ttl_errors
 from gesta.flows.payload_codec import decoder_of
 from gesta.requests.recorder import Settle, drop_job, no_job
 from gesta.runtime.clock import sleep, spawn

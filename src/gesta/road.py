@@ -9,27 +9,27 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from gesta.tenants.api_keys import Keys
-from gesta.admission import Admission
+from gesta.intake.admission import Admission
 from gesta.alerts import Alerting, Alerts
-from gesta.checks import Checks
+from gesta.intake.flow_checks import Checks
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
 from gesta.tenants.credentials import declared_digests
 from gesta.requests.loader import Loader
 from gesta.security.cursors import Cursors
 from gesta.domain.ids import REQUEST_ID
-from gesta.draining import Draining
+from gesta.intake.outbox_drain import Draining
 from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.following import Follower
 from gesta.handing_out.station import station
 from gesta.security.keyed_digests import Identity
-from gesta.intake import Intake
+from gesta.intake.submit import Intake
 from gesta.outbound.rate_limits import Tokens
 from gesta.outbound.http import Http
 from gesta.outbound.smtp import Mail
-from gesta.pace import Pace
+from gesta.intake.batch_throttle import Pace
 from gesta.tenants.pause_control import Pausing
 from gesta.projector.at_once import AtOnce
 from gesta.projector.follow import Projector
@@ -40,7 +40,7 @@ from gesta.requests.recorder import Recorder
 from gesta.tenants.flow_records import Records
 from gesta.tenants.templates import Templates
 from gesta.requests.store_retry import Repeats
-from gesta.reports import Reports, report_address
+from gesta.intake.provider_reports import Reports, report_address
 from gesta.retention import Retention, removed_text
 from gesta.ports.leases import Role
 from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn

@@ -24,8 +24,8 @@ from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
 from gesta.following import OWN, POLL_SECONDS, Follower
-from gesta.intake import Intake
-from gesta.options import Options
+from gesta.intake.submit import Intake
+from gesta.intake.submit_options import Options
 from gesta.runtime.clock import Runtime, Signal
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import Views

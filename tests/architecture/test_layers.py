@@ -108,7 +108,7 @@ def test_stations_may_use_what_flows_share_and_programs_any_channel(tmp_path):
         "src/gesta/flows/flow.py": "class Flow: ...",
         "src/gesta/flows/external.py": "",
         "src/gesta/flows/webhook.py": "from gesta.flows import flow",
-        "src/gesta/intake.py": "from gesta.flows.flow import Flow\nfrom gesta.flows import external",
+        "src/gesta/intake/submit.py": "from gesta.flows.flow import Flow\nfrom gesta.flows import external",
         "src/gesta/demo/shop.py": "from gesta.flows import webhook",
     }
     assert check_stations(plant(tmp_path, files)) == []

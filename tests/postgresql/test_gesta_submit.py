@@ -13,7 +13,7 @@ from gesta.stores.postgresql.address import address_of
 from gesta.domain.commands import Rules
 from gesta.domain.events import Created
 from gesta.domain.ids import UUID7
-from gesta.intake import PAYLOAD_BYTES_MAX
+from gesta.intake.submit import PAYLOAD_BYTES_MAX
 from tests.postgresql.places import drained, engine_at, fresh_url, projected
 
 SECRET = "ana.maria@example.com"

@@ -15,7 +15,7 @@ from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.cli.main import COMMANDS, GROUPS
 from gesta.handing_out import RecordSent, WorkItem
 from gesta.handing_out.external import External
-from gesta.intake import Accepted
+from gesta.intake.submit import Accepted
 from gesta.operating import Operating
 from gesta.requests.pages import Page
 from gesta.runtime.clock import run

@@ -27,9 +27,9 @@ from gesta.domain.commands import Redrive, Rules
 from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
-from gesta.intake import Accepted, Intake
+from gesta.intake.submit import Accepted, Intake
 from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
-from gesta.options import Options
+from gesta.intake.submit_options import Options
 from gesta.tenants.pause_control import Pausing
 from gesta.projector import partitions
 from gesta.projector.folding import Folding

@@ -11,7 +11,7 @@ from functools import cache
 from random import Random
 from typing import Any, cast
 
-from gesta import intake
+from gesta.intake import submit as intake
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.errors import GestaError, StoreError

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gesta import Engine, Settings, TryLater
-from gesta.admission import MEGABYTE
+from gesta.intake.admission import MEGABYTE
 from gesta.wiring import Wiring
 from tests.stations.world import URL, Note, Provider, all_events, let_run, note_flow, pass_time
 

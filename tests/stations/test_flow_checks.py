@@ -10,8 +10,8 @@ from gesta import Done, Engine, InvalidRequest
 from gesta.tenants.config import TenantConfig
 from gesta.ports.event_store import Append
 from gesta.flows.flow import ConfigBody
-from gesta.intake import Invalid
-from gesta.options import Options
+from gesta.intake.submit import Invalid
+from gesta.intake.submit_options import Options
 from gesta.ports.outbox import Raw
 from gesta.tenants.templates import Templates
 from tests.stations.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result

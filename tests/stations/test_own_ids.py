@@ -16,7 +16,7 @@ from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.examination import examine_request
 from gesta.handing_out import RecordSent
-from gesta.intake import Accepted
+from gesta.intake.submit import Accepted
 from gesta.projector.folding import Folding
 from gesta.shapes import event_shape
 from gesta.ports.read_model import Key, View

@@ -15,7 +15,7 @@ from gesta.errors import Forged, StoreError
 from gesta.flows import email, sms
 from gesta.flows.email.sns import FETCHES_MAX
 from gesta.outbound.http import HttpRequest
-from gesta.reports import Result
+from gesta.intake.provider_reports import Result
 from gesta.sandbox.receiver import Reply
 from gesta.runtime.settings import Settings
 from gesta.testing import Harness

@@ -17,7 +17,7 @@ from gesta.ports.fences import Fence
 from gesta.flows import webhook
 from gesta.flows.flow import Payload
 from gesta.following import BATCH
-from gesta.options import Options
+from gesta.intake.submit_options import Options
 from gesta.telling import Listening, Telling, request_of
 from gesta.testing import Harness
 from tests.stations.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time

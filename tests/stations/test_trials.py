@@ -15,7 +15,7 @@ from gesta.domain.status_events import Event
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.outbound.rate_limits import Limit
-from gesta.options import Options
+from gesta.intake.submit_options import Options
 from gesta.outbound.http import HttpRequest, HttpResponse
 from gesta.outbound.smtp import Envelope, MailAnswer, MailServer
 from gesta.road import Road

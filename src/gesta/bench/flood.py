@@ -18,7 +18,7 @@ from gesta.bench.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine import Engine
 from gesta.flows.flow import flow
-from gesta.options import Options
+from gesta.intake.submit_options import Options
 from gesta.runtime.clock import SystemRuntime, sleep, spawn
 from gesta.ports.read_model import View
 

@@ -11,7 +11,7 @@ from math import ceil
 from gesta.engine import Engine
 from gesta.errors import GestaError, NotYet
 from gesta.flows.flow import Payload
-from gesta.options import Options
+from gesta.intake.submit_options import Options
 from gesta.request import Request
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, sleep, spawn
 from gesta.ports.read_model import View

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from gesta.requests.dead_letters import DeadLetter
     from gesta.domain.outcome import Outcome
-    from gesta.options import Options
+    from gesta.intake.submit_options import Options
     from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
     from gesta.web.keys import MadeKey
     from gesta.web.requests import Submitted, Whole

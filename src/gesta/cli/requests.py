@@ -40,7 +40,7 @@ async def send(
 ) -> None:
     """Submit a request; its id is printed once it is on disk."""
     from gesta.errors import InvalidRequest
-    from gesta.options import Options
+    from gesta.intake.submit_options import Options
 
     options = Options(key, call.settings.tenant, deliver_at, ttl, priority, actor=call.actor())
     async with call.desk(create=True) as desk:

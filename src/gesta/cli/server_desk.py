@@ -12,7 +12,7 @@ from gesta.client.events import Following
 from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
-from gesta.options import Options
+from gesta.intake.submit_options import Options
 from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
 from gesta.requests.waiters import outcome_of
 from gesta.web.keys import MadeKey

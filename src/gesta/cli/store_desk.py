@@ -20,8 +20,8 @@ from gesta.domain.events import Actor
 from gesta.domain.outcome import Outcome
 from gesta.engine import Engine
 from gesta.errors import BadInput
-from gesta.intake import Accepted
-from gesta.options import Options
+from gesta.intake.submit import Accepted
+from gesta.intake.submit_options import Options
 from gesta.tenants.pauses import Pause
 from gesta.tenants.templates import Template
 from gesta.request import Request

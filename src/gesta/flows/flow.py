@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.flow_records import TenantRecords
     from gesta.tenants.templates import Renderer
-    from gesta.reports import Reporting
+    from gesta.intake.provider_reports import Reporting
     from gesta.tenants.suppression import Addresses
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from gesta.handing_out.waiting import Waiting
 from gesta.handing_out.work_item import Lease, Reported, WorkItem, item_of, reported
 from gesta.security.keyed_digests import canonical
 from gesta.ports.job_queue import Job, JobQueue, Taken
-from gesta.options import actor_errors
+from gesta.intake.submit_options import actor_errors
 from gesta.flows.payload_codec import decoder_of
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime

@@ -23,7 +23,7 @@ from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, Wro
 from gesta.runtime.group_commit import GroupCommit
 from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
 from gesta.tenants.key_texts import HASH_BYTES, KeyTexts
-from gesta.options import YEARS, actor_errors
+from gesta.intake.submit_options import YEARS, actor_errors
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
 from gesta.security.envelope_encryption import API_KEYS, SYSTEM, Safe, api_key_name

@@ -13,7 +13,7 @@ from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput
-from gesta.options import actor_errors
+from gesta.intake.submit_options import actor_errors
 from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.runtime.clock import Runtime
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry

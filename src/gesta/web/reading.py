@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.options import is_text
+from gesta.intake.submit_options import is_text
 from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
 from gesta.web.exchange import Exchange
 from gesta.web.problem import Problem, invalid

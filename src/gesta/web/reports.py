@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.errors import Forged
-from gesta.reports import BODY_BYTES_MAX
+from gesta.intake.provider_reports import BODY_BYTES_MAX
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Call, Route
 

@@ -12,8 +12,8 @@ from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet, PartlyAccepted, UnknownFlow
 from gesta.flows.flow import Payload
-from gesta.intake import Accepted
-from gesta.options import TTL_MAX, Options, option_errors
+from gesta.intake.submit import Accepted
+from gesta.intake.submit_options import TTL_MAX, Options, option_errors
 from gesta.request import Request
 from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.flows.validation import decode_fields

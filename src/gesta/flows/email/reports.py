@@ -21,7 +21,7 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.email.sender import SENDER, Sender
 from gesta.flows.email.sns import Certificates, confirm, open_envelope
-from gesta.reports import Desk, Incoming, Reporting, Told
+from gesta.intake.provider_reports import Desk, Incoming, Reporting, Told
 
 PROVIDER: Final = "ses"
 _WORD: Final = re.compile(r"[^a-z0-9-]+")

@@ -26,7 +26,7 @@ from gesta.domain.commands import Report
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.sms.message import ACCOUNT, DEFAULT, Account
-from gesta.reports import Desk, Incoming, Reporting, Told
+from gesta.intake.provider_reports import Desk, Incoming, Reporting, Told
 
 PROVIDER: Final = "twilio"
 FIELDS_MAX: Final = 100

@@ -13,22 +13,22 @@ import msgspec
 from msgspec.structs import replace
 
 from gesta.domain.stream_names import request_stream
-from gesta.admission import Admission
-from gesta.checks import Checks
+from gesta.intake.admission import Admission
+from gesta.intake.flow_checks import Checks
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
 from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
 from gesta.domain.notification.lifecycle import decide
-from gesta.drafts import Draft, Kind, about_of, clear_of, keyed_by
+from gesta.intake.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
 from gesta.ports.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
 from gesta.runtime.group_commit import GroupCommit
 from gesta.security.keyed_digests import Identity
-from gesta.options import NO_OPTIONS, Options, is_plain, option_errors
+from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, option_errors
 from gesta.ports.outbox import Outbox, Prepared, Raw
-from gesta.pace import PART, Pace
+from gesta.intake.batch_throttle import PART, Pace
 from gesta.flows.payload_codec import decoder_of, encoder_of
 from gesta.flows.personal_fields import plan_of
 from gesta.runtime.clock import Ids, Runtime, turn

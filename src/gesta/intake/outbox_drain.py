@@ -19,7 +19,7 @@ from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.event_store import Append, Claimed, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow
-from gesta.intake import Intake, Invalid
+from gesta.intake.submit import Intake, Invalid
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, sleep

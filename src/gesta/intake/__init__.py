@@ -1,0 +1,1 @@
+"""Everything that enters: submitted requests, the outbox, delivery receipts of providers."""
