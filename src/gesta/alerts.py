@@ -27,7 +27,7 @@ from gesta.following import BATCH, OWN, Follower
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.tenants.pauses import PAUSED, Paused
-from gesta.projector.folding import CONFIG
+from gesta.projector.batch_fold import CONFIG
 from gesta.tenants.flow_records import Records
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label

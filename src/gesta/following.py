@@ -18,7 +18,7 @@ from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.projector.folding import CONFIG
+from gesta.projector.batch_fold import CONFIG
 from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
 from gesta.runtime.redaction import scrub

@@ -31,11 +31,11 @@ from gesta.outbound.http import Http
 from gesta.outbound.smtp import Mail
 from gesta.intake.batch_throttle import Pace
 from gesta.tenants.pause_control import Pausing
-from gesta.projector.at_once import AtOnce
-from gesta.projector.follow import Projector
+from gesta.projector.inline import AtOnce
+from gesta.projector.projector import Projector
 from gesta.projector.partitions import Partitions
 from gesta.projector.rebuild import Rebuild
-from gesta.projector.relay import Relay
+from gesta.projector.job_relay import Relay
 from gesta.requests.recorder import Recorder
 from gesta.tenants.flow_records import Records
 from gesta.tenants.templates import Templates

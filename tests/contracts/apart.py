@@ -18,7 +18,7 @@ from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Job
 from gesta.ports.eager_dispatch import Offer
 from gesta.projector.partitions import Partitions
-from gesta.projector.relay import Relay
+from gesta.projector.job_relay import Relay
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import Move, Parked, View

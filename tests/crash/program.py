@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-import gesta.projector.follow
+import gesta.projector.projector
 import gesta.projector.partitions
-import gesta.projector.relay
+import gesta.projector.job_relay
 import gesta.ports.leases
 import gesta.sweep
 import gesta.worker.lease
@@ -253,7 +253,7 @@ def hurry(plan: Plan) -> None:
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.ports.leases.RENEWAL_SECONDS = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
-    gesta.projector.follow.RENEWAL_SECONDS = gesta.projector.relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
+    gesta.projector.projector.RENEWAL_SECONDS = gesta.projector.job_relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.sweep.PERIOD_SECONDS = 0.1
     gesta.sweep.LOST_AGE_MS, gesta.sweep.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
 

@@ -18,7 +18,7 @@ from gesta.domain.ids import idempotency_key
 from gesta.domain.state import State
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
-from gesta.projector.folding import CONFIG
+from gesta.projector.batch_fold import CONFIG
 from gesta.ports.read_model import View
 from tests.simulation.provider import CARELESS, SLOTS
 

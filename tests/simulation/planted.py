@@ -32,8 +32,8 @@ from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
 from gesta.intake.submit_options import Options
 from gesta.tenants.pause_control import Pausing
 from gesta.projector import partitions
-from gesta.projector.folding import Folding
-from gesta.projector.follow import Projector
+from gesta.projector.batch_fold import Folding
+from gesta.projector.projector import Projector
 from gesta.projector.partitions import place_of
 from gesta.projector.rebuild import Rebuild
 from gesta.requests.recorder import Applied, no_job

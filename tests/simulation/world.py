@@ -17,7 +17,7 @@ from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.errors import GestaError, StoreError
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
-from gesta.projector import follow
+from gesta.projector import projector as follow
 from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
 from gesta.flows.validation import holds_times

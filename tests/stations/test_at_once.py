@@ -13,8 +13,8 @@ from gesta import Conflict, Done, Engine, Options, Request, Retry
 from gesta.stores import Stores
 from gesta.ports.transactions import Projection
 from gesta.errors import StoreError
-from gesta.projector.at_once import AtOnce
-from gesta.projector.follow import WORTH_IT, Projector
+from gesta.projector.inline import AtOnce
+from gesta.projector.projector import WORTH_IT, Projector
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.settings import Settings
 from gesta.wiring import Outside, Wiring

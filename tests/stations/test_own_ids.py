@@ -17,7 +17,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.examination import examine_request
 from gesta.handing_out import RecordSent
 from gesta.intake.submit import Accepted
-from gesta.projector.folding import Folding
+from gesta.projector.batch_fold import Folding
 from gesta.shapes import event_shape
 from gesta.ports.read_model import Key, View
 from tests.stations import handed_out

@@ -12,7 +12,7 @@ from gesta import Done, Engine, Flow, Payload
 
 from gesta.runtime import clock as runtime
 from gesta.errors import UnknownFlow
-from gesta.projector.follow import BEHIND
+from gesta.projector.projector import BEHIND
 from gesta.projector.partitions import CHECKPOINT
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.runtime.settings import load

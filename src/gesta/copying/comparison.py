@@ -12,7 +12,7 @@ from gesta.requests.loader import Loader
 from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.event_store import Recorded
-from gesta.projector.folding import CONFIG
+from gesta.projector.batch_fold import CONFIG
 
 #: Called with how many events were looked at since the last call.
 Looked = Callable[[int], Awaitable[None]]

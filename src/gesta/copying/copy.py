@@ -19,7 +19,7 @@ from gesta.errors import StoreError
 from gesta.ports.job_queue import Job, Standing
 from gesta.ports.outbox import Prepared
 from gesta.tenants.pause_control import Pausing
-from gesta.projector.follow import Projector
+from gesta.projector.projector import Projector
 from gesta.projector.partitions import stands_of
 from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from gesta.ports.transactions import Commits
 from gesta.errors import GestaError
 from gesta.ports.event_store import EventStore
-from gesta.projector.folding import Folding
-from gesta.projector.follow import BATCH, Projector
+from gesta.projector.batch_fold import Folding
+from gesta.projector.projector import BATCH, Projector
 from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.ports.leases import Role
 from gesta.runtime.clock import Runtime

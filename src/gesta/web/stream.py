@@ -11,7 +11,7 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
 from gesta.domain.status_events import word_of
 from gesta.ports.event_store import Recorded
-from gesta.projector.folding import CONFIG
+from gesta.projector.batch_fold import CONFIG
 from gesta.shapes import EventShape, event_shape
 from gesta.web.problem import Problem, invalid
 from gesta.web.route import Asked, Call, Route, Stream

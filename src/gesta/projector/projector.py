@@ -14,7 +14,7 @@ from gesta.errors import Fenced, StoreError, StoreFull
 from gesta.ports.event_store import EventStore, Recorded, Share
 from gesta.ports.job_queue import Job
 from gesta.ports.eager_dispatch import Offer, Offers
-from gesta.projector.folding import Folding
+from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import Partitions, Places, Stretch, begin_places, place_of, stands_of
 from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.runtime.clock import Runtime, Signal, sleep

@@ -16,7 +16,7 @@ from gesta.domain.notification.evolve import created
 from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Job
 from gesta.requests.dispatch import is_wanted, opened_job
-from gesta.projector.follow import Projector
+from gesta.projector.projector import Projector
 from gesta.ports.read_model import View
 
 T = TypeVar("T")
