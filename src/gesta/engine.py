@@ -29,7 +29,7 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
-from gesta.handing_out.external import External
+from gesta.worker.external.external import External
 from gesta.intake.submit import Accepted
 from gesta.operating import Operating
 from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors

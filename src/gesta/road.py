@@ -23,7 +23,7 @@ from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
 from gesta.following import Follower
-from gesta.handing_out.station import station
+from gesta.worker.external.component import station
 from gesta.security.keyed_digests import Identity
 from gesta.intake.submit import Intake
 from gesta.outbound.rate_limits import Tokens
@@ -55,9 +55,9 @@ from gesta.requests.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work
 from gesta.worker.attempt import Attempts
-from gesta.worker.called_back import CalledBack
+from gesta.worker.late_cancellation import CalledBack
 from gesta.worker.deadlines import Deadlines
-from gesta.worker.giving_back import GivingBack
+from gesta.worker.release import GivingBack
 from gesta.worker.pool import Pool
 
 RESTART_SECONDS = 1.0

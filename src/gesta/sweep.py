@@ -14,7 +14,7 @@ from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
-from gesta.handing_out.lapses import Lapses
+from gesta.worker.external.lease_expiry import Lapses
 from gesta.ports.job_queue import JobQueue
 from gesta.tenants.pause_control import Pausing
 from gesta.requests.dispatch import job_for

@@ -249,7 +249,7 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
 def hurry(plan: Plan) -> None:
     """Short leases, so that a successor does not wait long: the same code, and more of its edges."""
     gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = plan.lease_seconds
-    gesta.worker.pool.LEASE_SECONDS = gesta.worker.offering.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
+    gesta.worker.pool.LEASE_SECONDS = gesta.worker.eager_dispatch.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.ports.leases.RENEWAL_SECONDS = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]

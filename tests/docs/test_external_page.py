@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gesta.handing_out import RecordFailed, RecordSent, RecordUnknown
+from gesta.worker.external import RecordFailed, RecordSent, RecordUnknown
 from tests.cli.conftest import folder, start
 from tests.docs.test_docs import ROOT, blocks
 

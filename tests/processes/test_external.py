@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gesta import Engine, Payload
-from gesta.handing_out import RecordFailed, RecordSent
+from gesta.worker.external import RecordFailed, RecordSent
 from tests.postgresql.places import fresh_url
 from tests.processes.warehouse import FLOWS, Kept, Left, engine_on
 

@@ -15,7 +15,7 @@ import msgspec
 
 from gesta import Engine, Payload, RetryPolicy, external
 from gesta.errors import LeaseLost
-from gesta.handing_out import RecordSent
+from gesta.worker.external import RecordSent
 from gesta.runtime.settings import load
 
 MASTER_KEY = base64.b64encode(b"k" * 32).decode()

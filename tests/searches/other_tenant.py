@@ -10,7 +10,7 @@ from gesta import Actor, Attempt, Done, Engine, Flow, Outcome, Payload, Personal
 from gesta.domain.commands import Rules
 from gesta.flows.external import LEASE_SECONDS_MAX
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.handing_out import WorkItem
+from gesta.worker.external import WorkItem
 from gesta.tenants.templates import TEMPLATE, Template
 from gesta.tenants.suppression import Addresses
 

@@ -13,8 +13,8 @@ import pytest
 
 from gesta import Actor, Engine, NotFound, Options, Request
 from gesta.cli.main import COMMANDS, GROUPS
-from gesta.handing_out import RecordSent, WorkItem
-from gesta.handing_out.external import External
+from gesta.worker.external import RecordSent, WorkItem
+from gesta.worker.external.external import External
 from gesta.intake.submit import Accepted
 from gesta.operating import Operating
 from gesta.requests.pages import Page

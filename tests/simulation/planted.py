@@ -40,11 +40,13 @@ from gesta.requests.recorder import Applied, no_job
 from gesta.security.subject_keys import Ref
 from gesta.subscriptions import Subscriber
 from gesta.ports.read_model import Move
-from gesta.worker import attempt, guard, takes
+from gesta.worker import attempt
+from gesta.worker import preflight as guard
+from gesta.worker import fetch_policy as takes
 from gesta.worker.attempt import Attempts
-from gesta.worker.offering import Offering
+from gesta.worker.eager_dispatch import Offering
 from gesta.worker.pool import Pool
-from gesta.worker.soundness import sound
+from gesta.worker.outcome_sanitizer import sound
 from tests.simulation.options import Rates
 
 # The code as it is, for bugs that change only a part of what it does.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gesta.domain.commands import Rules
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.job_queue import Ack, Job, Release, Taken
-from gesta.worker.guard import examine, settled
+from gesta.worker.preflight import examine, settled
 
 DUE_MS = 1_800_000_000_000
 FIVE_MINUTES_MS = 300_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from gesta import Done, Engine, Payload, Personal, Rejected, Retry
-from gesta.worker.soundness import discreet, without_texts
+from gesta.worker.outcome_sanitizer import discreet, without_texts
 from tests.stations.people import ANA, URL, flow_of
 from tests.stations.world import Provider, all_events, let_run
 

@@ -7,7 +7,7 @@ import pytest
 from gesta import Engine
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.errors import StoreError
-from gesta.handing_out import RecordFailed, RecordSent
+from gesta.worker.external import RecordFailed, RecordSent
 from gesta.runtime.settings import Settings
 from tests.stations.handed_out import FLOW, LEASE_SECONDS, NOTICED_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse
 from tests.stations.world import die, let_run, pass_time

@@ -10,8 +10,8 @@ import pytest
 from gesta import Actor, Engine, InvalidRequest, RetryPolicy
 from gesta.domain.codec import decode_meta
 from gesta.errors import LeaseLost
-from gesta.handing_out import RecordFailed, RecordSent, RecordUnknown, Report
-from gesta.handing_out.work_item import Reported
+from gesta.worker.external import RecordFailed, RecordSent, RecordUnknown, Report
+from gesta.worker.external.work_item import Reported
 from gesta.testing import Harness
 from tests.stations.handed_out import FLOW, LEASE_SECONDS, NOTICED_SECONDS, Parcel, Pick, take, take_one, warehouse
 from tests.stations.world import fields, let_run, pass_time

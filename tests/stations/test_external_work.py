@@ -12,7 +12,7 @@ from gesta import Engine, Erased, Flow, InvalidRequest, NotFound
 from gesta.diagnosis import diagnose, suspicious_fields
 from gesta.errors import BadFlow, LeaseLost, UnknownFlow
 from gesta.examination import examine, examine_request
-from gesta.handing_out import RecordFailed, RecordSent
+from gesta.worker.external import RecordFailed, RecordSent
 from gesta.ports.job_queue import Job, Standing
 from gesta.runtime.clock import spawn
 from gesta.why_not import why_not_sent

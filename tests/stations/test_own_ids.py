@@ -15,7 +15,7 @@ from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.examination import examine_request
-from gesta.handing_out import RecordSent
+from gesta.worker.external import RecordSent
 from gesta.intake.submit import Accepted
 from gesta.projector.batch_fold import Folding
 from gesta.shapes import event_shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gesta.ports.job_queue import Job, Taken
-from gesta.worker.takes import CLOCK_PAUSE_SECONDS, POLL_SECONDS, may_have_more, pause_seconds
+from gesta.worker.fetch_policy import CLOCK_PAUSE_SECONDS, POLL_SECONDS, may_have_more, pause_seconds
 from tests.stations.world import Note, Provider, engine_of, let_run, take_the_long_way
 
 NOW = 1_000_000

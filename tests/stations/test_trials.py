@@ -22,7 +22,7 @@ from gesta.road import Road
 from gesta.runtime.settings import Settings
 from gesta.flows.deferrals import CredentialRefused
 from gesta.wiring import Outside, Wiring
-from gesta.worker.trial import KEPT, STAND_IN
+from gesta.worker.test_mode import KEPT, STAND_IN
 from tests.stations.world import URL, Note, Provider, events_of, fields, note_flow
 
 OUTBOX_ID = "0190c7a0-0000-7000-8000-000000000001"

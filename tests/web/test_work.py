@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gesta import Payload, Personal, RetryPolicy, external
-from gesta.handing_out.waiting import WAITING_IN_LANE_MAX
+from gesta.worker.external.long_poll import WAITING_IN_LANE_MAX
 from gesta.web.reading import CallerGone
 from gesta.web.route import Call
 from gesta.web.work import Take, take_work
@@ -277,7 +277,7 @@ async def test_a_key_that_is_revoked_while_it_waits_gets_no_work_and_the_next_on
 async def test_a_crowd_that_waits_is_told_to_come_later(house_here, monkeypatch):
     key = await house_here.key()
     waiting = house_here.engine.external._waiting
-    monkeypatch.setattr("gesta.handing_out.waiting.WAITING_IN_LANE_MAX", 1)
+    monkeypatch.setattr("gesta.worker.external.long_poll.WAITING_IN_LANE_MAX", 1)
     assert WAITING_IN_LANE_MAX > 1
     writer = await waiter(house_here, key)
     while not waiting.count:

@@ -10,9 +10,9 @@ from gesta.requests.dead_letters import iso
 from gesta.domain.events import Actor
 from gesta.errors import AccessDenied, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
-from gesta.handing_out.external import ITEMS_MAX, WAIT_SECONDS_MAX
-from gesta.handing_out.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
-from gesta.handing_out.work_item import Reported, WorkItem
+from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
+from gesta.worker.external.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
+from gesta.worker.external.work_item import Reported, WorkItem
 from gesta.runtime.clock import turn
 from gesta.flows.validation import decode_fields
 from gesta.web.problem import Problem, invalid

@@ -35,13 +35,13 @@ from gesta.runtime.telemetry import Line, Telemetry
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.ports.read_model import View
 from gesta.worker.deadlines import Deadlines, Running
-from gesta.worker.giving_back import GivingBack, unusable
-from gesta.worker.guard import Finding, Guard, examine, settle_of, settled
+from gesta.worker.release import GivingBack, unusable
+from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
 from gesta.worker.lease import Lease
-from gesta.worker.soundness import discreet, sound
+from gesta.worker.outcome_sanitizer import discreet, sound
 
 if TYPE_CHECKING:
-    from gesta.worker.trial import Trial
+    from gesta.worker.test_mode import Trial
 
 BAD_PAYLOAD = Rejected(
     "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
@@ -181,7 +181,7 @@ class Attempts:
 
     def _make_trial(self) -> Trial:
         # Imported with the first test: most processes never see one.
-        from gesta.worker.trial import Trial
+        from gesta.worker.test_mode import Trial
 
         self._trial = Trial(self._records, self._runtime)
         return self._trial
@@ -190,7 +190,7 @@ class Attempts:
         self, config: TenantConfig, flow: Flow, payload: object, obstacle: Rejected | Retry | None
     ) -> tuple[TenantConfig, Rejected | Retry | None]:
         """Config without secrets; and what is in the way of a test, if anything is."""
-        from gesta.worker.trial import trial_config
+        from gesta.worker.test_mode import trial_config
 
         if obstacle is not None or not flow.sandbox:
             # Declared otherwise when it was submitted.

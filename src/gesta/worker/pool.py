@@ -23,16 +23,16 @@ from gesta.security.field_encryption import MARK
 from gesta.security.subject_keys import Readable, Subjects
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import View, Views
-from gesta.worker.aside import Aside
+from gesta.worker.quarantine import Aside
 from gesta.worker.attempt import Attempts
-from gesta.worker.called_back import CalledBack
+from gesta.worker.late_cancellation import CalledBack
 from gesta.worker.deadlines import Deadlines, Running
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.missing import PAUSE_MS, Missing
-from gesta.worker.offering import Offering
-from gesta.worker.ours import Ours
-from gesta.worker.requests import Requests
-from gesta.worker.takes import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
+from gesta.worker.eager_dispatch import Offering
+from gesta.worker.lease_reconciliation import Ours
+from gesta.worker.batch_loader import Requests
+from gesta.worker.fetch_policy import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
 
 STORE_PAUSE_SECONDS = 1.0
 #: Attempts of one take that begin before everybody else gets their turn.

@@ -3,8 +3,8 @@
 Receives requests of flows declared by flows/external.py from their lanes in the queue; hands their outcomes to recorder.py.
 """
 
-from gesta.handing_out.external import External
-from gesta.handing_out.reports import RecordFailed, RecordSent, RecordUnknown, Report
-from gesta.handing_out.work_item import Lease, Reported, WorkItem
+from gesta.worker.external.external import External
+from gesta.worker.external.reports import RecordFailed, RecordSent, RecordUnknown, Report
+from gesta.worker.external.work_item import Lease, Reported, WorkItem
 
 __all__ = ["External", "Lease", "RecordFailed", "RecordSent", "RecordUnknown", "Report", "Reported", "WorkItem"]

@@ -19,11 +19,11 @@ from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, S
 from gesta.ports.event_store import EventStore
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
-from gesta.handing_out.handing_out import HandingOut
-from gesta.handing_out.reports import Report, faults_of, outcome_of
-from gesta.handing_out.tickets import Ticket, Tickets
-from gesta.handing_out.waiting import Waiting
-from gesta.handing_out.work_item import Lease, Reported, WorkItem, item_of, reported
+from gesta.worker.external.leasing import HandingOut
+from gesta.worker.external.reports import Report, faults_of, outcome_of
+from gesta.worker.external.lease_tokens import Ticket, Tickets
+from gesta.worker.external.long_poll import Waiting
+from gesta.worker.external.work_item import Lease, Reported, WorkItem, item_of, reported
 from gesta.security.keyed_digests import canonical
 from gesta.ports.job_queue import Job, JobQueue, Taken
 from gesta.intake.submit_options import actor_errors
@@ -35,8 +35,8 @@ from gesta.security.subject_keys import ERASED, Subjects
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.flows.validation import value_errors
 from gesta.ports.read_model import View
-from gesta.worker.guard import settle_of
-from gesta.worker.soundness import discreet, sound, without_texts
+from gesta.worker.preflight import settle_of
+from gesta.worker.outcome_sanitizer import discreet, sound, without_texts
 
 ITEMS_MAX = 100
 WAIT_SECONDS_MAX = 60.0

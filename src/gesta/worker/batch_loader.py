@@ -12,8 +12,8 @@ from gesta.ports.job_queue import Taken
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
 from gesta.ports.read_model import Key, Parked, View
-from gesta.worker.aside import Aside
-from gesta.worker.takes import by_job
+from gesta.worker.quarantine import Aside
+from gesta.worker.fetch_policy import by_job
 
 STORE_PAUSE_SECONDS = 1.0
 

@@ -13,7 +13,7 @@ from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Ack, JobQueue, Taken
 from gesta.runtime.clock import Ids
 from gesta.runtime.telemetry import Telemetry
-from gesta.worker.guard import Guard
+from gesta.worker.preflight import Guard
 
 NO_REPORT = "no_report"
 #: Taken over in one go, and for how long: whoever dies here leaves them to the next sweep.

@@ -15,8 +15,8 @@ from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import View
 from gesta.worker.lease import LEASE_SECONDS, Lease
-from gesta.worker.ours import Ours
-from gesta.worker.takes import few
+from gesta.worker.lease_reconciliation import Ours
+from gesta.worker.fetch_policy import few
 
 
 class _Given(Offer):

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from gesta.requests.loader import Loader
 from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow
-from gesta.handing_out.external import External
-from gesta.handing_out.handing_out import HandingOut
-from gesta.handing_out.lapses import Lapses
-from gesta.handing_out.tickets import Tickets
-from gesta.handing_out.waiting import Waiting
+from gesta.worker.external.external import External
+from gesta.worker.external.leasing import HandingOut
+from gesta.worker.external.lease_expiry import Lapses
+from gesta.worker.external.lease_tokens import Tickets
+from gesta.worker.external.long_poll import Waiting
 from gesta.security.keyed_digests import Identity
 from gesta.ports.job_queue import JobQueue
 from gesta.tenants.pause_control import Pausing
@@ -19,8 +19,8 @@ from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
 from gesta.security.subject_keys import Subjects
 from gesta.runtime.telemetry import Telemetry
-from gesta.worker.called_back import CalledBack
-from gesta.worker.guard import Guard
+from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.preflight import Guard
 from gesta.worker.pool import Pool
 
 

@@ -10,7 +10,7 @@ from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
-from gesta.worker.soundness import NAME_LENGTH_MAX, REASON_LENGTH_MAX
+from gesta.worker.outcome_sanitizer import NAME_LENGTH_MAX, REASON_LENGTH_MAX
 
 #: Texts are scrubbed and cut before they are stored; more than this is not even read.
 TEXT_LENGTH_MAX = 4_000

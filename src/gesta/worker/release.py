@@ -21,8 +21,8 @@ from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Line, Telemetry
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.ports.read_model import View, key_of
-from gesta.worker.called_back import CalledBack
-from gesta.worker.soundness import discreet, sound
+from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.outcome_sanitizer import discreet, sound
 
 STORE_PAUSE_SECONDS = 1.0
 
