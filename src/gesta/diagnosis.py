@@ -17,7 +17,7 @@ from gesta.ports.outbox import Standing as Deferred
 from gesta.tenants.pauses import Pause
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
-from gesta.subscriptions import checkpoint_of
+from gesta.subscriptions.handlers import checkpoint_of
 from gesta.sweep import ROLE as SWEEP
 from gesta.ports.read_model import Checkpoint, Held, Parked
 from gesta.why_not import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes

@@ -37,7 +37,7 @@ from gesta.projector.partitions import begin_places
 from gesta.request import Request
 from gesta.road import Road
 from gesta.runtime.settings import Settings
-from gesta.subscriptions import Handler, Since, Subscription
+from gesta.subscriptions.handlers import Handler, Since, Subscription
 from gesta.flows.validation import decode_fields
 from gesta.ports.read_model import Filter, View
 from gesta.wiring import Wiring, refuse_fenced

@@ -17,7 +17,7 @@ from gesta.road import Road
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
 from gesta.sweep import ROLE as SWEEP
-from gesta.telling import Listening, listening_of
+from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.ports.read_model import Filter, View
 from gesta.why_not import RequestFacts
 

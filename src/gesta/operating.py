@@ -20,7 +20,7 @@ from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
-from gesta.following import checkpoint_of
+from gesta.subscriptions.log_consumer import checkpoint_of
 from gesta.intake.submit_options import actor_errors, subject_errors
 from gesta.overview import Overview
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
@@ -31,7 +31,7 @@ from gesta.tenants.templates.press import Fault
 from gesta.tenants.templates.templates import fill
 from gesta.runtime.redaction import scrub
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.telling import Listening, listening_of
+from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.ports.read_model import View
 
 #: Changes of config that are told at a time.

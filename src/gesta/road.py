@@ -10,7 +10,7 @@ from functools import partial
 
 from gesta.tenants.api_keys import Keys
 from gesta.intake.admission import Admission
-from gesta.alerts import Alerting, Alerts
+from gesta.subscriptions.alerts import Alerting, Alerts
 from gesta.intake.flow_checks import Checks
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
@@ -22,7 +22,7 @@ from gesta.intake.outbox_drain import Draining
 from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
-from gesta.following import Follower
+from gesta.subscriptions.log_consumer import Follower
 from gesta.worker.external.component import station
 from gesta.security.keyed_digests import Identity
 from gesta.intake.submit import Intake
@@ -46,11 +46,11 @@ from gesta.ports.leases import Role
 from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.security.envelope_encryption import IDENTITY, Safe
 from gesta.security.subject_keys import Subjects
-from gesta.subscriptions import Subscription, Subscriptions
+from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.tenants.suppression_audit import Suppressing
 from gesta.sweep import Sweep
 from gesta.runtime.telemetry import Telemetry
-from gesta.telling import Telling
+from gesta.subscriptions.status_webhooks import Telling
 from gesta.requests.waiters import Waiters
 from gesta.wiring import Outside
 from gesta.work import Work

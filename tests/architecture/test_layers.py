@@ -71,7 +71,7 @@ def test_no_station_knows_a_channel():
     # R1-55: only the executor differs per channel; the stations before and behind it know nothing of it, but for what is listed.
     assert check_stations(ROOT) == []
     assert {place for place, _ in KNOWN_CHANNELS} == {
-        "src/gesta/road.py", "src/gesta/telling.py", "src/gesta/operating.py", "src/gesta/examination.py", "src/gesta/web/endpoints.py",
+        "src/gesta/road.py", "src/gesta/subscriptions/status_webhooks.py", "src/gesta/operating.py", "src/gesta/examination.py", "src/gesta/web/endpoints.py",
     }  # fmt: skip
 
 
@@ -115,8 +115,8 @@ def test_stations_may_use_what_flows_share_and_programs_any_channel(tmp_path):
 
 
 def test_an_exception_that_is_no_longer_needed_is_found(tmp_path):
-    root = plant(tmp_path, {"src/gesta/flows/webhook.py": "", "src/gesta/telling.py": ""})
-    assert check_stations(root) == ["src/gesta/telling.py no longer needs gesta.flows.webhook: remove the exception"]
+    root = plant(tmp_path, {"src/gesta/flows/webhook.py": "", "src/gesta/subscriptions/status_webhooks.py": ""})
+    assert check_stations(root) == ["src/gesta/subscriptions/status_webhooks.py no longer needs gesta.flows.webhook: remove the exception"]
 
 
 def test_adapters_know_ports_and_domain_and_never_each_other():

@@ -38,7 +38,7 @@ from gesta.projector.partitions import place_of
 from gesta.projector.rebuild import Rebuild
 from gesta.requests.recorder import Applied, no_job
 from gesta.security.subject_keys import Ref
-from gesta.subscriptions import Subscriber
+from gesta.subscriptions.handlers import Subscriber
 from gesta.ports.read_model import Move
 from gesta.worker import attempt
 from gesta.worker import preflight as guard

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gesta import Engine, Rejected
-from gesta.alerts import WINDOW_MS, Alerting
+from gesta.subscriptions.alerts import WINDOW_MS, Alerting
 from gesta.diagnosis import diagnose
 from gesta.domain.status_events import ALERTING
 from gesta.errors import BadSettings

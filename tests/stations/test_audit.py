@@ -17,7 +17,7 @@ from gesta.ports.event_store import Append, NewEvent
 from gesta.flows import email, sms
 from gesta.flows.flow import ConfigBody, Payload, Personal, Secret
 from gesta.runtime.settings import Settings
-from gesta.subscriptions import checkpoint_of
+from gesta.subscriptions.handlers import checkpoint_of
 from tests.stations.world import URL, Provider, note_flow
 
 ADA, BOB = Actor("ada"), Actor("bob")

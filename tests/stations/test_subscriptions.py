@@ -12,7 +12,7 @@ import pytest
 from gesta import Done, Engine, Event, Rejected, Retry, RetryPolicy, Unknown
 from gesta.domain.status_events import WORDS
 from gesta.errors import BadSubscription
-from gesta.subscriptions import Subscriber, checkpoint_of
+from gesta.subscriptions.handlers import Subscriber, checkpoint_of
 from tests.stations.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
 
 LEDGER = checkpoint_of("ledger")

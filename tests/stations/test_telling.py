@@ -16,9 +16,9 @@ from gesta.examination import examine
 from gesta.ports.fences import Fence
 from gesta.flows import webhook
 from gesta.flows.flow import Payload
-from gesta.following import BATCH
+from gesta.subscriptions.log_consumer import BATCH
 from gesta.intake.submit_options import Options
-from gesta.telling import Listening, Telling, request_of
+from gesta.subscriptions.status_webhooks import Listening, Telling, request_of
 from gesta.testing import Harness
 from tests.stations.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time
 
@@ -310,7 +310,7 @@ async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(ge
         message, options = request_of(event, one)
         return message, msgspec.structs.replace(options, key="") if event.tenant == "default" else options
 
-    monkeypatch.setattr("gesta.telling.request_of", bad_for_default)
+    monkeypatch.setattr("gesta.subscriptions.status_webhooks.request_of", bad_for_default)
     async with engine_of() as engine:
         await subscribe(engine, statuses=["sent"])
         await subscribe(engine, "other", "theirs", statuses=["sent"])

@@ -10,7 +10,7 @@ import pytest
 
 from gesta import Event
 from gesta.sandbox.server import SandboxServer
-from gesta.subscriptions import checkpoint_of
+from gesta.subscriptions.handlers import checkpoint_of
 from tests.walk.kill_program import Order, open_engine
 from tests.walk.test_kill import KILLS, REST_SECONDS, acknowledged_until_killed, child, misbehave, states_at_rest
 

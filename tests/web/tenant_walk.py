@@ -23,7 +23,7 @@ from gesta.domain.events import Actor
 from gesta.flows import slack, sms, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.tenants.templates import TEMPLATE, Template
-from gesta.subscriptions import checkpoint_of
+from gesta.subscriptions.handlers import checkpoint_of
 from gesta.ports.read_model import Parked
 from gesta.web.route import Route
 from tests.web.served import Reply, Served

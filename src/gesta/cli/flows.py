@@ -21,7 +21,7 @@ from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.external import from_table
 from gesta.flows.flow import Flow
 from gesta.runtime.settings import Settings
-from gesta.subscriptions import Subscription
+from gesta.subscriptions.handlers import Subscription
 
 #: `flow(**settings) -> Flow`, what the module of a channel offers.
 Factory = Callable[..., Flow]

@@ -24,7 +24,7 @@ from gesta.projector.partitions import stands_of
 from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
 from gesta.security.envelope_encryption import MasterKey, Safe
-from gesta.subscriptions import checkpoint_of
+from gesta.subscriptions.handlers import checkpoint_of
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.lease import LEASE_SECONDS
 

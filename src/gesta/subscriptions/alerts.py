@@ -23,7 +23,7 @@ from gesta.domain.status_events import ALERTING
 from gesta.errors import Conflict, GestaError, StoreError, TryLater
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.flows.flow import Flow, Notice, Payload
-from gesta.following import BATCH, OWN, Follower
+from gesta.subscriptions.log_consumer import BATCH, OWN, Follower
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.tenants.pauses import PAUSED, Paused

@@ -14,7 +14,7 @@ from gesta.domain.ids import covers, pattern_fault
 from gesta.domain.status_events import WORDS, Event
 from gesta.errors import BadSubscription, StoreError
 from gesta.ports.event_store import EventStore
-from gesta.following import BATCH, OWN, Follower, Since, checkpoint_of
+from gesta.subscriptions.log_consumer import BATCH, OWN, Follower, Since, checkpoint_of
 from gesta.ports.leases import RENEWAL_SECONDS, Role
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry

@@ -23,7 +23,7 @@ from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
 from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
-from gesta.following import OWN, POLL_SECONDS, Follower
+from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Follower
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
 from gesta.runtime.clock import Runtime, Signal

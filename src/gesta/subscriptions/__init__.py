@@ -1,0 +1,1 @@
+"""Durable consumers of the log: handlers, status webhooks, alerts."""
