@@ -18,7 +18,7 @@ from gesta.tenants.pauses import Pause
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
 from gesta.subscriptions.handlers import checkpoint_of
-from gesta.sweep import ROLE as SWEEP
+from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.read_model import Checkpoint, Held, Parked
 from gesta.why_not import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
 

@@ -16,7 +16,7 @@ from gesta.projector.partitions import place_of, projects
 from gesta.road import Road
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
-from gesta.sweep import ROLE as SWEEP
+from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.ports.read_model import Filter, View
 from gesta.why_not import RequestFacts

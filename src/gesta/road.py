@@ -41,14 +41,14 @@ from gesta.tenants.flow_records import Records
 from gesta.tenants.templates import Templates
 from gesta.requests.store_retry import Repeats
 from gesta.intake.provider_reports import Reports, report_address
-from gesta.retention import Retention, removed_text
+from gesta.maintenance.retention import Retention, removed_text
 from gesta.ports.leases import Role
 from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
 from gesta.security.envelope_encryption import IDENTITY, Safe
 from gesta.security.subject_keys import Subjects
 from gesta.subscriptions.handlers import Subscription, Subscriptions
 from gesta.tenants.suppression_audit import Suppressing
-from gesta.sweep import Sweep
+from gesta.maintenance.sweeper import Sweep
 from gesta.runtime.telemetry import Telemetry
 from gesta.subscriptions.status_webhooks import Telling
 from gesta.requests.waiters import Waiters

@@ -9,10 +9,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import gesta.copying.comparison
-import gesta.copying.copy
-import gesta.copying.roles
-import gesta.copying.transfer
+import gesta.maintenance.store_copy.comparison
+import gesta.maintenance.store_copy.copy
+import gesta.maintenance.store_copy.roles
+import gesta.maintenance.store_copy.transfer
 import gesta.wiring
 from gesta.stores import Stores
 from gesta.cli.main import main
@@ -55,10 +55,10 @@ async def counted(*given: Any) -> Stores:
 
 
 def hurry(page: int) -> None:
-    gesta.copying.roles.LEASE_SECONDS = 1.0
-    gesta.copying.roles.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
-    gesta.copying.copy.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
-    for module in (gesta.copying.transfer, gesta.copying.copy, gesta.copying.comparison):
+    gesta.maintenance.store_copy.roles.LEASE_SECONDS = 1.0
+    gesta.maintenance.store_copy.roles.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
+    gesta.maintenance.store_copy.copy.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
+    for module in (gesta.maintenance.store_copy.transfer, gesta.maintenance.store_copy.copy, gesta.maintenance.store_copy.comparison):
         module.PAGE = page  # type: ignore[attr-defined]
 
 

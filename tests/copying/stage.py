@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Retry, RetryPolicy, Unknown
 from gesta.stores import Stores, open_stores
-from gesta.copying.copy import Copy, Report
-from gesta.copying.selection import Home
+from gesta.maintenance.store_copy.copy import Copy, Report
+from gesta.maintenance.store_copy.selection import Home
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from gesta import Conflict, Erased, Event
 
 from gesta.ports import event_store
-from gesta.copying import copy as copying
-from gesta.copying import roles, transfer
-from gesta.copying.selection import Home
+from gesta.maintenance.store_copy import copy as copying
+from gesta.maintenance.store_copy import roles, transfer
+from gesta.maintenance.store_copy.selection import Home
 from gesta.errors import BadInput, Fenced, StoreError, WrongMasterKey
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Job

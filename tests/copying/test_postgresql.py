@@ -5,8 +5,8 @@ import pytest
 
 from gesta import Erased
 from gesta.stores.postgresql.address import address_of
-from gesta.copying import copy as copying
-from gesta.copying import roles
+from gesta.maintenance.store_copy import copy as copying
+from gesta.maintenance.store_copy import roles
 from gesta.errors import Fenced, StoreError
 from tests.copying.stage import OPERATOR, Letter, Stage, ended, eventually
 from tests.postgresql.places import fresh_url

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from gesta import Erased
-from gesta.copying import copy as copying
-from gesta.copying import roles
-from gesta.copying.selection import Home
+from gesta.maintenance.store_copy import copy as copying
+from gesta.maintenance.store_copy import roles
+from gesta.maintenance.store_copy.selection import Home
 from gesta.errors import AccessDenied, BadInput, Fenced, StoreError
 from tests.copying.stage import OPERATOR, Letter, Stage, ended, eventually
 

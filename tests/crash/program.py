@@ -26,7 +26,7 @@ import gesta.projector.projector
 import gesta.projector.partitions
 import gesta.projector.job_relay
 import gesta.ports.leases
-import gesta.sweep
+import gesta.maintenance.sweeper
 import gesta.worker.lease
 import gesta.worker.pool
 from gesta import Attempt, Done, Engine, Flow, Options, Outcome, Payload, Request, Retry, RetryPolicy
@@ -254,8 +254,8 @@ def hurry(plan: Plan) -> None:
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.projector.projector.RENEWAL_SECONDS = gesta.projector.job_relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
-    gesta.sweep.PERIOD_SECONDS = 0.1
-    gesta.sweep.LOST_AGE_MS, gesta.sweep.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
+    gesta.maintenance.sweeper.PERIOD_SECONDS = 0.1
+    gesta.maintenance.sweeper.LOST_AGE_MS, gesta.maintenance.sweeper.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
 
 
 async def always(_: gesta.ports.leases.Role) -> bool:

@@ -8,9 +8,9 @@ import pytest
 
 from gesta import Engine
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.copying.roles import LEASE_SECONDS as COPY_SECONDS
-from gesta.copying.roles import Roles
-from gesta.copying.selection import Home
+from gesta.maintenance.store_copy.roles import LEASE_SECONDS as COPY_SECONDS
+from gesta.maintenance.store_copy.roles import Roles
+from gesta.maintenance.store_copy.selection import Home
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
 from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of

@@ -127,7 +127,7 @@ async def test_a_rebuild_after_it_gives_the_same_views(gesta):
 
 
 async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_ended(gesta, ports, monkeypatch):
-    monkeypatch.setattr("gesta.retention.BATCH", 10)
+    monkeypatch.setattr("gesta.maintenance.retention.BATCH", 10)
     provider = Provider(*[TimeoutError()] * 25)
     async with keeping(provider, 10, on_unknown="park") as engine:
         for _ in range(60):

@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gesta import Done, Engine, Rejected, Retry, Unknown, sweep
+from gesta import Done, Engine, Rejected, Retry, Unknown
+
+from gesta.maintenance import sweeper as sweep
 from gesta.ports.job_queue import Job
 from gesta.testing import Harness
 from tests.stations.world import (

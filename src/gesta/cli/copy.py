@@ -17,8 +17,8 @@ from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
     from gesta.stores import Stores
-    from gesta.copying.copy import Report
-    from gesta.copying.selection import Home
+    from gesta.maintenance.store_copy.copy import Report
+    from gesta.maintenance.store_copy.selection import Home
     from gesta.runtime.clock import Runtime
     from gesta.runtime.settings import Settings
 
@@ -41,7 +41,7 @@ async def copy(
 
     The source stays in use until the end; then it takes no more writes. The target starts on hold, and nothing is sent twice.
     """
-    from gesta.copying.check import check_used
+    from gesta.maintenance.store_copy.check import check_used
     from gesta.runtime.clock import SystemRuntime
 
     if source is None:
@@ -78,7 +78,7 @@ async def copy(
 
 @asynccontextmanager
 async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
-    from gesta.copying.selection import Home
+    from gesta.maintenance.store_copy.selection import Home
     from gesta.wiring import open_ports
 
     stores = await open_ports(settings, runtime)
@@ -119,7 +119,7 @@ async def _copied(
     from rich.console import Console
     from rich.progress import Progress
 
-    from gesta.copying.copy import Copy
+    from gesta.maintenance.store_copy.copy import Copy
     from gesta.wiring import master_key
 
     master, _ = await master_key(call.settings, giving.stores, runtime)
@@ -153,7 +153,7 @@ def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: st
 
 
 async def _unfence(settings: Settings, tenant: str | None, runtime: Runtime) -> None:
-    from gesta.copying.copy import unfence
+    from gesta.maintenance.store_copy.copy import unfence
     from gesta.errors import NotFound
 
     async with _opened(settings, runtime) as home:

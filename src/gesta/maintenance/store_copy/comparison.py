@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from gesta.domain.stream_names import request_stream
-from gesta.copying.selection import PAGE, Home, Selection, meta_of
-from gesta.copying.transfer import ref_of
+from gesta.maintenance.store_copy.selection import PAGE, Home, Selection, meta_of
+from gesta.maintenance.store_copy.transfer import ref_of
 from gesta.requests.loader import Loader
 from gesta.domain.state import State
 from gesta.errors import StoreError

@@ -19,7 +19,7 @@ from gesta.ports.job_queue import JobQueue
 from gesta.tenants.pause_control import Pausing
 from gesta.requests.dispatch import job_for
 from gesta.requests.recorder import Recorder, drop_job
-from gesta.retention import Retention
+from gesta.maintenance.retention import Retention
 from gesta.ports.leases import Role
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry

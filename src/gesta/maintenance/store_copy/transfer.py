@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.copying.selection import PAGE, Home, Selection
+from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.errors import StoreError
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
 from gesta.projector.partitions import checkpoints_of, stands_of

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from gesta.tenants.config import ConfigCache
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.copying.check import check, filling_fence, left_fence
-from gesta.copying.comparison import Comparison
-from gesta.copying.roles import Roles
-from gesta.copying.selection import PAGE, Home, Selection
-from gesta.copying.transfer import Transfer
+from gesta.maintenance.store_copy.check import check, filling_fence, left_fence
+from gesta.maintenance.store_copy.comparison import Comparison
+from gesta.maintenance.store_copy.roles import Roles
+from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
+from gesta.maintenance.store_copy.transfer import Transfer
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job, Standing

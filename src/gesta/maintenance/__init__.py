@@ -1,0 +1,1 @@
+"""What runs beside the pipeline: sweeper, retention, store copy."""
