@@ -31,7 +31,7 @@ from gesta.errors import (
 from gesta.flows.flow import Flow, Payload
 from gesta.worker.external.external import External
 from gesta.intake.submit import Accepted
-from gesta.operating import Operating
+from gesta.admin.admin import Operating
 from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors
 from gesta.projector.partitions import begin_places
 from gesta.request import Request

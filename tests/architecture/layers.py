@@ -22,8 +22,8 @@ PROGRAMS = ("gesta.bench", "gesta.demo")
 KNOWN_CHANNELS: dict[tuple[str, str], str] = {
     ("src/gesta/road.py", "gesta.flows.webhook"): "builds what tells tenants, where the program declares the webhook flow",
     ("src/gesta/subscriptions/status_webhooks.py", "gesta.flows.webhook"): "submits what a tenant is told as messages of that flow",
-    ("src/gesta/operating.py", "gesta.flows.webhook"): "lists who is told, and refuses a subscription by which nobody would be",
-    ("src/gesta/examination.py", "gesta.flows.webhook"): "the doctor says whose subscription tells nobody",
+    ("src/gesta/admin/admin.py", "gesta.flows.webhook"): "lists who is told, and refuses a subscription by which nobody would be",
+    ("src/gesta/admin/doctor/collect.py", "gesta.flows.webhook"): "the doctor says whose subscription tells nobody",
     ("src/gesta/web/endpoints.py", "gesta.flows.webhook"): "sends a test message to an endpoint, which is a route of its own",
 }
 

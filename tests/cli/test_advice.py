@@ -10,7 +10,7 @@ import pytest
 from gesta.cli.invocation import Invocation
 from gesta.cli.place import HERE, Place, options
 from gesta.tenants.pauses import EVERYTHING, Scope
-from gesta.why_not import how_to_resume, nobody_executes
+from gesta.admin.doctor.explain import how_to_resume, nobody_executes
 from tests.cli.running import work
 from tests.cli.shop import APP
 

@@ -16,7 +16,7 @@ from gesta.cli.main import COMMANDS, GROUPS
 from gesta.worker.external import RecordSent, WorkItem
 from gesta.worker.external.external import External
 from gesta.intake.submit import Accepted
-from gesta.operating import Operating
+from gesta.admin.admin import Operating
 from gesta.requests.pages import Page
 from gesta.runtime.clock import run
 from tests.cli.conftest import cli, folder, start

@@ -9,10 +9,10 @@ import pytest
 
 from gesta import Engine, Rejected
 from gesta.subscriptions.alerts import WINDOW_MS, Alerting
-from gesta.diagnosis import diagnose
+from gesta.admin.doctor.checks import diagnose
 from gesta.domain.status_events import ALERTING
 from gesta.errors import BadSettings
-from gesta.examination import examine
+from gesta.admin.doctor.collect import examine
 from gesta.flows import email, slack, sms, webhook
 from gesta.runtime.settings import Settings, load
 from gesta.testing import Harness

@@ -9,15 +9,15 @@ import pytest
 
 from gesta import Rejected, Retry
 from gesta.stores import Health
-from gesta.diagnosis import Facts, Finding, diagnose, suspicious_fields
+from gesta.admin.doctor.checks import Facts, Finding, diagnose, suspicious_fields
 from gesta.domain.ids import lane_of
 from gesta.domain.state import State
-from gesta.examination import examine, examine_request
+from gesta.admin.doctor.collect import examine, examine_request
 from gesta.ports.job_queue import Backlog, Job, Standing
 from gesta.ports.outbox import Standing as Deferred
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope
 from gesta.ports.read_model import Checkpoint, Held, Parked
-from gesta.why_not import RequestFacts, why_not_sent
+from gesta.admin.doctor.explain import RequestFacts, why_not_sent
 from tests.stations.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 
 NOW = 1_800_000_000_000

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from gesta import Engine, Erased, Flow, InvalidRequest, NotFound
-from gesta.diagnosis import diagnose, suspicious_fields
+from gesta.admin.doctor.checks import diagnose, suspicious_fields
 from gesta.errors import BadFlow, LeaseLost, UnknownFlow
-from gesta.examination import examine, examine_request
+from gesta.admin.doctor.collect import examine, examine_request
 from gesta.worker.external import RecordFailed, RecordSent
 from gesta.ports.job_queue import Job, Standing
 from gesta.runtime.clock import spawn
-from gesta.why_not import why_not_sent
+from gesta.admin.doctor.explain import why_not_sent
 from gesta.work import Work
 from tests.stations.handed_out import FLOW, LEASE_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse
 from tests.stations.world import URL, Note, Provider, let_run, note_flow, pass_time

@@ -10,11 +10,11 @@ import pytest
 
 from gesta import Conflict, Done, Engine, Flow, Options, Payload, Personal, Retry
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.diagnosis import suspicious_fields
+from gesta.admin.doctor.checks import suspicious_fields
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
-from gesta.examination import examine_request
+from gesta.admin.doctor.collect import examine_request
 from gesta.worker.external import RecordSent
 from gesta.intake.submit import Accepted
 from gesta.projector.batch_fold import Folding

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from gesta import Done, Engine, Rejected
-from gesta.diagnosis import diagnose
+from gesta.admin.doctor.checks import diagnose
 from gesta.domain.status_events import TELLING, Event
 from gesta.errors import BadConfig, Fenced, StoreError
-from gesta.examination import examine
+from gesta.admin.doctor.collect import examine
 from gesta.ports.fences import Fence
 from gesta.flows import webhook
 from gesta.flows.flow import Payload

@@ -94,7 +94,7 @@ async def test_one_that_is_refused_holds_back_no_other(api_here):
 
 
 async def _redrive_what_was_seen(api: Served, letters: object, key: str):
-    from gesta.operating import Operating
+    from gesta.admin.admin import Operating
 
     async def seen(*_: object, **__: object) -> object:
         return letters

@@ -13,7 +13,7 @@ from gesta.cli.lookup import find_view
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.diagnosis import Finding
+    from gesta.admin.doctor.checks import Finding
     from gesta.engine import Engine
 
 MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="A request, by its id or key: why has it not been sent yet?")]
@@ -26,9 +26,9 @@ async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = Fals
     Where nothing can be looked at it ends with 6: there is no store, the file is none, or the master key does not open it. A wrong setting, also a key that
     is none, ends with 2.
     """
-    from gesta.diagnosis import Finding, diagnose
+    from gesta.admin.doctor.checks import Finding, diagnose
     from gesta.errors import GestaError
-    from gesta.examination import examine
+    from gesta.admin.doctor.collect import examine
 
     call.refuse_server()
     try:
@@ -51,8 +51,8 @@ async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = Fals
 
 
 async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_json: bool) -> None:
-    from gesta.examination import examine_request
-    from gesta.why_not import why_not_sent
+    from gesta.admin.doctor.collect import examine_request
+    from gesta.admin.doctor.explain import why_not_sent
 
     view = await find_view(engine, request_id, call.tenant_name)
     state, sentence = view.state, why_not_sent(await examine_request(engine.road, view, call.place))
@@ -63,8 +63,8 @@ async def _tell_why(engine: Engine, request_id: str, call: Invocation, *, as_jso
 
 
 async def _search_jobs(engine: Engine) -> list[Finding]:
-    from gesta.diagnosis import Finding
-    from gesta.examination import suspicious_jobs
+    from gesta.admin.doctor.checks import Finding
+    from gesta.admin.doctor.collect import suspicious_jobs
 
     found: list[Finding] = []
     count = 0

@@ -107,7 +107,7 @@ def _next_step(state: State, payload: Fields | None, place: Place) -> str:
     from gesta.shapes import ERASED
 
     if state.status == "unknown" and state.due_at is None:
-        from gesta.why_not import OTHER_WORDS
+        from gesta.admin.doctor.explain import OTHER_WORDS
 
         return f"a person decides: {place.command(f'resolve {state.id} --executed --evidence TEXT')}{OTHER_WORDS}"
     if state.reason == "subject_erased":

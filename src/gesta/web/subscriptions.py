@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.errors import NotFound
-from gesta.operating import Listener
+from gesta.admin.admin import Listener
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Call, Route, Shape
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from gesta.cli.place import HERE, Place
 from gesta.requests.dead_letters import dead_letter
-from gesta.diagnosis import Facts, suspicious_fields
+from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded
 from gesta.flows.webhook import NAME as WEBHOOK
@@ -19,7 +19,7 @@ from gesta.runtime.settings import odd_variables
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.subscriptions.status_webhooks import Listening, listening_of
 from gesta.ports.read_model import Filter, View
-from gesta.why_not import RequestFacts
+from gesta.admin.doctor.explain import RequestFacts
 
 #: Counted up to here; more is no other news.
 LIMIT = 1_000

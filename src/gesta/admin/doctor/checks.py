@@ -20,7 +20,7 @@ from gesta.runtime.redaction import scrub
 from gesta.subscriptions.handlers import checkpoint_of
 from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.read_model import Checkpoint, Held, Parked
-from gesta.why_not import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
+from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
 
 Level = Literal["ok", "warn", "bad"]
 

@@ -22,7 +22,7 @@ from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
 from gesta.subscriptions.log_consumer import checkpoint_of
 from gesta.intake.submit_options import actor_errors, subject_errors
-from gesta.overview import Overview
+from gesta.admin.overview import Overview
 from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
 from gesta.projector.rebuild import Progress
 from gesta.tenants.flow_records import TenantRecords

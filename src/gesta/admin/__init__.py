@@ -1,0 +1,1 @@
+"""What operators do: queries, commands, the doctor."""
