@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.status_events import Event
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
     from gesta.flows.external import external
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.intake.submit_options import Options
-    from gesta.request import Request
+    from gesta.engine.request import Request
     from gesta.runtime.settings import Settings
 
 __all__ = [
@@ -54,13 +54,13 @@ _HOMES = {
     "gesta.domain.outcome": ("Done", "Outcome", "Rejected", "Retry", "Unknown"),
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.domain.status_events": ("Event",),
-    "gesta.engine": ("Engine",),
+    "gesta.engine.engine": ("Engine",),
     "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
     "gesta.flows.attempt": ("Attempt",),
     "gesta.flows.external": ("external",),
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
     "gesta.intake.submit_options": ("Options",),
-    "gesta.request": ("Request",),
+    "gesta.engine.request": ("Request",),
     "gesta.runtime.settings": ("Settings",),
 }
 

@@ -14,9 +14,9 @@ import pytest
 if TYPE_CHECKING:
     from gesta.stores import Stores
     from gesta.stores.memory.database import MemoryDatabase
-    from gesta.road import Road
+    from gesta.engine.pipeline import Road
     from gesta.runtime.settings import Settings
-    from gesta.wiring import Outside
+    from gesta.engine.environment import Outside
 
 # Imported inside functions: pytest loads this module in every project that has gesta installed, whether it uses the fixture or not.
 
@@ -40,13 +40,13 @@ class Harness:
         self._roads: list[Road] = []
 
     async def wire(self, settings: Settings) -> Outside:
-        """Stands in for gesta.wiring.wire_really: the same URL leads to the same memory database."""
+        """Stands in for gesta.engine.environment.wire_really: the same URL leads to the same memory database."""
         from gesta.stores.memory.database import MemoryDatabase
         from gesta.stores.separate_queue import with_queue_apart
         from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
         from gesta.security.envelope_encryption import MasterKey
-        from gesta.wiring import Outside
+        from gesta.engine.environment import Outside
 
         def stores_of(url: str) -> Stores:
             if url not in self._databases:
@@ -132,7 +132,7 @@ def _reference(text: str) -> str:
 @pytest.fixture
 def gesta() -> Iterator[Harness]:
     """Every Engine that the test opens runs on memory stores, on the test's clock, against the sandbox."""
-    from gesta.wiring import Wiring
+    from gesta.engine.environment import Wiring
 
     harness, before = Harness(), Wiring.wire
     Wiring.wire = staticmethod(harness.wire)

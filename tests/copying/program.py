@@ -13,12 +13,12 @@ import gesta.maintenance.store_copy.comparison
 import gesta.maintenance.store_copy.copy
 import gesta.maintenance.store_copy.roles
 import gesta.maintenance.store_copy.transfer
-import gesta.wiring
+import gesta.engine.environment
 from gesta.stores import Stores
 from gesta.cli.main import main
 
 PORTS = ("events", "views", "queue", "vault", "commits", "fences")
-open_ports = gesta.wiring.open_ports
+open_ports = gesta.engine.environment.open_ports
 
 
 class Counted:
@@ -65,6 +65,6 @@ def hurry(page: int) -> None:
 if __name__ == "__main__":
     source, target, calls, page, *options = sys.argv[1:]
     Counted.left = int(calls)
-    setattr(gesta.wiring, "open_ports", counted)  # noqa: B010 -- of this process
+    setattr(gesta.engine.environment, "open_ports", counted)  # noqa: B010 -- of this process
     hurry(int(page))
     main(["copy", "--from", source, "--to", target, *options])

@@ -40,7 +40,7 @@ from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
-from gesta.wiring import Outside, Wiring, master_key
+from gesta.engine.environment import Outside, Wiring, master_key
 from tests.crash.points import POINTS, Layout, Point
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0
 
 
 async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
-    """As gesta.wiring.wire_really, with every port watched and a clock of its own that may be wrong; the stores have theirs."""
+    """As gesta.engine.environment.wire_really, with every port watched and a clock of its own that may be wrong; the stores have theirs."""
     runtime = OtherClock(plan.ahead_ms)
     # A server has a clock of its own; for a file it is the machine's.
     machine = runtime if plan.url else SystemRuntime()

@@ -12,7 +12,7 @@ from gesta.flows.email.aws import Account, AwsClients
 from gesta.flows.flow import Payload
 from gesta.sandbox import Receiver, Sandbox
 from gesta.sandbox.smtp import SandboxMail
-from gesta.wiring import Outside
+from gesta.engine.environment import Outside
 
 
 class OnHttp:

@@ -17,7 +17,7 @@ from gesta import Attempt, Conflict, Done, Engine, Flow, NotFound, Outcome, Reje
 from gesta.stores.postgresql.address import address_of
 from gesta.domain.commands import Rules
 from gesta.errors import BadTransaction, StoreError
-from gesta.work import Work
+from gesta.engine.process_roles import Work
 from tests.postgresql.places import NOTE, Note, drained, engine_at, fresh_url, projected
 
 #: Programs that only submit, beside those that work.

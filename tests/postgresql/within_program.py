@@ -15,7 +15,7 @@ from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.outbox import PostgresqlOutbox, Transaction
 from gesta.domain.commands import Rules
 from gesta.runtime.settings import Settings
-from gesta.work import Work
+from gesta.engine.process_roles import Work
 from tests.postgresql.places import MASTER_KEY
 
 #: Of the caller: its rows are written and not committed, or committed. Of who drains: before its transaction, inside it with everything done, after.

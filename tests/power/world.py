@@ -22,7 +22,7 @@ from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings
-from gesta.wiring import Outside, Wiring
+from gesta.engine.environment import Outside, Wiring
 from tests.power.disk import Disk, PowerVfs
 
 REQUESTS = 40

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from gesta import request
+from gesta.engine import request
 from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.stores.memory.vault import MemoryVault

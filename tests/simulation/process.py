@@ -20,11 +20,11 @@ from gesta.runtime.clock import Timer
 from gesta.sandbox.transport import SandboxTransport
 from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings
-from gesta.wiring import Outside
+from gesta.engine.environment import Outside
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 
 if TYPE_CHECKING:
-    from gesta.road import Road
+    from gesta.engine.pipeline import Road
     from tests.simulation.world import World
 
 MASTER = MasterKey(base64.b64encode(bytes(32)).decode(), "the simulation")

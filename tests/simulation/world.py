@@ -21,7 +21,7 @@ from gesta.projector import projector as follow
 from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
 from gesta.flows.validation import holds_times
-from gesta.wiring import Outside, Wiring
+from gesta.engine.environment import Outside, Wiring
 from tests.simulation.checks import Broken, Checks
 from tests.simulation.ears import Ears
 from tests.simulation.loop import OWNER, SimulatedLoop, Stuck

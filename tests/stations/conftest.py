@@ -12,7 +12,7 @@ from gesta.stores.separate_queue import with_queue_apart
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.settings import Settings
 from gesta.testing import Harness
-from gesta.wiring import Outside, Wiring
+from gesta.engine.environment import Outside, Wiring
 from tests.stations.world import Calls, Faulty, Ports, Slow
 
 

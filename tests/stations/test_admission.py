@@ -8,7 +8,7 @@ import pytest
 
 from gesta import Engine, Settings, TryLater
 from gesta.intake.admission import MEGABYTE
-from gesta.wiring import Wiring
+from gesta.engine.environment import Wiring
 from tests.stations.world import URL, Note, Provider, all_events, let_run, note_flow, pass_time
 
 

@@ -17,7 +17,7 @@ from gesta.projector.inline import AtOnce
 from gesta.projector.projector import WORTH_IT, Projector
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.settings import Settings
-from gesta.wiring import Outside, Wiring
+from gesta.engine.environment import Outside, Wiring
 from tests.stations.world import FLOW, URL, Gate, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time, types_of
 
 #: The code as it is.

@@ -275,7 +275,7 @@ async def test_a_running_engine_is_not_started_twice(gesta):
 
 async def test_a_start_that_fails_can_be_tried_again(gesta, ports):
     engine = engine_of(Provider())
-    from gesta.wiring import Wiring
+    from gesta.engine.environment import Wiring
 
     wire = Wiring.wire
 

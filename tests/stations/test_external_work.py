@@ -16,7 +16,7 @@ from gesta.worker.external import RecordFailed, RecordSent
 from gesta.ports.job_queue import Job, Standing
 from gesta.runtime.clock import spawn
 from gesta.admin.doctor.explain import why_not_sent
-from gesta.work import Work
+from gesta.engine.process_roles import Work
 from tests.stations.handed_out import FLOW, LEASE_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse
 from tests.stations.world import URL, Note, Provider, let_run, note_flow, pass_time
 

@@ -11,7 +11,7 @@ from gesta.errors import Fenced
 from gesta.ports.job_queue import Job
 from gesta.ports.eager_dispatch import chosen_of
 from gesta.flows.deferrals import Postponed
-from gesta.work import Work
+from gesta.engine.process_roles import Work
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result, types_of
 
 

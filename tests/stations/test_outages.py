@@ -12,10 +12,10 @@ import pytest
 
 from gesta import Done, Engine
 from gesta.errors import StoreError
-from gesta.health import FRESH_SECONDS, ProcessHealth
+from gesta.engine.health import FRESH_SECONDS, ProcessHealth
 from gesta.runtime.settings import load
 from gesta.runtime.telemetry import Telemetry
-from gesta.work import Part, Work
+from gesta.engine.process_roles import Part, Work
 from gesta.worker.lease import LEASE_SECONDS
 from tests.stations.world import FLOW, URL, Gate, Note, Provider, let_run, note_flow, pass_time, result, types_of
 

@@ -18,7 +18,7 @@ from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.runtime.clock import spawn
 from gesta.testing import Harness
 from gesta.ports.read_model import Held, Move, fair_part
-from gesta.work import Work
+from gesta.engine.process_roles import Work
 from tests.stations.world import URL, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
 
 COUNT = 3

@@ -17,7 +17,7 @@ from gesta.projector.partitions import CHECKPOINT
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.runtime.settings import load
 from gesta.maintenance.sweeper import ROLE as SWEEP
-from gesta.work import EVERYTHING, Part, Work
+from gesta.engine.process_roles import EVERYTHING, Part, Work
 from tests.stations.world import URL, Gate, Note, Provider, let_run, note_flow, pass_time, result, types_of
 
 

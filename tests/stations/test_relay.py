@@ -15,7 +15,7 @@ from gesta.ports.job_queue import Drop
 from gesta.projector.partitions import Partitions
 from gesta.projector.job_relay import Relay
 from gesta.runtime.settings import load
-from gesta.wiring import open_ports
+from gesta.engine.environment import open_ports
 from tests.stations.world import URL, Note, Provider, die, events_of, let_run, note_flow, pass_time, result
 
 QUEUE = "memory:queue"

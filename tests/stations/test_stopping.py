@@ -9,8 +9,8 @@ import pytest
 
 from gesta import Done, Engine, Request
 from gesta.cli.stop_signal import CLOSE_SECONDS, STOP_SECONDS
-from gesta.road import END_SECONDS, FINISH_SECONDS
-from gesta.wiring import Outside
+from gesta.engine.pipeline import END_SECONDS, FINISH_SECONDS
+from gesta.engine.environment import Outside
 from gesta.worker.pool import LAST_SECONDS, STOP_GRACE_SECONDS
 from tests.stations.world import (
     FLOW,

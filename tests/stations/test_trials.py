@@ -18,10 +18,10 @@ from gesta.outbound.rate_limits import Limit
 from gesta.intake.submit_options import Options
 from gesta.outbound.http import HttpRequest, HttpResponse
 from gesta.outbound.smtp import Envelope, MailAnswer, MailServer
-from gesta.road import Road
+from gesta.engine.pipeline import Road
 from gesta.runtime.settings import Settings
 from gesta.flows.deferrals import CredentialRefused
-from gesta.wiring import Outside, Wiring
+from gesta.engine.environment import Outside, Wiring
 from gesta.worker.test_mode import KEPT, STAND_IN
 from tests.stations.world import URL, Note, Provider, events_of, fields, note_flow
 

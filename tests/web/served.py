@@ -19,7 +19,7 @@ from gesta.sandbox.transport import SandboxTransport
 from gesta.runtime.settings import Settings
 from gesta.web.app import Web
 from gesta.web.server import address_of, bind, serving
-from gesta.wiring import Outside, Wiring, wire_really
+from gesta.engine.environment import Outside, Wiring, wire_really
 
 ADMIN = ("admin",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gesta.errors import StoreError
-from gesta.request import Request
+from gesta.engine.request import Request
 from tests.web.served import Served
 
 ABSENT = "0190b6f2-7c1a-7000-8000-000000000000"

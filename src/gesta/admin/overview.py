@@ -12,8 +12,8 @@ from gesta.intake.submit import Accepted
 from gesta.ports.job_queue import Held
 from gesta.requests.pages import Page, page_of
 from gesta.projector.partitions import place_of, projects
-from gesta.request import Request
-from gesta.road import Road
+from gesta.engine.request import Request
+from gesta.engine.pipeline import Road
 from gesta.shapes import payload_shape
 from gesta.ports.read_model import Filter, Parked, View
 

@@ -11,7 +11,7 @@ from gesta.domain.stream_names import request_stream
 from gesta.bench.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.runtime.settings import Settings
 
 PAGE = 1_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gesta.bench.store import BenchStore
 from gesta.bench.worker import PROCESS, Call, Orders, open_engine
 from gesta.demo.worker_process import WorkerProcess
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.outbound.http import HttpRequest
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.sandbox import Sandbox

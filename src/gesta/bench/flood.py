@@ -16,7 +16,7 @@ from gesta.bench.load import percentile
 from gesta.bench.store import BenchStore
 from gesta.bench.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.flows.flow import flow
 from gesta.intake.submit_options import Options
 from gesta.runtime.clock import SystemRuntime, sleep, spawn

@@ -21,7 +21,7 @@ from gesta.bench.child import run_module
 from gesta.domain.state import State
 from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.projector.partitions import Places, stands_of
-from gesta.request import Request
+from gesta.engine.request import Request
 from gesta.runtime.clock import Ids, SystemRuntime, run
 from gesta.ports.read_model import View
 

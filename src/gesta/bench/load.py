@@ -8,11 +8,11 @@ from contextlib import suppress
 from itertools import islice
 from math import ceil
 
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import GestaError, NotYet
 from gesta.flows.flow import Payload
 from gesta.intake.submit_options import Options
-from gesta.request import Request
+from gesta.engine.request import Request
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, sleep, spawn
 from gesta.ports.read_model import View
 

@@ -27,7 +27,7 @@ from gesta.bench.run import Tell
 from gesta.bench.store import BenchStore
 from gesta.bench.subjects import PLAIN, TEXT, Note
 from gesta.domain.events import Actor
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import GestaError
 from gesta.runtime.clock import sleep
 from gesta.web.requests import Submit

@@ -24,8 +24,8 @@ from gesta.bench.load import Load, percentile
 from gesta.bench.peer import Peer, PeerRun, peer_figures
 from gesta.bench.store import BenchStore, RawRun
 from gesta.bench.subjects import PLAIN, Subject
-from gesta.engine import Engine
-from gesta.request import Request
+from gesta.engine.engine import Engine
+from gesta.engine.request import Request
 from gesta.runtime.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.

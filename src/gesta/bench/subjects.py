@@ -14,7 +14,7 @@ import msgspec
 
 from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import slack, webhook
 from gesta.flows.flow import Flow, Payload, flow

@@ -12,7 +12,7 @@ import typer
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
     from gesta.runtime.settings import Settings
 
 _PANEL = "API"

@@ -16,7 +16,7 @@ from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line
 
 if TYPE_CHECKING:
     from gesta.cli.desk import Kind as Known
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
     from gesta.flows.flow import ConfigBody
 
 Kind = Annotated[str, typer.Argument(help="The kind, e.g. webhook.endpoint.")]

@@ -79,7 +79,7 @@ async def copy(
 @asynccontextmanager
 async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
     from gesta.maintenance.store_copy.selection import Home
-    from gesta.wiring import open_ports
+    from gesta.engine.environment import open_ports
 
     stores = await open_ports(settings, runtime)
     try:
@@ -98,7 +98,7 @@ def _whole_url(url: str, stores: Stores) -> str:
 async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Runtime) -> str:
     """Check that the target will be opened with the source's key; the command to run where that is still to be seen to."""
     from gesta.errors import WrongMasterKey
-    from gesta.wiring import key_file, master_key
+    from gesta.engine.environment import key_file, master_key
 
     if settings.master_key is not None:
         return ""
@@ -120,7 +120,7 @@ async def _copied(
     from rich.progress import Progress
 
     from gesta.maintenance.store_copy.copy import Copy
-    from gesta.wiring import master_key
+    from gesta.engine.environment import master_key
 
     master, _ = await master_key(call.settings, giving.stores, runtime)
     screen = Console(stderr=True)

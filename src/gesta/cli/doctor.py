@@ -14,7 +14,7 @@ from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
     from gesta.admin.doctor.checks import Finding
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="A request, by its id or key: why has it not been sent yet?")]
 Jobs = Annotated[bool, typer.Option("--jobs", help="Search the live jobs for secrets and anything else that is no pointer.")]

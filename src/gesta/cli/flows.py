@@ -16,7 +16,7 @@ import msgspec
 
 from gesta import flows as builtin
 from gesta.flows.channels import CHANNELS, how_to_add
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
 from gesta.flows.external import from_table
 from gesta.flows.flow import Flow

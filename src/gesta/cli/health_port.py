@@ -13,7 +13,7 @@ from gesta.cli.output import tell
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from gesta.health import ProcessHealth
+    from gesta.engine.health import ProcessHealth
 
 _PANEL = "Health"
 HOST = "127.0.0.1"
@@ -39,7 +39,7 @@ HealthHost = Annotated[
 @asynccontextmanager
 async def health_port(port: int | None, host: str) -> AsyncIterator[ProcessHealth]:
     """Answer for as long as the body runs: from before the engine starts until it has stopped. Without a port nobody is answered."""
-    from gesta.health import ProcessHealth
+    from gesta.engine.health import ProcessHealth
 
     health = ProcessHealth()
     if port is None:

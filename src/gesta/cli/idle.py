@@ -8,7 +8,7 @@ from gesta.cli.output import tell
 
 if TYPE_CHECKING:
     from gesta.cli.place import Place
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 
 def start_a_server(place: Place) -> str:

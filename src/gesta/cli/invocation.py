@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from gesta.cli.desk import Desk
     from gesta.cli.place import Place
     from gesta.domain.events import Actor
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
     from gesta.runtime.settings import Settings
-    from gesta.work import Work
+    from gesta.engine.process_roles import Work
 
 _PANEL = "Everywhere"
 
@@ -97,7 +97,7 @@ class Invocation(Call):
     def engine(self, *, work: Work | None = None) -> Engine:
         """An engine with the flows of this process, not started yet."""
         from gesta.cli.flows import flows_of, subscriptions_of
-        from gesta.engine import Engine
+        from gesta.engine.engine import Engine
 
         engine = Engine(settings=self.settings, flows=flows_of(self.settings), work=work or False)
         for one in subscriptions_of(self.settings):

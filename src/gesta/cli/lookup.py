@@ -11,8 +11,8 @@ from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from gesta.cli.desk import Desk
-    from gesta.engine import Engine
-    from gesta.request import Request
+    from gesta.engine.engine import Engine
+    from gesta.engine.request import Request
     from gesta.ports.read_model import View
 
 #: Of what a key led to, so many are named.

@@ -16,8 +16,8 @@ from gesta.cli.output import tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
-    from gesta.work import Work
+    from gesta.engine.engine import Engine
+    from gesta.engine.process_roles import Work
 
 OnlyFlows = Annotated[
     list[str] | None,
@@ -38,7 +38,7 @@ async def serve(
     Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the built-in flows run with what
     gesta.toml says in \[flows.webhook] and so on.
     """
-    from gesta.work import EVERYTHING
+    from gesta.engine.process_roles import EVERYTHING
 
     api = None if no_api else Api(host, port)
     await _work(call, EVERYTHING, health_at, health_host, api)
@@ -48,7 +48,7 @@ async def api(
     call: Invocation, port: ApiPort = None, host: ApiHost = None, health_at: HealthPort = None, health_host: HealthHost = HOST
 ) -> None:
     """Run the HTTP API alone: it accepts and shows requests; projectors, workers and sweepers run beside it."""
-    from gesta.work import NOTHING
+    from gesta.engine.process_roles import NOTHING
 
     await _work(call, NOTHING, health_at, health_host, Api(host, port))
 
@@ -58,7 +58,7 @@ async def projector(call: Invocation, health_at: HealthPort = None, health_host:
 
     Several share the work on PostgreSQL; on a file one projects. Others take over within 5 s of a death. Workers and sweepers run beside it.
     """
-    from gesta.work import Work
+    from gesta.engine.process_roles import Work
 
     await _work(call, Work(frozenset({"projector"})), health_at, health_host)
 
@@ -68,7 +68,7 @@ async def worker(call: Invocation, flow: OnlyFlows = None, health_at: HealthPort
 
     SIGTERM lets running attempts end, gives back what has not begun, and ends within 30 s. A projector and a sweeper run beside it.
     """
-    from gesta.work import Work
+    from gesta.engine.process_roles import Work
 
     await _work(call, Work(frozenset({"worker"}), tuple(flow or ())), health_at, health_host)
 
@@ -78,7 +78,7 @@ async def sweeper(call: Invocation, health_at: HealthPort = None, health_host: H
 
     Of several processes one sweeps, and another takes over within 5 s of its death. A projector and workers run beside it.
     """
-    from gesta.work import Work
+    from gesta.engine.process_roles import Work
 
     await _work(call, Work(frozenset({"sweeper"})), health_at, health_host)
 
@@ -95,7 +95,7 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
     """Start, say so, and work until the signal."""
     from gesta.cli.flows import left_out
     from gesta.runtime.redaction import scrub
-    from gesta.work import EVERYTHING
+    from gesta.engine.process_roles import EVERYTHING
 
     engine = call.engine(work=work)
     flows = work.taken_of(engine.flows)

@@ -18,13 +18,13 @@ from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor
 from gesta.domain.outcome import Outcome
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import BadInput
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import Options
 from gesta.tenants.pauses import Pause
 from gesta.tenants.templates import Template
-from gesta.request import Request
+from gesta.engine.request import Request
 from gesta.runtime.clock import SystemRuntime
 from gesta.flows.schemas import config_schema
 from gesta.shapes import (

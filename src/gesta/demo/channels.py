@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import MissingExtra
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.flow import Flow, Payload

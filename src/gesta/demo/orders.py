@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from gesta.request import Request
+from gesta.engine.request import Request
 
 
 class Receiving(Protocol):

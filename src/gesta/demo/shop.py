@@ -10,7 +10,7 @@ from gesta.demo.stage import WAREHOUSE, Stage
 from gesta.demo.waiting import Stuck, until
 from gesta.domain.state import State
 from gesta.flows import webhook
-from gesta.request import Request
+from gesta.engine.request import Request
 from gesta.sandbox import Fault
 
 

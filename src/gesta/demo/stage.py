@@ -13,7 +13,7 @@ from gesta.demo.receiver import RETIRED_PATH, OrderReceiver
 from gesta.demo.screen import Screen
 from gesta.demo.worker import demo_settings
 from gesta.demo.worker_process import WorkerProcess
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import webhook
 from gesta.runtime.clock import Runtime

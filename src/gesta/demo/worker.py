@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from gesta.demo.channels import installed_flows
-from gesta.engine import Engine
+from gesta.engine.engine import Engine
 from gesta.runtime.clock import run
 from gesta.runtime.settings import Settings, load
 from gesta.trial_store import TrialStore

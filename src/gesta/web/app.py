@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from gesta.health import ProcessHealth
+from gesta.engine.health import ProcessHealth
 from gesta.web import (
     about,
     configs,
@@ -43,7 +43,7 @@ from gesta.web.route import Route
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 #: Where the routes are. The first ones are called most: they are looked through in this order.
 TABLE = (

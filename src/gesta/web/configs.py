@@ -19,7 +19,7 @@ from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 PAGE_MAX = 200
 #: An entity tag, or more with commas between: RFC 9110, 8.8.3.

@@ -10,7 +10,7 @@ import msgspec
 from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
-from gesta.request import Request
+from gesta.engine.request import Request
 from gesta.web.decisions import Decided, Redrive
 from gesta.web.problem import Problem, ProblemShape, problem_of
 from gesta.web.requests import FlowName, TtlSeconds

@@ -18,7 +18,7 @@ from gesta.web.reading import CallerGone, Headers, body_at_once, check_actor, de
 from gesta.web.route import JSON, Answer, Call, Receive, Route, Stream
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
     from gesta.web.app import Web
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -20,7 +20,7 @@ import msgspec
 from gesta.tenants.api_keys import ApiKey
 from gesta.domain.events import Actor
 from gesta.errors import GestaError
-from gesta.road import Road
+from gesta.engine.pipeline import Road
 from gesta.shapes import key_shape
 from gesta.web.keys import MadeKey
 from gesta.web.problem import Problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gesta.health import ProcessHealth
+from gesta.engine.health import ProcessHealth
 from gesta.web.problem import Problem
 from gesta.web.route import Answer, Call, Route, Shape
 

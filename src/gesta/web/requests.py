@@ -14,7 +14,7 @@ from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet
 from gesta.flows.flow import Payload
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import TTL_MAX, Options, option_errors
-from gesta.request import Request
+from gesta.engine.request import Request
 from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.flows.validation import decode_fields
 from gesta.web.problem import Problem, ProblemShape, invalid, problem_of
@@ -23,7 +23,7 @@ from gesta.web.route import Answer, Asked, Call, Route, Shape
 from gesta.web.waiting import Wait, wait_seconds
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
     from gesta.ports.read_model import View
 
 BATCH_MAX = 1_000

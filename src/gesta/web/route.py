@@ -13,8 +13,8 @@ from gesta.domain.events import Actor
 from gesta.flows.validation import fields_of
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
-    from gesta.road import Road
+    from gesta.engine.engine import Engine
+    from gesta.engine.pipeline import Road
     from gesta.web.app import Web
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]

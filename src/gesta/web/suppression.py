@@ -15,7 +15,7 @@ from gesta.web.problem import Problem
 from gesta.web.route import Answer, Asked, Call, Route, Shape
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 _ID = re.compile(r"[0-9a-f]{32}")
 PAGE_MAX = 200

@@ -22,7 +22,7 @@ from gesta.outbound.smtp import MailAnswer, MailReply
 from gesta.testing import Harness
 from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.validation import decode_fields
-from gesta.wiring import Wiring
+from gesta.engine.environment import Wiring
 from tests.flows.email.jobs import OUTBOX, job
 
 #: Characters that break things: line ends, other controls, halves of characters, right-to-left, combining, far away.

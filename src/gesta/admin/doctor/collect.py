@@ -13,7 +13,7 @@ from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.ports.job_queue import Backlog, Standing, by_flow
 from gesta.tenants.pauses import Pause
 from gesta.projector.partitions import place_of, projects
-from gesta.road import Road
+from gesta.engine.pipeline import Road
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
 from gesta.maintenance.sweeper import ROLE as SWEEP

@@ -20,8 +20,8 @@ from gesta.flows.email.rules import NOT_A_UUID, UUID, faults_of
 from gesta.flows.validation import field_errors
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
-    from gesta.request import Request
+    from gesta.engine.engine import Engine
+    from gesta.engine.request import Request
 
 NAME = "notification.email"
 EMAIL_JOB_CONFIG: Final[Mapping[str, Any]] = MappingProxyType(

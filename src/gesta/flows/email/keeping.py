@@ -21,7 +21,7 @@ from gesta.tenants.suppression import Suppressed
 
 if TYPE_CHECKING:
     from gesta.domain.events import Actor
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 BODY = "email.body"
 _DOCUMENT_KEY, _ONLY = "email.document-key", "cpfCnpj"

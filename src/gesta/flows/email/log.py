@@ -16,7 +16,7 @@ from gesta.domain.events import Event, Meta, Sent, SentLate
 from gesta.domain.state import State
 
 if TYPE_CHECKING:
-    from gesta.engine import Engine
+    from gesta.engine.engine import Engine
 
 MAX_ATTEMPTS_REACHED = "Max attempts reached"
 LogStatus = Literal["ENQUEUED", "RETRY_SCHEDULED", "SENT_ATTEMPT", "SENT", "FAILED", "EXPIRED", "CANCELLED"]

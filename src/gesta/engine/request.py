@@ -26,7 +26,7 @@ from gesta.ports.read_model import Key, View
 from gesta.requests.waiters import outcome_of
 
 if TYPE_CHECKING:
-    from gesta.road import Road
+    from gesta.engine.pipeline import Road
 
 #: How often a view is looked at when another process does the projecting.
 POLL_SECONDS = 0.1

@@ -22,7 +22,7 @@ from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.runtime.settings import Settings, resolve_reference
 
 if TYPE_CHECKING:
-    from gesta.road import Road
+    from gesta.engine.pipeline import Road
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gesta.errors import StoreError
 from gesta.runtime.clock import Signal, spawn
 
 if TYPE_CHECKING:
-    from gesta.road import Road
+    from gesta.engine.pipeline import Road
 
 #: What is written to see whether a store takes it: a role that nobody plays, for no time at all.
 ROLE = "health"

@@ -52,8 +52,8 @@ from gesta.maintenance.sweeper import Sweep
 from gesta.runtime.telemetry import Telemetry
 from gesta.subscriptions.status_webhooks import Telling
 from gesta.requests.waiters import Waiters
-from gesta.wiring import Outside
-from gesta.work import Work
+from gesta.engine.environment import Outside
+from gesta.engine.process_roles import Work
 from gesta.worker.attempt import Attempts
 from gesta.worker.late_cancellation import CalledBack
 from gesta.worker.deadlines import Deadlines

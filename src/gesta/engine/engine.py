@@ -34,14 +34,14 @@ from gesta.intake.submit import Accepted
 from gesta.admin.admin import Operating
 from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors
 from gesta.projector.partitions import begin_places
-from gesta.request import Request
-from gesta.road import Road
+from gesta.engine.request import Request
+from gesta.engine.pipeline import Road
 from gesta.runtime.settings import Settings
 from gesta.subscriptions.handlers import Handler, Since, Subscription
 from gesta.flows.validation import decode_fields
 from gesta.ports.read_model import Filter, View
-from gesta.wiring import Wiring, refuse_fenced
-from gesta.work import EVERYTHING, NOTHING, Work
+from gesta.engine.environment import Wiring, refuse_fenced
+from gesta.engine.process_roles import EVERYTHING, NOTHING, Work
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

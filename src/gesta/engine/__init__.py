@@ -1,0 +1,1 @@
+"""The composition root: Engine, request handle, pipeline, environment, process roles, health."""
