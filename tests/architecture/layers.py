@@ -24,7 +24,7 @@ KNOWN_CHANNELS: dict[tuple[str, str], str] = {
     ("src/gesta/subscriptions/status_webhooks.py", "gesta.flows.webhook"): "submits what a tenant is told as messages of that flow",
     ("src/gesta/admin/admin.py", "gesta.flows.webhook"): "lists who is told, and refuses a subscription by which nobody would be",
     ("src/gesta/admin/doctor/collect.py", "gesta.flows.webhook"): "the doctor says whose subscription tells nobody",
-    ("src/gesta/web/endpoints.py", "gesta.flows.webhook"): "sends a test message to an endpoint, which is a route of its own",
+    ("src/gesta/http_api/endpoints.py", "gesta.flows.webhook"): "sends a test message to an endpoint, which is a route of its own",
 }
 
 

@@ -71,7 +71,7 @@ def test_no_station_knows_a_channel():
     # R1-55: only the executor differs per channel; the stations before and behind it know nothing of it, but for what is listed.
     assert check_stations(ROOT) == []
     assert {place for place, _ in KNOWN_CHANNELS} == {
-        "src/gesta/engine/pipeline.py", "src/gesta/subscriptions/status_webhooks.py", "src/gesta/admin/admin.py", "src/gesta/admin/doctor/collect.py", "src/gesta/web/endpoints.py",
+        "src/gesta/engine/pipeline.py", "src/gesta/subscriptions/status_webhooks.py", "src/gesta/admin/admin.py", "src/gesta/admin/doctor/collect.py", "src/gesta/http_api/endpoints.py",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from gesta import Engine
 from gesta.cli.flows import flows_of
 from gesta.domain.events import Actor
 from gesta.runtime.settings import load
-from gesta.web.server import address_of, bind, serving
+from gesta.http_api.server import address_of, bind, serving
 from tests.cli.shop import note
 
 #: What commands ask of a server when one is named.

@@ -15,12 +15,12 @@ from gesta import Payload
 from gesta.runtime import clock as runtime
 from gesta.flows import slack, sms, webhook
 from gesta.flows.external import external
-from gesta.web import description
-from gesta.web.app import ROUTES
-from gesta.web.openapi import describe
-from gesta.web.requests import Page
-from gesta.web.route import Answer, Call, Route
-from gesta.web.server import address_of, bind, serving
+from gesta.http_api import description
+from gesta.http_api.app import ROUTES
+from gesta.http_api.openapi import describe
+from gesta.http_api.requests import Page
+from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.server import address_of, bind, serving
 from tests.web.served import MASTER, note, served
 
 

@@ -17,8 +17,8 @@ from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport
 from gesta.runtime.settings import Settings
-from gesta.web.app import Web
-from gesta.web.server import address_of, bind, serving
+from gesta.http_api.app import Web
+from gesta.http_api.server import address_of, bind, serving
 from gesta.engine.environment import Outside, Wiring, wire_really
 
 ADMIN = ("admin",)

@@ -25,7 +25,7 @@ from gesta.flows.sms.message import NAME as SMS
 from gesta.tenants.templates import TEMPLATE, Template
 from gesta.subscriptions.handlers import checkpoint_of
 from gesta.ports.read_model import Parked
-from gesta.web.route import Route
+from gesta.http_api.route import Route
 from tests.web.served import Reply, Served
 
 #: Chosen so that a name built from tenant and id could be read both ways: acme + b-ID, acme-b + ID.

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from gesta.web.rate import KeyRates
+from gesta.http_api.rate import KeyRates
 from tests.web.served import served
 
 BODY = {"flow": "shop.note", "payload": {"text": "hello"}}

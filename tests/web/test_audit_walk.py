@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gesta.domain.codec import decode_meta
-from gesta.web import app
-from gesta.web.route import Answer, Call, Route, Stream
+from gesta.http_api import app
+from gesta.http_api.route import Answer, Call, Route, Stream
 from tests.web.served import Served, served
 from tests.web.tenant_walk import COMMON, OWNER, Planted, calls_of, flows, plant
 

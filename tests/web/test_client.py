@@ -13,7 +13,7 @@ from gesta.client import Client, Submit
 from gesta.errors import AccessDenied, Conflict, InvalidRequest, NotFound, NotYet, Refused, Unreachable
 from gesta.flows.external import external
 from gesta.flows.flow import Flow
-from gesta.web.stream import StreamEvent
+from gesta.http_api.stream import StreamEvent
 from tests.web.losing import Hasty, Losing
 from tests.web.served import served
 

@@ -12,8 +12,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gesta.runtime.clock import turn
-from gesta.web import endpoint
-from gesta.web.server import _Exchange
+from gesta.http_api import endpoint
+from gesta.http_api.server import _Exchange
 
 #: What differs from one answer to the next by itself.
 CHANGING = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=date: )[^\r]+|(?<=ratelimit-remaining: )\d+")

@@ -11,8 +11,8 @@ import pytest
 from gesta.domain.events import Actor
 from gesta.errors import StoreError
 from gesta.runtime.clock import OnClock
-from gesta.web import first_key
-from gesta.web.first_key import LASTS_SECONDS
+from gesta.http_api import first_key
+from gesta.http_api.first_key import LASTS_SECONDS
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -12,9 +12,9 @@ import pytest
 from gesta import Attempt, Done, Engine, Outcome, Payload, flow
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.external import external
-from gesta.web.app import ROUTES
-from gesta.web.openapi import body_examples, describe, plain_path, problems_of, successes_of
-from gesta.web.requests import Submit
+from gesta.http_api.app import ROUTES
+from gesta.http_api.openapi import body_examples, describe, plain_path, problems_of, successes_of
+from gesta.http_api.requests import Submit
 from tests.web.served import note, served
 
 FLOWS = {one.name: one for one in (note, slack.flow(), sms.flow(), webhook.flow(), email.flow())}
@@ -174,7 +174,7 @@ def test_a_payload_that_has_no_schema_is_any_object():
 
 
 def test_a_page_shows_no_markup_of_a_flows_words():
-    from gesta.web.page import page_of
+    from gesta.http_api.page import page_of
 
     document = msgspec.json.decode(msgspec.json.encode(DOCUMENT))
     document["components"]["schemas"]["FlowName"]["description"] = "<script>alert(1)</script> `<b>`"

@@ -11,7 +11,7 @@ from gesta import Engine, Event
 from gesta.flows import email, sms, webhook
 from gesta.sandbox.server import SandboxServer
 from gesta.runtime.settings import Settings
-from gesta.web.server import address_of, bind, serving
+from gesta.http_api.server import address_of, bind, serving
 from tests.web.served import Reply, Served, note, served
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:letters"

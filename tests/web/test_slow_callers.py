@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from gesta.web import endpoint, server
+from gesta.http_api import endpoint, server
 
 HEAD = "POST /v1/requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 

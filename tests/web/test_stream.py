@@ -97,7 +97,7 @@ async def test_a_key_that_has_expired_hears_nothing_more_on_a_stream_that_is_ope
 
 
 async def test_one_tenant_does_not_take_all_streams(api_here, monkeypatch):
-    monkeypatch.setattr("gesta.web.stream.STREAMS_OF_TENANT_MAX", 1)
+    monkeypatch.setattr("gesta.http_api.stream.STREAMS_OF_TENANT_MAX", 1)
     mine, theirs = await api_here.key("read"), await api_here.key("read", tenant="acme")
     async with following(api_here, mine):
         refused = await api_here.call("GET", "/v1/stream", key=mine)

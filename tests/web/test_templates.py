@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gesta.web import templates
+from gesta.http_api import templates
 
 PREVIEW, TEST = "/v1/templates/welcome/preview", "/v1/templates/welcome/test"
 

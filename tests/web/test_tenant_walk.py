@@ -7,8 +7,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gesta.web import app
-from gesta.web.route import Answer, Call, Route, Stream
+from gesta.http_api import app
+from gesta.http_api.route import Answer, Call, Route, Stream
 from tests.web.served import served
 from tests.web.tenant_walk import ALL, OWNER, calls_of, flows, owners_record, plant, refuse_marks, walk
 

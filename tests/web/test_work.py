@@ -9,9 +9,9 @@ import pytest
 
 from gesta import Payload, Personal, RetryPolicy, external
 from gesta.worker.external.long_poll import WAITING_IN_LANE_MAX
-from gesta.web.reading import CallerGone
-from gesta.web.route import Call
-from gesta.web.work import Take, take_work
+from gesta.http_api.reading import CallerGone
+from gesta.http_api.route import Call
+from gesta.http_api.work import Take, take_work
 from tests.web.served import Reply, Served, note, served
 
 RETRY = RetryPolicy(attempts=3, base_seconds=0.01, cap_seconds=0.01)

@@ -30,8 +30,8 @@ from gesta.domain.events import Actor
 from gesta.engine.engine import Engine
 from gesta.errors import GestaError
 from gesta.runtime.clock import sleep
-from gesta.web.requests import Submit
-from gesta.web.server import bind, serving
+from gesta.http_api.requests import Submit
+from gesta.http_api.server import bind, serving
 
 SINGLE = ("single", "single, keyed")
 BESIDE = ("single beside the stations", "single beside the stations, keyed")

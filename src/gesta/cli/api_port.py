@@ -32,8 +32,8 @@ NoApi = Annotated[bool, typer.Option("--no-api", help="Answer no HTTP.", rich_he
 @asynccontextmanager
 async def api_port(engine: Engine, settings: Settings, host: str | None, port: int | None) -> AsyncIterator[None]:
     """Answer for as long as the body runs. Raises where the port is taken: whoever calls it would reach another server, with another's keys."""
-    from gesta.web.app import Web
-    from gesta.web.server import address_of, bind, serving
+    from gesta.http_api.app import Web
+    from gesta.http_api.server import address_of, bind, serving
 
     listener = bind(host or settings.api_host, settings.api_port if port is None else port)
     web = Web(engine)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from gesta.domain.outcome import Outcome
     from gesta.intake.submit_options import Options
     from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
-    from gesta.web.keys import MadeKey
-    from gesta.web.requests import Submitted, Whole
-    from gesta.web.stream import StreamEvent
-    from gesta.web.templates import Previewed
+    from gesta.http_api.keys import MadeKey
+    from gesta.http_api.requests import Submitted, Whole
+    from gesta.http_api.stream import StreamEvent
+    from gesta.http_api.templates import Previewed
 
 Fields = dict[str, Any]
 Result = Literal["executed", "not_executed", "rejected"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gesta.cli.desk import Desk
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
-    from gesta.web.requests import Submitted
+    from gesta.http_api.requests import Submitted
 
 Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
 

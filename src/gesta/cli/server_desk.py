@@ -15,10 +15,10 @@ from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
 from gesta.intake.submit_options import Options
 from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
 from gesta.requests.waiters import outcome_of
-from gesta.web.keys import MadeKey
-from gesta.web.requests import Submitted, Whole
-from gesta.web.stream import StreamEvent
-from gesta.web.templates import Previewed
+from gesta.http_api.keys import MadeKey
+from gesta.http_api.requests import Submitted, Whole
+from gesta.http_api.stream import StreamEvent
+from gesta.http_api.templates import Previewed
 
 NOT_A_TENANTS = "that is for everybody, and a server takes it from no tenant; do it on the store: leave the setting `server` out"
 

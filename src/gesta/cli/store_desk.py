@@ -43,10 +43,10 @@ from gesta.shapes import (
     pause_shape,
     request_shape,
 )
-from gesta.web.keys import MadeKey
-from gesta.web.requests import Submitted, Whole
-from gesta.web.stream import StreamEvent
-from gesta.web.templates import Previewed
+from gesta.http_api.keys import MadeKey
+from gesta.http_api.requests import Submitted, Whole
+from gesta.http_api.stream import StreamEvent
+from gesta.http_api.templates import Previewed
 
 #: How soon another process's events are noticed.
 POLL_SECONDS = 0.1

@@ -15,7 +15,7 @@ from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from gesta.cli.desk import Desk
-    from gesta.web.stream import StreamEvent
+    from gesta.http_api.stream import StreamEvent
 
 #: How soon a signal to stop is noticed.
 POLL_SECONDS = 0.1

@@ -6,6 +6,6 @@ Importing this opens nothing; a connection is made by the first call.
 
 from gesta.client.client import Client
 from gesta.client.sync import SyncClient
-from gesta.web.requests import Submit
+from gesta.http_api.requests import Submit
 
 __all__ = ["Client", "Submit", "SyncClient"]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gesta.client.calls import Calls, Json
 from gesta.shapes import KeyShape
-from gesta.web.keys import PAGE_MAX, ChangeShape, KeyList, MadeKey, Trail
+from gesta.http_api.keys import PAGE_MAX, ChangeShape, KeyList, MadeKey, Trail
 
 
 class AccessCalls(Calls):

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from gesta.client.line import PAUSE_SECONDS, Ask, Line, path_of
 from gesta.runtime.clock import Ids, sleep
-from gesta.web.reading import ACTOR
+from gesta.http_api.reading import ACTOR
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gesta import errors as e
-from gesta.web.problem import ProblemShape
+from gesta.http_api.problem import ProblemShape
 
 E = TypeVar("E", bound=e.GestaError)
 

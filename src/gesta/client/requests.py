@@ -12,10 +12,10 @@ from gesta.client.calls import Calls, Json
 from gesta.client.events import Following
 from gesta.errors import InvalidRequest, NotYet
 from gesta.shapes import AttemptShape, EventShape, RequestShape
-from gesta.web.decisions import Decided
-from gesta.web.requests import BATCH_MAX, PAGE_MAX, Attempts, Page, Result, Results, Submit, Submitted, Timeline, Whole
-from gesta.web.stream import StreamEvent
-from gesta.web.waiting import WAIT_SECONDS_MAX
+from gesta.http_api.decisions import Decided
+from gesta.http_api.requests import BATCH_MAX, PAGE_MAX, Attempts, Page, Result, Results, Submit, Submitted, Timeline, Whole
+from gesta.http_api.stream import StreamEvent
+from gesta.http_api.waiting import WAIT_SECONDS_MAX
 
 #: How often the rest of a batch is sent again when the store failed in the middle of it.
 ROUNDS = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from gesta.client.calls import Calls
-from gesta.web.subscriptions import SubscriptionsShape
-from gesta.web.suppression import PAGE_MAX, SuppressedPage, SuppressedShape
+from gesta.http_api.subscriptions import SubscriptionsShape
+from gesta.http_api.suppression import PAGE_MAX, SuppressedPage, SuppressedShape
 
 
 class ToldCalls(Calls):

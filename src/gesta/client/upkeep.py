@@ -9,14 +9,14 @@ from typing import Any
 from gesta.client.calls import Calls, Json
 from gesta.requests.dead_letters import DeadLetter
 from gesta.shapes import EntityShape, ParkedShape, PauseShape
-from gesta.web.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
-from gesta.web.configs import Entities, Kind, Kinds
-from gesta.web.dead_letters import DeadLetters, RedrivenMany
-from gesta.web.pauses import Pauses, Resumed
-from gesta.web.people import ErasedShape
-from gesta.web.requests import Submitted
-from gesta.web.templates import Previewed
-from gesta.web.unknowns import UnknownOutcome, UnknownOutcomes
+from gesta.http_api.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
+from gesta.http_api.configs import Entities, Kind, Kinds
+from gesta.http_api.dead_letters import DeadLetters, RedrivenMany
+from gesta.http_api.pauses import Pauses, Resumed
+from gesta.http_api.people import ErasedShape
+from gesta.http_api.requests import Submitted
+from gesta.http_api.templates import Previewed
+from gesta.http_api.unknowns import UnknownOutcome, UnknownOutcomes
 
 PAGE = 200
 

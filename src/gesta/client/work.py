@@ -6,7 +6,7 @@ from typing import Any
 
 from gesta.client.calls import Calls
 from gesta.client.line import Ask, path_of
-from gesta.web.work import LEASE, Extended, Recorded, Work, WorkItems
+from gesta.http_api.work import LEASE, Extended, Recorded, Work, WorkItems
 
 
 class WorkCalls(Calls):

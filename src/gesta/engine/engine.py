@@ -189,8 +189,8 @@ class Engine:
     def web(self) -> ASGIApp:
         """The HTTP API as an ASGI application: `app.mount("/gesta", engine.web())`. It answers while the engine runs."""
         # Most programs never serve it.
-        from gesta.web.app import Web
-        from gesta.web.mounted import Mounted
+        from gesta.http_api.app import Web
+        from gesta.http_api.mounted import Mounted
 
         return Mounted(Web(self))
 

@@ -14,9 +14,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gesta.errors import BadInput
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
-from gesta.web import exchange
-from gesta.web.endpoint import send_answer
-from gesta.web.problem import MEDIA_TYPE, Problem
+from gesta.http_api import exchange
+from gesta.http_api.endpoint import send_answer
+from gesta.http_api.problem import MEDIA_TYPE, Problem
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first request.
 HEAD_SECONDS = 10.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gesta.flows import webhook
-from gesta.web import requests
-from gesta.web.problem import Problem
-from gesta.web.requests import Submit, Submitted
-from gesta.web.route import Answer, Call, Route
-from gesta.web.waiting import Wait
+from gesta.http_api import requests
+from gesta.http_api.problem import Problem
+from gesta.http_api.requests import Submit, Submitted
+from gesta.http_api.route import Answer, Call, Route
+from gesta.http_api.waiting import Wait
 
 #: The type of the message, and what its request is marked by: its correlation id.
 TYPE = "gesta.test"

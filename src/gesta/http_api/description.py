@@ -10,9 +10,9 @@ from html import escape
 import msgspec
 
 from gesta.flows.flow import Flow
-from gesta.web.openapi import describe
-from gesta.web.page import SERVER, page_of
-from gesta.web.route import Answer, Call, Route
+from gesta.http_api.openapi import describe
+from gesta.http_api.page import SERVER, page_of
+from gesta.http_api.route import Answer, Call, Route
 
 #: The page has its style in itself and nothing else: no script, no picture, no frame, nothing from elsewhere.
 CSP = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

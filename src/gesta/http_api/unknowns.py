@@ -10,8 +10,8 @@ from gesta.requests.dead_letters import iso
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.errors import BadCursor
-from gesta.web.requests import FlowName
-from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.requests import FlowName
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 PAGE_MAX = 200
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gesta import errors as e
-from gesta.web.route import Answer
+from gesta.http_api.route import Answer
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1

@@ -10,9 +10,9 @@ import msgspec
 from gesta.domain.ids import FLOW
 from gesta.flows.flow import Flow
 from gesta.flows.schemas import payload_schema
-from gesta.web.problem import ProblemShape
-from gesta.web.requests import Batch, Submit
-from gesta.web.route import Route
+from gesta.http_api.problem import ProblemShape
+from gesta.http_api.requests import Batch, Submit
+from gesta.http_api.route import Route
 
 Schema = dict[str, Any]
 

@@ -10,11 +10,11 @@ from typing import Any, get_args
 from gesta.tenants.api_keys import Scope
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID, TENANT
 from gesta.flows.flow import Flow
-from gesta.web.problem import MEDIA_TYPE, TITLES, ProblemShape
-from gesta.web.reading import ACTOR
-from gesta.web.requests import Batch, Submit, Submitted
-from gesta.web.route import JSON, Nothing, Route
-from gesta.web.schemas import FLOW_NAME, PLACE, Schema, Schemas, plain, submit_example, without_null
+from gesta.http_api.problem import MEDIA_TYPE, TITLES, ProblemShape
+from gesta.http_api.reading import ACTOR
+from gesta.http_api.requests import Batch, Submit, Submitted
+from gesta.http_api.route import JSON, Nothing, Route
+from gesta.http_api.schemas import FLOW_NAME, PLACE, Schema, Schemas, plain, submit_example, without_null
 
 #: What a part of a path is called → what it can be. What is not here is any text without a slash.
 PATH_PARTS: dict[str, Schema] = {

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 
 class Erase(Asked, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gesta.web.schemas import PLACE, Schema
+from gesta.http_api.schemas import PLACE, Schema
 
 _CODE = re.compile(r"`([^`]+)`")
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")

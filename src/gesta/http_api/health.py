@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gesta.engine.health import ProcessHealth
-from gesta.web.problem import Problem
-from gesta.web.route import Answer, Call, Route, Shape
+from gesta.http_api.problem import Problem
+from gesta.http_api.route import Answer, Call, Route, Shape
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 

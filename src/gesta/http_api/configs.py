@@ -15,8 +15,8 @@ from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
 from gesta.shapes import EntityShape, entity_shape
 from gesta.flows.validation import UNKNOWN_MAX
-from gesta.web.problem import Problem
-from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.problem import Problem
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

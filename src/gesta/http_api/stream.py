@@ -13,8 +13,8 @@ from gesta.domain.status_events import word_of
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
 from gesta.shapes import EventShape, event_shape
-from gesta.web.problem import Problem, invalid
-from gesta.web.route import Asked, Call, Route, Stream
+from gesta.http_api.problem import Problem, invalid
+from gesta.http_api.route import Asked, Call, Route, Stream
 
 BATCH = 200
 #: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.

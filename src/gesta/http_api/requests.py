@@ -17,10 +17,10 @@ from gesta.intake.submit_options import TTL_MAX, Options, option_errors
 from gesta.engine.request import Request
 from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.flows.validation import decode_fields
-from gesta.web.problem import Problem, ProblemShape, invalid, problem_of
-from gesta.web.reading import UNREADABLE, unreadable
-from gesta.web.route import Answer, Asked, Call, Route, Shape
-from gesta.web.waiting import Wait, wait_seconds
+from gesta.http_api.problem import Problem, ProblemShape, invalid, problem_of
+from gesta.http_api.reading import UNREADABLE, unreadable
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.waiting import Wait, wait_seconds
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

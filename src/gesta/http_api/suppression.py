@@ -11,8 +11,8 @@ import msgspec
 from gesta.requests.dead_letters import iso
 from gesta.errors import BadCursor, NotFound
 from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
-from gesta.web.problem import Problem
-from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.problem import Problem
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from gesta.domain.state import Status
-from gesta.web.requests import TtlSeconds, handle_of
-from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.requests import TtlSeconds, handle_of
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
 

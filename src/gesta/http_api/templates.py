@@ -11,11 +11,11 @@ import msgspec
 from gesta.errors import UnknownFlow
 from gesta.flows.flow import Flow
 from gesta.tenants.templates import TEMPLATE
-from gesta.web import requests
-from gesta.web.problem import Problem, invalid
-from gesta.web.requests import Submit, Submitted
-from gesta.web.route import Answer, Asked, Call, Route, Shape
-from gesta.web.waiting import Wait
+from gesta.http_api import requests
+from gesta.http_api.problem import Problem, invalid
+from gesta.http_api.requests import Submit, Submitted
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.waiting import Wait
 
 #: What the request of a test is marked by: its correlation id.
 MARK = "test:template/"

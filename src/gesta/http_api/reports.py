@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gesta.errors import Forged
 from gesta.intake.provider_reports import BODY_BYTES_MAX
-from gesta.web.problem import Problem
-from gesta.web.route import Answer, Call, Route
+from gesta.http_api.problem import Problem
+from gesta.http_api.route import Answer, Call, Route
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -22,9 +22,9 @@ from gesta.domain.events import Actor
 from gesta.errors import GestaError
 from gesta.engine.pipeline import Road
 from gesta.shapes import key_shape
-from gesta.web.keys import MadeKey
-from gesta.web.problem import Problem
-from gesta.web.route import Answer, Asked, Call, Route
+from gesta.http_api.keys import MadeKey
+from gesta.http_api.problem import Problem
+from gesta.http_api.route import Answer, Asked, Call, Route
 
 TOKEN_BYTES: Final = 32
 LASTS_SECONDS: Final = 3_600.0

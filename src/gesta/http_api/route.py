@@ -15,7 +15,7 @@ from gesta.flows.validation import fields_of
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine
     from gesta.engine.pipeline import Road
-    from gesta.web.app import Web
+    from gesta.http_api.app import Web
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 Receive = Callable[[], Awaitable[Any]]

@@ -15,10 +15,10 @@ from gesta.worker.external.reports import Count, Id, Name, Reason, RecordFailed,
 from gesta.worker.external.work_item import Reported, WorkItem
 from gesta.runtime.clock import turn
 from gesta.flows.validation import decode_fields
-from gesta.web.problem import Problem, invalid
-from gesta.web.reading import CallerGone
-from gesta.web.requests import named
-from gesta.web.route import Answer, Asked, Call, Route, Shape
+from gesta.http_api.problem import Problem, invalid
+from gesta.http_api.reading import CallerGone
+from gesta.http_api.requests import named
+from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 #: The header that carries the token of a lease where there is no body; never the address, which ends in logs.
 LEASE = "Gesta-Lease"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gesta.errors import NotFound
 from gesta.admin.admin import Listener
-from gesta.web.problem import Problem
-from gesta.web.route import Answer, Call, Route, Shape
+from gesta.http_api.problem import Problem
+from gesta.http_api.route import Answer, Call, Route, Shape
 
 
 class WebhookShape(Shape, frozen=True):

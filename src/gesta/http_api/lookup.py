@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gesta.web.requests import Whole, whole
-from gesta.web.route import Answer, Call, Route
+from gesta.http_api.requests import Whole, whole
+from gesta.http_api.route import Answer, Call, Route
 
 
 async def look_up(call: Call) -> Answer:

@@ -11,7 +11,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from gesta.engine.health import ProcessHealth
-from gesta.web import (
+from gesta.http_api import (
     about,
     configs,
     dead_letters,
@@ -33,12 +33,12 @@ from gesta.web import (
     unknowns,
     work,
 )
-from gesta.web.description import Description
-from gesta.web.endpoint import Endpoint, Patience, send_answer
-from gesta.web.first_key import FirstKey
-from gesta.web.problem import Problem
-from gesta.web.rate import KeyRates
-from gesta.web.route import Route
+from gesta.http_api.description import Description
+from gesta.http_api.endpoint import Endpoint, Patience, send_answer
+from gesta.http_api.first_key import FirstKey
+from gesta.http_api.problem import Problem
+from gesta.http_api.rate import KeyRates
+from gesta.http_api.route import Route
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.web.problem import invalid
-from gesta.web.route import Asked
+from gesta.http_api.problem import invalid
+from gesta.http_api.route import Asked
 
 WAIT_SECONDS_MAX = 60.0
 _DURATION = re.compile(r"([0-9]{1,5})(ms|s)?")
