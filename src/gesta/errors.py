@@ -45,7 +45,7 @@ from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.state import State
 
 if TYPE_CHECKING:
-    from gesta.shapes import RequestShape
+    from gesta.api_types.representations import RequestShape
 
 
 class GestaError(Exception):

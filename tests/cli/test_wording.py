@@ -5,7 +5,7 @@ import pytest
 
 from gesta.cli.wording import describe, span
 from gesta.domain import events as e
-from gesta.shapes import attempt_shapes
+from gesta.api_types.representations import attempt_shapes
 
 
 @pytest.mark.parametrize(

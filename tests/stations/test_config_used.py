@@ -10,7 +10,7 @@ import pytest
 from gesta import Attempt, Done, Engine, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.flow import ConfigBody
-from gesta.shapes import attempt_shapes
+from gesta.api_types.representations import attempt_shapes
 from tests.stations.world import URL, Deaf, Note, Provider, events_of, fields, let_run, note_flow, pass_time
 
 ROOM = "chat.room"

@@ -18,7 +18,7 @@ from gesta.admin.doctor.collect import examine_request
 from gesta.worker.external import RecordSent
 from gesta.intake.submit import Accepted
 from gesta.projector.batch_fold import Folding
-from gesta.shapes import event_shape
+from gesta.api_types.representations import event_shape
 from gesta.ports.read_model import Key, View
 from tests.stations import handed_out
 from tests.stations.handed_out import LEASE_SECONDS, pick_flow, take_one

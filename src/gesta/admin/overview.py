@@ -14,7 +14,7 @@ from gesta.requests.pages import Page, page_of
 from gesta.projector.partitions import place_of, projects
 from gesta.engine.request import Request
 from gesta.engine.pipeline import Road
-from gesta.shapes import payload_shape
+from gesta.api_types.representations import payload_shape
 from gesta.ports.read_model import Filter, Parked, View
 
 #: Changes of config that are told at a time.

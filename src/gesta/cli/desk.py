@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gesta.requests.dead_letters import DeadLetter
     from gesta.domain.outcome import Outcome
     from gesta.intake.submit_options import Options
-    from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
+    from gesta.api_types.representations import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
     from gesta.http_api.keys import MadeKey
     from gesta.http_api.requests import Submitted, Whole
     from gesta.http_api.stream import StreamEvent

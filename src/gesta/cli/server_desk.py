@@ -13,7 +13,7 @@ from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
 from gesta.intake.submit_options import Options
-from gesta.shapes import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
+from gesta.api_types.representations import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
 from gesta.requests.waiters import outcome_of
 from gesta.http_api.keys import MadeKey
 from gesta.http_api.requests import Submitted, Whole

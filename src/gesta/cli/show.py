@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gesta.cli.desk import Fields
     from gesta.cli.place import Place
     from gesta.domain.state import State
-    from gesta.shapes import AttemptShape, EventShape, PauseShape
+    from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
@@ -104,7 +104,7 @@ def _attempts(attempts: list[AttemptShape]) -> Table:
 
 def _next_step(state: State, payload: Fields | None, place: Place) -> str:
     """What a person can do about a request that does not go on by itself."""
-    from gesta.shapes import ERASED
+    from gesta.api_types.representations import ERASED
 
     if state.status == "unknown" and state.due_at is None:
         from gesta.admin.doctor.explain import OTHER_WORDS

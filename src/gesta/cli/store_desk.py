@@ -27,7 +27,7 @@ from gesta.tenants.templates import Template
 from gesta.engine.request import Request
 from gesta.runtime.clock import SystemRuntime
 from gesta.flows.schemas import config_schema
-from gesta.shapes import (
+from gesta.api_types.representations import (
     AttemptShape,
     EntityShape,
     EventShape,

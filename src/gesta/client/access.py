@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from gesta.client.calls import Calls, Json
-from gesta.shapes import KeyShape
+from gesta.api_types.representations import KeyShape
 from gesta.http_api.keys import PAGE_MAX, ChangeShape, KeyList, MadeKey, Trail
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gesta.client.calls import Calls, Json
 from gesta.requests.dead_letters import DeadLetter
-from gesta.shapes import EntityShape, ParkedShape, PauseShape
+from gesta.api_types.representations import EntityShape, ParkedShape, PauseShape
 from gesta.http_api.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
 from gesta.http_api.configs import Entities, Kind, Kinds
 from gesta.http_api.dead_letters import DeadLetters, RedrivenMany

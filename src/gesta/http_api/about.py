@@ -10,7 +10,7 @@ from gesta.requests.dead_letters import iso
 from gesta.domain.state import Status
 from gesta.domain.outcome import UnknownPolicy
 from gesta.flows.schemas import payload_schema
-from gesta.shapes import ParkedShape, parked_shape
+from gesta.api_types.representations import ParkedShape, parked_shape
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 PARKED_MAX = 1_000

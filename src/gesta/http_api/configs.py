@@ -13,7 +13,7 @@ import msgspec
 from gesta.tenants.config import Entity
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
-from gesta.shapes import EntityShape, entity_shape
+from gesta.api_types.representations import EntityShape, entity_shape
 from gesta.flows.validation import UNKNOWN_MAX
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape

@@ -21,7 +21,7 @@ from gesta.tenants.api_keys import ApiKey
 from gesta.domain.events import Actor
 from gesta.errors import GestaError
 from gesta.engine.pipeline import Road
-from gesta.shapes import key_shape
+from gesta.api_types.representations import key_shape
 from gesta.http_api.keys import MadeKey
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Asked, Call, Route

@@ -10,7 +10,7 @@ import msgspec
 from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
 from gesta.tenants.audit_log import Change
 from gesta.requests.dead_letters import iso
-from gesta.shapes import KeyShape, key_shape
+from gesta.api_types.representations import KeyShape, key_shape
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 PAGE_MAX = 200

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gesta.errors import NotFound, UnknownFlow
 from gesta.tenants.pauses import Pause
-from gesta.shapes import PauseShape, pause_shape
+from gesta.api_types.representations import PauseShape, pause_shape
 from gesta.http_api.problem import invalid
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 

@@ -15,7 +15,7 @@ from gesta.flows.flow import Payload
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import TTL_MAX, Options, option_errors
 from gesta.engine.request import Request
-from gesta.shapes import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
+from gesta.api_types.representations import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, ProblemShape, invalid, problem_of
 from gesta.http_api.reading import UNREADABLE, unreadable

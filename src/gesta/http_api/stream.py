@@ -12,7 +12,7 @@ from gesta.domain.ids import REQUEST_ID, covers
 from gesta.domain.status_events import word_of
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
-from gesta.shapes import EventShape, event_shape
+from gesta.api_types.representations import EventShape, event_shape
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import Asked, Call, Route, Stream
 
