@@ -104,7 +104,7 @@ def check_contracts(root: Path) -> list[str]:
     """A contract holds for every adapter, so it knows none."""
     return [
         module.at(node, f"a contract may not know an adapter: {name}")
-        for module in _below(root, "gesta.contracts")
+        for module in _below(root, "gesta.testing.contracts")
         for name, node in imports(module)
         if _is_in(name, "gesta.stores")
     ]

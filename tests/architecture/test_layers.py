@@ -168,7 +168,7 @@ def test_contracts_know_no_adapter():
 
 
 def test_a_contract_that_knows_an_adapter_is_found(tmp_path):
-    root = plant(tmp_path, {"src/gesta/contracts/views.py": "from gesta.stores.memory import views"})
+    root = plant(tmp_path, {"src/gesta/testing/contracts/read_model.py": "from gesta.stores.memory import views"})
     assert check_contracts(root) == [
-        "src/gesta/contracts/views.py:1: a contract may not know an adapter: gesta.stores.memory.read_model"
+        "src/gesta/testing/contracts/read_model.py:1: a contract may not know an adapter: gesta.stores.memory.read_model"
     ]

@@ -86,4 +86,4 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path, monkeypatch):
     assert inside == files
     assert "gesta/py.typed" in inside
     assert "gesta = gesta.cli.main:main" in entry_points
-    assert "gesta = gesta.testing" in entry_points
+    assert "gesta = gesta.testing.plugin" in entry_points

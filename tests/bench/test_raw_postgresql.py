@@ -10,7 +10,7 @@ from gesta.bench import raw_postgresql, raw_sqlite
 from gesta.bench.store import BenchStore
 from gesta.runtime.clock import turn
 from gesta.runtime.settings import Settings
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

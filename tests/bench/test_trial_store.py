@@ -12,8 +12,8 @@ from gesta.bench.store import bench_store
 from gesta.errors import BadSettings, GestaError, StoreError
 from gesta.runtime.clock import Signal, SystemRuntime, spawn
 from gesta.security.envelope_encryption import MasterKey
-from gesta.trial_server import TrialServer
-from gesta.trial_store import TrialStore, is_fresh, server_url, trial_store
+from gesta.testing.postgres_server import TrialServer
+from gesta.testing.scratch_store import TrialStore, is_fresh, server_url, trial_store
 
 NOBODY = "postgresql://ada:secret@127.0.0.1:1/shop"
 

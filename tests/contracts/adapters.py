@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 import gesta.stores
-from gesta.contracts.harness import Harness
+from gesta.testing.contracts.harness import Harness
 
 
 @cache

@@ -12,7 +12,7 @@ from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.sqlite import open_stores
 from gesta.stores.separate_queue import with_queue_apart
 from gesta.ports.transactions import Commits, Entry, Projection, Recording
-from gesta.contracts.harness import Capability, Harness
+from gesta.testing.contracts.harness import Capability, Harness
 from gesta.domain.state import State
 from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Job

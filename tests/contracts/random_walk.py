@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gesta.ports.transactions import Entry, Recording
-from gesta.contracts.harness import CommitsHarness
-from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
-from gesta.contracts.view_sweeps import walk
+from gesta.testing.contracts.harness import CommitsHarness
+from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.sweeps import walk
 from gesta.domain.ids import lane_of, lanes_of
 from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement, Taken

@@ -1,4 +1,4 @@
-from gesta.contracts.buckets import BucketsContract
+from gesta.testing.contracts.token_buckets import BucketsContract
 
 
 class TestBuckets(BucketsContract): ...

@@ -1,7 +1,7 @@
-from gesta.contracts.at_once import AtOnceContract, AtOnceFenceContract
-from gesta.contracts.commits import CommitsAfterRestartContract, ProjectContract, RecordContract
-from gesta.contracts.offers import OffersAtOnceContract, OffersContract
-from gesta.contracts.removal import OldViewsContract, RemovalContract
+from gesta.testing.contracts.inline import AtOnceContract, AtOnceFenceContract
+from gesta.testing.contracts.transactions import CommitsAfterRestartContract, ProjectContract, RecordContract
+from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract, OffersContract
+from gesta.testing.contracts.removal import OldViewsContract, RemovalContract
 
 
 class TestProject(ProjectContract): ...

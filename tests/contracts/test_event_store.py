@@ -1,6 +1,6 @@
-from gesta.contracts.event_claims import EventClaimsAfterRestartContract, EventClaimsContract
-from gesta.contracts.event_shares import EventSharesContract
-from gesta.contracts.event_store import EventStoreAfterRestartContract, EventStoreContract
+from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract, EventClaimsContract
+from gesta.testing.contracts.event_shares import EventSharesContract
+from gesta.testing.contracts.event_store import EventStoreAfterRestartContract, EventStoreContract
 
 
 class TestEventStore(EventStoreContract): ...

@@ -1,4 +1,4 @@
-from gesta.contracts.fences import FencesAfterRestartContract, FencesContract
+from gesta.testing.contracts.fences import FencesAfterRestartContract, FencesContract
 
 
 class TestFences(FencesContract): ...

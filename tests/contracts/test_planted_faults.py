@@ -6,8 +6,8 @@ from pkgutil import iter_modules
 
 import pytest
 
-import gesta.contracts
-from gesta.contracts.suite import Contract
+import gesta.testing.contracts
+from gesta.testing.contracts.suite import Contract
 from tests.contracts.faults.planting import FAULTS
 
 for found in iter_modules([str(Path(__file__).parent / "faults")]):
@@ -32,7 +32,7 @@ async def test_the_contract_finds(fault):
 
 
 def test_every_promise_has_been_seen_broken():
-    modules = [import_module(f"gesta.contracts.{module.name}") for module in iter_modules(gesta.contracts.__path__)]
+    modules = [import_module(f"gesta.testing.contracts.{module.name}") for module in iter_modules(gesta.testing.contracts.__path__)]
     contracts = {
         kind for module in modules for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Contract)
     }

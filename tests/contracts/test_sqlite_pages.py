@@ -3,9 +3,9 @@
 import apsw
 import pytest
 
-from gesta.stores.sqlite.harness import Harness
+from gesta.testing.harnesses.sqlite import Harness
 from gesta.stores.sqlite.statements import sql
-from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
+from gesta.testing.contracts.samples import MADE_MS, fresh_name, fresh_view
 from gesta.ports.read_model import WANTING
 
 

@@ -3,9 +3,9 @@
 import apsw
 
 from gesta.stores.sqlite.database import APPLICATION_ID
-from gesta.stores.sqlite.harness import Harness
-from gesta.contracts.job_queue import take
-from gesta.contracts.samples import fresh_job
+from gesta.testing.harnesses.sqlite import Harness
+from gesta.testing.contracts.job_queue import take
+from gesta.testing.contracts.samples import fresh_job
 from gesta.stores.migrations import migrations_of
 
 FLOW = "test.note"

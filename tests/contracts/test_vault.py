@@ -1,4 +1,4 @@
-from gesta.contracts.vault import VaultAfterRestartContract, VaultContract
+from gesta.testing.contracts.vault import VaultAfterRestartContract, VaultContract
 
 
 class TestVault(VaultContract): ...

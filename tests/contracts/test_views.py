@@ -1,9 +1,9 @@
-from gesta.contracts.checkpoints import CheckpointContract, RoleContract
-from gesta.contracts.pending import PendingAfterRestartContract, PendingContract
-from gesta.contracts.role_parts import RolePartsContract
-from gesta.contracts.view_shadows import ShadowContract
-from gesta.contracts.view_sweeps import DueViewsContract, StaleViewsContract, UndecidedViewsContract
-from gesta.contracts.views import ViewsAfterRestartContract, ViewsContract
+from gesta.testing.contracts.checkpoints import CheckpointContract, RoleContract
+from gesta.testing.contracts.undispatched import PendingAfterRestartContract, PendingContract
+from gesta.testing.contracts.leases import RolePartsContract
+from gesta.testing.contracts.rebuilds import ShadowContract
+from gesta.testing.contracts.sweeps import DueViewsContract, StaleViewsContract, UndecidedViewsContract
+from gesta.testing.contracts.read_model import ViewsAfterRestartContract, ViewsContract
 
 
 class TestViews(ViewsContract): ...

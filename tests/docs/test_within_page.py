@@ -8,7 +8,7 @@ import asyncpg  # type: ignore[import-untyped]
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from gesta import Attempt, Done, Flow, Outcome, Payload
-from gesta.stores.postgresql.harness import SharedServer
+from gesta.testing.harnesses.postgresql import SharedServer
 from gesta.domain.commands import Rules
 from gesta.runtime.clock import SystemRuntime
 from tests.docs.test_docs import ROOT, blocks, program

@@ -9,7 +9,7 @@ import signal
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 from tests.crash.stage import Stage
 from tests.faults.proxy import Proxy
 

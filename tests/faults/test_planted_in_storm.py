@@ -7,7 +7,7 @@ from importlib.resources import files
 import asyncpg  # type: ignore[import-untyped]
 import pytest
 
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 from tests.crash.stage import stage
 from tests.faults.proxy import Proxy
 from tests.faults.storm import SLOTS, Storm

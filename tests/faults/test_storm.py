@@ -7,7 +7,7 @@ from collections import Counter
 from gesta import Engine
 from gesta.domain.events import OutcomeUnknown
 from gesta.domain.state import State
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 from tests.crash.stage import Stage, kind_of, number_of, stage
 from tests.faults.proxy import Proxy
 from tests.faults.storm import SLOTS, Storm

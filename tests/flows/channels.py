@@ -6,7 +6,7 @@ import base64
 from dataclasses import replace
 
 from gesta import Engine, Flow
-from gesta.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, FlowHarness, Trouble
+from gesta.testing.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, FlowHarness, Trouble
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.email.aws import Account, AwsClients
 from gesta.flows.flow import Payload

@@ -9,7 +9,7 @@ from typing import Any
 from gesta import Engine
 from gesta.domain.state import State
 from gesta.flows import slack
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 
 URL = "memory:slack"
 TOKEN = "xoxb-1111-first"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gesta.contracts.flow import FlowContract, FlowHarness
+from gesta.testing.contracts.flow import FlowContract, FlowHarness
 from tests.flows.channels import CHANNELS
 from tests.postgresql.places import fresh_url
 

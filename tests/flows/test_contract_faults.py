@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gesta import Attempt, Flow, Outcome
-from gesta.contracts import flow as contract
-from gesta.contracts.flow import FlowContract, Stage, staged
+from gesta.testing.contracts import flow as contract
+from gesta.testing.contracts.flow import FlowContract, Stage, staged
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
 from gesta.flows.flow import Payload
 from gesta.outbound.http import AttemptEnded

@@ -16,7 +16,7 @@ from gesta.errors import BadFlow, Conflict, InvalidRequest
 from gesta.flows import email
 from gesta.flows.email.addresses import normal
 from gesta.engine.request import Request
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import COMPANY, HASH, OUTBOX, job
 
 SMTP = {"kind": "smtp", "host": "mail.example.com", "user": "shop", "password": "hunter2!", "from_address": "shop@example.com"}

@@ -201,7 +201,7 @@ async def test_a_secret_in_the_environment_that_is_not_set_is_waited_for(gesta, 
         raise KeyError(text)
 
     with monkeypatch.context() as without:
-        without.setattr("gesta.testing._reference", reference)
+        without.setattr("gesta.testing.plugin._reference", reference)
         async with Engine(URL, flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
             request = await engine.submit(slack.Message(channel=PLACE, text="a"))
             await gesta.settle(days=1)

@@ -7,7 +7,7 @@ import pytest
 from gesta.flows import slack
 from gesta.flows.slack.asking import PAGE, PAGES_MAX
 from gesta.sandbox import Effect
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.flows.slack_stage import PLACE, end_of, opened, posted
 
 FAST = {"per_second": 1_000, "channel_per_second": 1_000}

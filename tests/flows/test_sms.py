@@ -20,7 +20,7 @@ from gesta.flows import sms
 from gesta.flows.sms.answers import MEANINGS, outcome_of
 from gesta.outbound.http import HttpResponse
 from gesta.sandbox import Effect
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 
 URL = "memory:sms"
 TOKEN = "0123456789abcdef-planted"

@@ -14,7 +14,7 @@ from gesta.stores.postgresql import open_stores
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connection, Connections, connect, end
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.harness import SharedServer
+from gesta.testing.harnesses.postgresql import SharedServer
 from gesta.domain.commands import Rules
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings

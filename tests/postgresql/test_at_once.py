@@ -14,7 +14,7 @@ from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.transactions import ALONE_SECONDS, PostgresqlCommits
 from gesta.stores.postgresql.connections import Connections
 from gesta.ports.transactions import Projection
-from gesta.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
 from gesta.domain.commands import Rules
 from gesta.ports.event_store import Appended, Claimed
 from gesta.ports.eager_dispatch import Offer

@@ -12,12 +12,12 @@ from gesta.stores import postgresql
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connections, end
 from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.harness import Harness, SharedServer
-from gesta.contracts.commits import CommitsAfterRestartContract, ProjectContract, RecordContract
-from gesta.contracts.event_claims import EventClaimsContract
-from gesta.contracts.job_leases import JobLeasesContract
-from gesta.contracts.vault import VaultContract
-from gesta.contracts.view_shadows import ShadowContract
+from gesta.testing.harnesses.postgresql import Harness, SharedServer
+from gesta.testing.contracts.transactions import CommitsAfterRestartContract, ProjectContract, RecordContract
+from gesta.testing.contracts.event_claims import EventClaimsContract
+from gesta.testing.contracts.job_leases import JobLeasesContract
+from gesta.testing.contracts.vault import VaultContract
+from gesta.testing.contracts.rebuilds import ShadowContract
 from tests.postgresql.places import Note, engine_at, fresh_url
 
 

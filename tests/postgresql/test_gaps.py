@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from gesta.stores.postgresql.recording import record
 from gesta.ports.transactions import Entry
-from gesta.contracts.samples import fresh_append
+from gesta.testing.contracts.samples import fresh_append
 from gesta.runtime.clock import spawn
 from tests.postgresql.places import connected, fresh_url, opened
 

@@ -9,13 +9,13 @@ import pytest
 from gesta import Done
 from gesta.stores import open_stores
 from gesta.stores.postgresql.address import address_of
-from gesta.stores.postgresql.harness import SharedServer
-from gesta.contracts.samples import fresh_append
+from gesta.testing.harnesses.postgresql import SharedServer
+from gesta.testing.contracts.samples import fresh_append
 from gesta.errors import BadSettings, NotOurs, StoreError, TooNew
 from gesta.ports.event_store import Appended
 from gesta.stores.migrations import migrations_of
 from gesta.runtime.clock import SystemRuntime
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 from tests.postgresql.places import Note, connected, engine_at, fresh_url, opened
 
 KNOWN = len(migrations_of("gesta.stores.postgresql"))

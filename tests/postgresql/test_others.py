@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from gesta.stores import open_stores
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import connect
-from gesta.stores.postgresql.harness import Harness, SharedServer
+from gesta.testing.harnesses.postgresql import Harness, SharedServer
 from gesta.ports.transactions import Entry
-from gesta.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view
+from gesta.testing.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Ack, Drop, Hold, Release
 from gesta.ports.eager_dispatch import Offer

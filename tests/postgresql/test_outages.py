@@ -8,7 +8,7 @@ import pytest
 
 from gesta import Done
 from gesta.errors import StoreError
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 from tests.postgresql.places import Note, engine_at
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gesta.contracts.samples import MADE_MS, fresh_name, fresh_view
+from gesta.testing.contracts.samples import MADE_MS, fresh_name, fresh_view
 from gesta.ports.read_model import View
 from tests.postgresql.places import connected, fresh_url, opened
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gesta.stores.postgresql import PARTITIONS
 from gesta.stores.postgresql.schema import bring_up_to_date
-from gesta.contracts.samples import fresh_append, fresh_view, key_of
+from gesta.testing.contracts.samples import fresh_append, fresh_view, key_of
 from gesta.errors import StoreError, TooNew
 from gesta.ports.fences import Fence
 from gesta.stores.migrations import migrations_of

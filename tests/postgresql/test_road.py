@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta import Attempt, Done, Flow, Outcome, Rejected
-from gesta.contracts.samples import fresh_append
+from gesta.testing.contracts.samples import fresh_append
 from gesta.domain.commands import Rules
 from gesta.domain.events import Created, Sent
 from gesta.ports.event_store import Append, Appended, Stale

@@ -11,7 +11,7 @@ from gesta.stores.postgresql.connections import Connections
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.recording import record
 from gesta.ports.transactions import Entry
-from gesta.contracts.samples import fresh_append
+from gesta.testing.contracts.samples import fresh_append
 from gesta.errors import StoreError
 from tests.postgresql.places import connected, fresh_url, opened
 

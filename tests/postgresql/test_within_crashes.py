@@ -11,7 +11,7 @@ import pytest
 
 from gesta.stores.postgresql.address import address_of
 from gesta.sandbox.server import SandboxServer
-from gesta.trial_server import TrialServer
+from gesta.testing.postgres_server import TrialServer
 from tests.crash.stage import PROCESSES, eventually
 from tests.postgresql.places import fresh_url, projected
 from tests.postgresql.within_program import Parcel, Plan, ask, engine_of, main

@@ -15,7 +15,7 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadConfig, RendererDown
 from gesta.tenants.templates import TEMPLATE, InlineRenderer, Template, Templates
 from gesta.tenants.templates.template import codes
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 
 URL = "sqlite:///templates.db"
 

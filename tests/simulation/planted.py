@@ -19,7 +19,7 @@ from gesta.stores.memory.vault import MemoryVault
 from gesta.stores.memory.read_model import MemoryViews
 from gesta.stores.separate_queue import CommitsApart
 from gesta.ports.transactions import Entry, Projection
-from gesta.contracts.job_settlements import SettleContract
+from gesta.testing.contracts.job_settlements import SettleContract
 from gesta.requests.loader import Loader
 from gesta.domain import events as e
 from gesta.domain.notification import lifecycle as notification

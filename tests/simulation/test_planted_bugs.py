@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gesta.stores.memory.harness import Harness
+from gesta.testing.harnesses.memory import Harness
 from tests.simulation.checks import Broken
 from tests.simulation.options import options
 from tests.simulation.planted import BUGS, SEEDS_MAX, Bug, plants

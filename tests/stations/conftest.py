@@ -11,7 +11,7 @@ from gesta.stores import Stores
 from gesta.stores.separate_queue import with_queue_apart
 from gesta.runtime.clock import ManualRuntime
 from gesta.runtime.settings import Settings
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from gesta.engine.environment import Outside, Wiring
 from tests.stations.world import Calls, Faulty, Ports, Slow
 

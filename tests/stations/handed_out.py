@@ -7,7 +7,7 @@ from typing import Any
 from gesta import Engine, Flow, Payload, Personal, external
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.worker.external import WorkItem
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.stations.world import let_run
 
 FLOW = "warehouse.pick"

@@ -15,7 +15,7 @@ from gesta.errors import BadSettings
 from gesta.admin.doctor.collect import examine
 from gesta.flows import email, slack, sms, webhook
 from gesta.runtime.settings import Settings, load
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from gesta.flows.deferrals import CredentialRefused
 from tests.stations.world import FLOW, URL, Note, Provider, append_raw, die, let_run, note_flow, pass_time
 

@@ -13,7 +13,7 @@ import pytest
 from gesta import Attempt, Done, Engine, Outcome, Retry, Unknown
 from gesta.domain.outcome import UnknownPolicy
 from gesta.errors import StoreError
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.stations.world import Note, Provider, die, engine_of, pass_time, result
 
 #: More turns than a whole life takes, retries included.

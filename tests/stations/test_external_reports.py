@@ -12,7 +12,7 @@ from gesta.domain.codec import decode_meta
 from gesta.errors import LeaseLost
 from gesta.worker.external import RecordFailed, RecordSent, RecordUnknown, Report
 from gesta.worker.external.work_item import Reported
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.stations.handed_out import FLOW, LEASE_SECONDS, NOTICED_SECONDS, Parcel, Pick, take, take_one, warehouse
 from tests.stations.world import fields, let_run, pass_time
 

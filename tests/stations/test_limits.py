@@ -16,7 +16,7 @@ from gesta.stores.memory.token_buckets import MemoryBuckets
 from gesta.stores.postgresql import open_at
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connections
-from gesta.stores.postgresql.harness import SharedServer
+from gesta.testing.harnesses.postgresql import SharedServer
 from gesta.stores.sqlite import open_stores
 from gesta.ports.token_buckets import Buckets, Reserved, Wanted
 from gesta.errors import StoreError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.stores.own_events import OwnEvents
-from gesta.contracts.samples import fresh_append
+from gesta.testing.contracts.samples import fresh_append
 from gesta.runtime.clock import ManualRuntime
 
 

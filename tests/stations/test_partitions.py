@@ -16,7 +16,7 @@ from gesta.ports.job_queue import Job
 from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.runtime.clock import spawn
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from gesta.ports.read_model import Held, Move, fair_part
 from gesta.engine.process_roles import Work
 from tests.stations.world import URL, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result

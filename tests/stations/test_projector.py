@@ -13,7 +13,7 @@ from gesta.domain.state import State
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
 from gesta.projector.projector import PLACE_SECONDS
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from gesta.ports.read_model import View
 from tests.stations.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
 

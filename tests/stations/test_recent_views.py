@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gesta.stores.recent_views import BYTES, LENGTH, RecentViews, Saved
-from gesta.contracts.samples import fresh_view
+from gesta.testing.contracts.samples import fresh_view
 from gesta.ports.read_model import View
 
 NEWER = Saved(moved=True, all_newer=True)

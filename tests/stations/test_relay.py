@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gesta import Done, Engine, Retry
-from gesta.contracts.samples import fresh_job
+from gesta.testing.contracts.samples import fresh_job
 from gesta.domain.ids import job_id
 from gesta.errors import BadSettings, StoreError
 from gesta.ports.job_queue import Drop

@@ -18,7 +18,7 @@ from gesta.outbound.http import HttpRequest
 from gesta.intake.provider_reports import Result
 from gesta.sandbox.receiver import Reply
 from gesta.runtime.settings import Settings
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.stations.world import URL
 
 ACCOUNT = {"account_sid": "AC1", "auth_token": "token-1", "sender": "+15550100"}

@@ -9,7 +9,7 @@ from gesta import Done, Engine, Rejected, Retry, Unknown
 
 from gesta.maintenance import sweeper as sweep
 from gesta.ports.job_queue import Job
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.stations.world import (
     FLOW,
     URL,

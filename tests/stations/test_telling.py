@@ -19,7 +19,7 @@ from gesta.flows.flow import Payload
 from gesta.subscriptions.log_consumer import BATCH
 from gesta.intake.submit_options import Options
 from gesta.subscriptions.status_webhooks import Listening, Telling, request_of
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.stations.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time
 
 ENDPOINT = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}

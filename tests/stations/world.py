@@ -18,7 +18,7 @@ from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import StoreError
 from gesta.ports.event_store import Append, NewEvent, Recorded
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from gesta.requests.waiters import outcome_of
 
 FLOW = "test.note"

@@ -11,7 +11,7 @@ import pytest
 
 from gesta import Attempt, Done, Engine, Erased, Outcome, Payload, Personal, Rejected, Retry, flow
 from gesta.stores.sqlite import open_stores
-from gesta.contracts.samples import fresh_sealed
+from gesta.testing.contracts.samples import fresh_sealed
 from gesta.runtime.clock import SystemRuntime
 
 ROOT = Path(__file__).parents[2]

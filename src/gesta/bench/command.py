@@ -24,7 +24,7 @@ from gesta.bench.subjects import subject_of
 from gesta.bench.tables import crash_rows, flood_rows, print_figures, process_rows, rows
 from gesta.demo.interruption import Interruption
 from gesta.errors import BadSettings
-from gesta.trial_store import is_fresh
+from gesta.testing.scratch_store import is_fresh
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from gesta.runtime import settings as process_settings
 from gesta.bench.child import run_module
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
-from gesta.trial_store import file_url, fresh_master_key, is_postgresql, server_url, trial_store
+from gesta.testing.scratch_store import file_url, fresh_master_key, is_postgresql, server_url, trial_store
 
 
 class RawRun(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 from gesta.demo.waiting import Stuck, until
 from gesta.errors import GestaError
 from gesta.runtime.clock import Runtime
-from gesta.trial_server import DIE_WITH_PARENT, free_port
+from gesta.testing.postgres_server import DIE_WITH_PARENT, free_port
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "everysec")
 START_SECONDS = 15.0

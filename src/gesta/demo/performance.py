@@ -21,7 +21,7 @@ from gesta.demo.story import Story
 from gesta.demo.waiting import Stuck
 from gesta.runtime.clock import Runtime, SystemRuntime
 from gesta.runtime.redaction import scrub
-from gesta.trial_store import TrialStore, is_postgresql, trial_store
+from gesta.testing.scratch_store import TrialStore, is_postgresql, trial_store
 
 TITLE = "gesta demo: every mishap once, all of it on this machine"
 

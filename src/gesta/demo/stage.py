@@ -20,7 +20,7 @@ from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
 from gesta.runtime.redaction import scrub
-from gesta.trial_store import TrialStore
+from gesta.testing.scratch_store import TrialStore
 
 #: Two places that the shop sends to: one that works, one that has moved away.
 WAREHOUSE, ACCOUNTING = "warehouse", "accounting"

@@ -16,7 +16,7 @@ from gesta.demo.channels import installed_flows
 from gesta.engine.engine import Engine
 from gesta.runtime.clock import run
 from gesta.runtime.settings import Settings, load
-from gesta.trial_store import TrialStore
+from gesta.testing.scratch_store import TrialStore
 
 READY = b"ready\n"
 #: The receiver of the demo is on this machine, which the private-address guard would not let a message reach.

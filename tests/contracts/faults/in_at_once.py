@@ -2,8 +2,8 @@
 
 from gesta.stores.memory.transactions import MemoryCommits
 from gesta.ports.transactions import Projection
-from gesta.contracts.at_once import AtOnceContract as AtOnce
-from gesta.contracts.at_once import AtOnceFenceContract as AtOnceFence
+from gesta.testing.contracts.inline import AtOnceContract as AtOnce
+from gesta.testing.contracts.inline import AtOnceFenceContract as AtOnceFence
 from gesta.ports.read_model import Move
 from tests.contracts.faults.planting import breaks
 

@@ -1,9 +1,9 @@
 """Fences with one thing wrong."""
 
 from gesta.stores.memory.fences import MemoryFences
-from gesta.stores.memory.harness import Harness
-from gesta.contracts.fences import FencesAfterRestartContract as AfterRestart
-from gesta.contracts.fences import FencesContract as Fences
+from gesta.testing.harnesses.memory import Harness
+from gesta.testing.contracts.fences import FencesAfterRestartContract as AfterRestart
+from gesta.testing.contracts.fences import FencesContract as Fences
 from gesta.ports.fences import Fence
 from tests.contracts.faults.planting import breaks
 

@@ -1,8 +1,8 @@
 """Queues with one thing wrong about leases."""
 
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.contracts.job_leases import JobLeasesContract as Leases
-from gesta.contracts.job_settlements import SettleContract as Settle
+from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
+from gesta.testing.contracts.job_settlements import SettleContract as Settle
 from gesta.ports.job_queue import Drop, Taken
 from tests.contracts.faults.planting import breaks
 

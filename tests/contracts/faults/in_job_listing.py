@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.contracts.job_listing import JobListingContract as Listing
+from gesta.testing.contracts.job_listing import JobListingContract as Listing
 from tests.contracts.faults.planting import breaks
 
 

@@ -2,8 +2,8 @@
 
 from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Lease
-from gesta.contracts.offers import OffersAtOnceContract as AtOnce
-from gesta.contracts.offers import OffersContract as Offers
+from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract as AtOnce
+from gesta.testing.contracts.eager_dispatch import OffersContract as Offers
 from gesta.ports.job_queue import Taken
 from tests.contracts.faults.planting import breaks
 

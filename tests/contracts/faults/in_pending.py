@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gesta.stores.memory.undispatched import PendingJobs
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.contracts.pending import PendingContract as Pending
+from gesta.testing.contracts.undispatched import PendingContract as Pending
 from tests.contracts.faults.planting import breaks
 
 

@@ -2,10 +2,10 @@
 
 from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.stores.memory.harness import Harness
+from gesta.testing.harnesses.memory import Harness
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.contracts.removal import OldViewsContract as Old
-from gesta.contracts.removal import RemovalContract as Removal
+from gesta.testing.contracts.removal import OldViewsContract as Old
+from gesta.testing.contracts.removal import RemovalContract as Removal
 from gesta.ports.event_store import Stale
 from tests.contracts.faults.planting import breaks
 

@@ -3,10 +3,10 @@
 from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.contracts.commits import ProjectContract as Project
-from gesta.contracts.event_shares import EventSharesContract as Shares
-from gesta.contracts.role_parts import RolePartsContract as Parts
-from gesta.contracts.view_shadows import ShadowContract as Shadow
+from gesta.testing.contracts.transactions import ProjectContract as Project
+from gesta.testing.contracts.event_shares import EventSharesContract as Shares
+from gesta.testing.contracts.leases import RolePartsContract as Parts
+from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
 from gesta.ports.event_store import Share
 from tests.contracts.faults.planting import breaks
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.vault import MemoryVault
-from gesta.contracts.vault import VaultAfterRestartContract as AfterRestart
-from gesta.contracts.vault import VaultContract as Vault
+from gesta.testing.contracts.vault import VaultAfterRestartContract as AfterRestart
+from gesta.testing.contracts.vault import VaultContract as Vault
 from gesta.ports.vault import Sealed
 from tests.contracts.faults.planting import breaks
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.read_model import MemoryShadow, MemoryViews
-from gesta.contracts.view_shadows import ShadowContract as Shadow
-from gesta.contracts.view_sweeps import UndecidedViewsContract as Undecided
+from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
+from gesta.testing.contracts.sweeps import UndecidedViewsContract as Undecided
 from gesta.ports.read_model import dispatched_of
 from tests.contracts.faults.planting import breaks
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.contracts.view_sweeps import DueViewsContract as Due
-from gesta.contracts.view_sweeps import StaleViewsContract as Stale
+from gesta.testing.contracts.sweeps import DueViewsContract as Due
+from gesta.testing.contracts.sweeps import StaleViewsContract as Stale
 from gesta.ports.read_model import Key
 from tests.contracts.faults.planting import breaks
 

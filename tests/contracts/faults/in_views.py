@@ -3,10 +3,10 @@
 from msgspec.structs import replace
 
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.contracts.checkpoints import CheckpointContract as Checkpoint
-from gesta.contracts.checkpoints import RoleContract as Role
-from gesta.contracts.commits import ProjectContract as Project
-from gesta.contracts.views import ViewsContract as Views
+from gesta.testing.contracts.checkpoints import CheckpointContract as Checkpoint
+from gesta.testing.contracts.checkpoints import RoleContract as Role
+from gesta.testing.contracts.transactions import ProjectContract as Project
+from gesta.testing.contracts.read_model import ViewsContract as Views
 from gesta.ports.read_model import Filter, View, key_of
 from tests.contracts.faults.planting import breaks
 

@@ -19,7 +19,7 @@ from gesta.flows.email.addresses import ascii_address
 from gesta.flows.email.composing import Content, compose
 from gesta.flows.email.smtp import verdict_of
 from gesta.outbound.smtp import MailAnswer, MailReply
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.validation import decode_fields
 from gesta.engine.environment import Wiring

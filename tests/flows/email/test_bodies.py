@@ -14,7 +14,7 @@ from gesta import Done, Engine, Rejected
 from gesta.errors import BadInput, InvalidRequest
 from gesta.flows import email
 from gesta.flows.email.html_refs import NoBody, read_file, read_ref
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import OUTBOX
 
 SENDER = {"kind": "smtp", "host": "mail.example.com", "from_address": "shop@example.com"}

@@ -15,7 +15,7 @@ from gesta.flows.email.addresses import ADDRESSES
 from gesta.flows.email.message import Message, Recipient
 from gesta.tenants.flow_records import Record, TenantRecords
 from gesta.tenants.suppression import suppress
-from gesta.testing import Harness
+from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import HASH, OUTBOX
 
 

@@ -1,0 +1,191 @@
+"""What every fence promises: from one commit on nothing is written, in no process; everything can still be read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from gesta.ports.transactions import Entry
+from gesta.testing.contracts.harness import Capability, FencesHarness, reopen
+from gesta.testing.contracts.job_queue import take
+from gesta.testing.contracts.samples import (
+    fresh_append,
+    fresh_claim,
+    fresh_job,
+    fresh_name,
+    fresh_parked,
+    fresh_sealed,
+    fresh_view,
+    key_of,
+)
+from gesta.testing.contracts.suite import Contract
+from gesta.errors import Fenced
+from gesta.ports.event_store import Append
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Ack
+from gesta.ports.read_model import Move
+
+LEFT = Fence("left", "another store")
+FILLING = Fence("filling", "another store")
+
+
+class FencesContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "fences"})
+
+    @pytest.fixture(autouse=True)
+    async def no_fence_is_left(self, harness: FencesHarness) -> AsyncIterator[None]:
+        """A store may be one that other tests use afterwards."""
+        yield
+        for fence in await harness.fences.standing():
+            await harness.fences.take_down(fence)
+
+    async def test_a_store_that_was_left_refuses_every_write(self, harness: FencesHarness) -> None:
+        flow, token, view, sealed = fresh_name(), fresh_name("token"), fresh_view(), fresh_sealed()
+        job = fresh_job(flow)
+        await harness.queue.put([job, fresh_job(flow)])
+        await take(harness, flow, token, free=1)
+        await harness.vault.put([sealed])
+        await harness.views.save([view], [], None)
+        await harness.fences.put_up(LEFT)
+        writes = {
+            "append": harness.events.append([fresh_append()]),
+            "put_claims": harness.events.put_claims([fresh_claim()]),
+            "put": harness.queue.put([fresh_job(flow)]),
+            "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
+            "extend": harness.queue.extend(token, 10.0),
+            "settle": harness.queue.settle([Ack(job.id, token)]),
+            "project": harness.commits.project([], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]),
+            "record": harness.commits.record([Entry(fresh_append(), None)]),
+            "record a settlement": harness.commits.record([Entry(None, Ack(job.id, token))]),
+            "save": harness.views.save([fresh_view()], [], None),
+            "park": harness.views.save([], [fresh_parked("acme")], None),
+            "begin": harness.views.begin(fresh_name(), 1),
+            "role": harness.views.claim(fresh_name(), "owner", 3.0),
+            "secret": harness.vault.put([fresh_sealed()]),
+            "erase": harness.vault.delete([(sealed.tenant, sealed.name, sealed.version)]),
+        }
+        assert [name for name, write in writes.items() if not await _is_refused(write)] == []
+
+    async def test_a_store_that_was_left_can_be_read(self, harness: FencesHarness) -> None:
+        append, view, sealed, job = fresh_append(claim=fresh_claim()), fresh_view(), fresh_sealed(), fresh_job(fresh_name())
+        await harness.events.append([append])
+        await harness.views.save([view], [], None)
+        await harness.vault.put([sealed])
+        await harness.queue.put([job])
+        await harness.fences.put_up(LEFT)
+        assert len(await harness.events.read([(append.stream, 0)])) == 1
+        assert await harness.views.get([key_of(view)]) == {key_of(view): view}
+        assert await harness.queue.find([job.id]) == {job.id}
+        # Whoever opens a store asks for its first secret by putting one.
+        assert await harness.vault.put([replace(sealed, box=b"other")]) == [False]
+
+    async def test_the_error_says_where_to_go(self, harness: FencesHarness) -> None:
+        await harness.fences.put_up(Fence("left", "the.new.home"))
+        told = ""
+        try:
+            await harness.events.append([fresh_append()])
+        except Fenced as error:
+            told = str(error)
+        assert "the.new.home" in told
+        assert "--unfence" in told
+
+    async def test_a_fence_that_was_taken_down_stops_nothing(self, harness: FencesHarness) -> None:
+        flow = fresh_name()
+        for fence in (LEFT, FILLING):
+            await harness.fences.put_up(fence)
+            await harness.fences.take_down(fence)
+        assert not await _is_refused(harness.events.append([fresh_append()]))
+        assert not await _is_refused(harness.queue.put([fresh_job(flow)]))
+        assert not await _is_refused(take(harness, flow))
+        assert await harness.fences.standing() == []
+
+    async def test_a_store_that_is_being_filled_takes_everything_but_jobs(self, harness: FencesHarness) -> None:
+        flow = fresh_name()
+        await harness.queue.put([fresh_job(flow)])
+        await harness.fences.put_up(FILLING)
+        refused = {
+            "put": harness.queue.put([fresh_job(flow)]),
+            "take": harness.queue.take(fresh_name("token"), {flow: 1}, 10.0, durable=True),
+            "project": harness.commits.project([], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]),
+            "pending": harness.views.save_with_jobs([], [fresh_job(flow)], [], []),
+        }
+        assert [name for name, write in refused.items() if not await _is_refused(write)] == []
+        assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))
+        assert not await _is_refused(harness.commits.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)]))
+        assert not await _is_refused(harness.vault.put([fresh_sealed()]))
+
+    async def test_jobs_are_put_as_the_fence_goes_down(self, harness: FencesHarness) -> None:
+        flow = fresh_name()
+        live, other = fresh_job(flow), fresh_job(flow, suspect=True)
+        await harness.queue.put([live])
+        await harness.fences.put_up(FILLING)
+        await harness.fences.take_down(FILLING, [replace(live, suspect=True), other])
+        taken = {one.job.id: one.is_suspect for one in await take(harness, flow)}
+        assert taken == {live.id: False, other.id: True}
+
+    async def test_a_tenant_that_left_is_refused_and_the_others_are_not(self, harness: FencesHarness) -> None:
+        gone, stays = fresh_name("tenant"), fresh_name("tenant")
+        sealed = fresh_sealed(tenant=gone)
+        await harness.vault.put([sealed])
+        await harness.fences.put_up(replace(LEFT, tenant=gone))
+        writes = {
+            "append": harness.events.append([_of(gone)]),
+            "record": harness.commits.record([Entry(_of(gone), None)]),
+            "secret": harness.vault.put([fresh_sealed(tenant=gone)]),
+            "erase": harness.vault.delete([(sealed.tenant, sealed.name, sealed.version)]),
+        }
+        assert [name for name, write in writes.items() if not await _is_refused(write)] == []
+        assert not await _is_refused(harness.events.append([_of(stays)]))
+        assert not await _is_refused(harness.vault.put([fresh_sealed(tenant=stays)]))
+        await harness.fences.take_down(replace(LEFT, tenant=gone))
+        assert not await _is_refused(harness.events.append([_of(gone)]))
+
+    async def test_nothing_of_a_refused_call_is_written(self, harness: FencesHarness) -> None:
+        gone, stays = fresh_name("tenant"), fresh_name("tenant")
+        await harness.fences.put_up(replace(LEFT, tenant=gone))
+        other = _of(stays)
+        assert await _is_refused(harness.events.append([other, _of(gone)]))
+        assert await _is_refused(harness.commits.record([Entry(other, None), Entry(_of(gone), None)]))
+        assert await harness.events.read([(other.stream, 0)]) == []
+
+    async def test_one_tenant_comes_back_and_another_stays_away(self, harness: FencesHarness) -> None:
+        first, second = (replace(LEFT, tenant=fresh_name("tenant")) for _ in range(2))
+        await harness.fences.put_up(first)
+        await harness.fences.put_up(second)
+        await harness.fences.take_down(first)
+        assert first.tenant is not None
+        assert second.tenant is not None
+        assert not await _is_refused(harness.events.append([_of(first.tenant)]))
+        assert await _is_refused(harness.events.append([_of(second.tenant)]))
+
+    async def test_the_last_of_two_fences_of_a_kind_counts(self, harness: FencesHarness) -> None:
+        await harness.fences.put_up(LEFT)
+        await harness.fences.put_up(Fence("left", "a third store"))
+        assert await harness.fences.standing() == [Fence("left", "a third store")]
+
+
+class FencesAfterRestartContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "fences", "durable"})
+
+    async def test_a_fence_stands_again(self, harness: FencesHarness) -> None:
+        await harness.fences.put_up(LEFT)
+        await reopen(harness)
+        assert await harness.fences.standing() == [LEFT]
+        assert await _is_refused(harness.events.append([fresh_append()]))
+        await harness.fences.take_down(LEFT)
+
+
+async def _is_refused(write: Coroutine[Any, Any, object]) -> bool:
+    try:
+        await write
+    except Fenced:
+        return True
+    return False
+
+
+def _of(tenant: str) -> Append:
+    append = fresh_append()
+    return replace(append, events=tuple(replace(event, meta=b'{"tenant":"%s"}' % tenant.encode()) for event in append.events))

@@ -1,0 +1,102 @@
+"""What every job queue promises people who look at it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gesta.testing.contracts.harness import Capability, QueueHarness
+from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
+from gesta.testing.contracts.samples import fresh_job, fresh_name
+from gesta.testing.contracts.suite import Contract
+from gesta.domain.ids import lane_of
+from gesta.ports.job_queue import Backlog, Hold, Standing
+
+
+class JobListingContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+
+    async def test_the_backlog_counts_what_waits_is_ready_and_is_leased(self, harness: QueueHarness) -> None:
+        flow, now = fresh_name(), harness.runtime.now_ms()
+        jobs = [fresh_job(flow, due_ms=due_ms) for due_ms in (0, 0, now + 5_000, now + 60_000)]
+        await harness.queue.put(jobs)
+        await take(harness, flow, fresh_name("token"), free=1)
+        assert (await harness.queue.backlog())[flow] == Backlog(waiting=2, ready=1, leased=1, oldest_ready_ms=now)
+        harness.runtime.advance(7)
+        assert (await harness.queue.backlog())[flow] == Backlog(waiting=1, ready=2, leased=1, oldest_ready_ms=now)
+
+    async def test_a_held_job_is_neither_ready_nor_leased(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        (taken,) = await take(harness, flow, token)
+        assert await harness.queue.settle([Hold(taken.job.id, token, "tenant:acme")]) == ["done"]
+        assert (await harness.queue.backlog())[flow] == Backlog(held=1)
+        assert [one.state for one in await harness.queue.jobs(job.id[:-1], 1)] == ["held"]
+
+    async def test_a_flow_without_ready_jobs_has_no_oldest(self, harness: QueueHarness) -> None:
+        flow = fresh_name()
+        await harness.queue.put([fresh_job(flow, due_ms=harness.runtime.now_ms() + 1)])
+        assert (await harness.queue.backlog())[flow] == Backlog(waiting=1)
+        assert fresh_name() not in await harness.queue.backlog()
+
+    async def test_live_jobs_are_listed_by_id_page_by_page(self, harness: QueueHarness) -> None:
+        flow, now = fresh_name(), harness.runtime.now_ms()
+        first, second, third = (fresh_job(flow, due_ms=due_ms, priority=2) for due_ms in (0, now + 5_000, 0))
+        await harness.queue.put([third, second, first])
+        (taken,) = await take(harness, flow, fresh_name("token"), free=1)
+        after_id = first.id[:-1]
+        found: list[Standing] = []
+        while page := await harness.queue.jobs(after_id, 1):
+            found += page
+            after_id = page[-1].job.id
+        own = [one for one in found if one.job.flow == flow]
+        assert [one.job.id for one in own] == [first.id, second.id, third.id]
+        leased = [one for one in own if one.state == "leased"]
+        assert [(one.job.id, one.takes) for one in leased] == [(taken.job.id, 1)]
+        assert [(one.state, one.job) for one in own if one.job.id == second.id] == [("waiting", second)]
+        harness.runtime.advance(6)
+        assert {one.state for one in await harness.queue.jobs(first.id, 2)} <= {"ready", "leased"}
+
+    async def test_a_job_whose_lease_is_over_is_told_from_one_at_work(self, harness: QueueHarness) -> None:
+        """Also while nobody takes anything: what a dead worker had stays leased until somebody comes for it."""
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        assert await _ends(harness, job.id) == (None, False)
+        await take(harness, flow, token)
+        end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
+        assert await _ends(harness, job.id) == (end, False)
+        harness.runtime.advance(LEASE_SECONDS - 0.001)
+        assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
+        harness.runtime.advance(0.001)
+        assert (await harness.queue.backlog())[flow] == Backlog(leased=1, abandoned=1)
+        assert await _ends(harness, job.id) == (end, True)
+
+    async def test_a_lease_that_was_renewed_is_not_over(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        harness.runtime.advance(LEASE_SECONDS / 2)
+        assert await harness.queue.extend(token, LEASE_SECONDS)
+        harness.runtime.advance(LEASE_SECONDS / 2)
+        assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
+        assert await _ends(harness, job.id) == (harness.runtime.now_ms() + round(LEASE_SECONDS * 500), False)
+
+    async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(self, harness: QueueHarness) -> None:
+        lane = lane_of(fresh_name(), "acme")
+        job = fresh_job(lane, "acme")
+        await harness.queue.put([job])
+        await harness.queue.hand_out(fresh_name("token"), lane, 1, LEASE_SECONDS)
+        end = harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
+        assert await _ends(harness, job.id) == (end, False)
+        assert (await harness.queue.backlog())[lane] == Backlog(leased=1)
+        harness.runtime.advance(LEASE_SECONDS)
+        assert await _ends(harness, job.id) == (end, True)
+        assert (await harness.queue.backlog())[lane] == Backlog(leased=1, abandoned=1)
+
+
+async def _ends(harness: QueueHarness, job_id: str) -> tuple[int | None, bool]:
+    """When the lease on a job ends, and whether it is over."""
+    (standing,) = await harness.queue.jobs(job_id[:-1], 1)
+    return standing.until_ms, standing.is_abandoned(harness.runtime.now_ms())

@@ -1,0 +1,126 @@
+"""What every job queue promises about the end of a take: acked, released, or a job dropped that nobody had taken."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gesta.testing.contracts.concurrency import end_within, wait_for_all
+from gesta.testing.contracts.harness import Capability, QueueHarness
+from gesta.testing.contracts.job_queue import HOUR_SECONDS, take
+from gesta.testing.contracts.samples import fresh_job, fresh_name
+from gesta.testing.contracts.suite import Contract
+from gesta.ports.job_queue import Ack, Drop, Release, Settlement
+
+
+class SettleContract(Contract):
+    needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
+
+    async def test_an_acked_job_is_gone(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
+        harness.runtime.advance(HOUR_SECONDS)
+        assert await take(harness, flow) == []
+        assert await harness.queue.find([job.id]) == set()
+
+    async def test_only_the_holder_can_ack_or_release(self, harness: QueueHarness) -> None:
+        flow, holder, stranger = fresh_name(), fresh_name("token"), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, holder)
+        assert await harness.queue.settle([Ack(job.id, stranger), Release(job.id, stranger, 0)]) == ["lost", "lost"]  # S0-6
+        assert await take(harness, flow) == []
+        assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
+
+    async def test_nobody_can_ack_a_job_that_nobody_holds(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == ["lost", "lost"]
+        assert len(await take(harness, flow)) == 1
+
+    async def test_a_released_job_comes_back_when_it_is_due_and_not_before(self, harness: QueueHarness) -> None:
+        flow, token, due_ms = fresh_name(), fresh_name("token"), harness.runtime.now_ms() + 60_000
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        assert await harness.queue.settle([Release(job.id, token, due_ms)]) == ["done"]
+        harness.runtime.advance_to(due_ms - 1)
+        assert await take(harness, flow) == []
+        harness.runtime.advance_to(due_ms)
+        assert [(one.job.id, one.available_ms) for one in await take(harness, flow)] == [(job.id, due_ms)]
+
+    async def test_a_released_job_bears_no_trace_of_earlier_takes(self, harness: QueueHarness) -> None:
+        """Its end was recorded, so the next attempt need not ask what became of it."""
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow, suspect=True)
+        await harness.queue.put([job])
+        assert [one.is_suspect for one in await take(harness, flow, token)] == [True]
+        await harness.queue.settle([Release(job.id, token, 0)])
+        assert [(one.takes, one.is_suspect) for one in await take(harness, flow)] == [(1, False)]
+
+    async def test_a_released_job_keeps_its_priority(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        urgent = fresh_job(flow, priority=1)
+        await harness.queue.put([urgent])
+        await take(harness, flow, token)
+        await harness.queue.put([fresh_job(flow)])
+        await harness.queue.settle([Release(urgent.id, token, 0)])
+        assert [one.job.id for one in await take(harness, flow, free=1)] == [urgent.id]
+
+    async def test_a_release_wakes_who_waits(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        await end_within(harness.runtime, 5, await wait_for_all(harness.queue.ready(0)))
+        waiting = await wait_for_all(harness.queue.ready(600))
+        await harness.queue.settle([Release(job.id, token, 0)])
+        assert await end_within(harness.runtime, 300, waiting)
+
+    async def test_a_job_that_nobody_holds_can_be_dropped(self, harness: QueueHarness) -> None:
+        flow = fresh_name()
+        ready, delayed = fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)
+        await harness.queue.put([ready, delayed])
+        assert await harness.queue.settle([Drop(ready.id), Drop(delayed.id)]) == ["done", "done"]
+        harness.runtime.advance(HOUR_SECONDS)
+        assert await take(harness, flow) == []
+
+    async def test_a_job_that_somebody_holds_cannot_be_dropped(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        job = fresh_job(flow)
+        await harness.queue.put([job])
+        await take(harness, flow, token)
+        assert await harness.queue.settle([Drop(job.id)]) == ["active"]
+        assert await harness.queue.settle([Ack(job.id, token)]) == ["done"]
+
+    async def test_a_suspect_job_cannot_be_dropped(self, harness: QueueHarness) -> None:
+        """An earlier job of its id may have been executed: the next take has to look into it."""
+        job = fresh_job(fresh_name(), suspect=True)
+        await harness.queue.put([job])
+        assert await harness.queue.settle([Drop(job.id)]) == ["active"]
+
+    async def test_what_is_not_there_is_absent(self, harness: QueueHarness) -> None:
+        missing, token = fresh_job(fresh_name()).id, fresh_name("token")
+        assert await harness.queue.settle([Ack(missing, token), Release(missing, token, 0), Drop(missing)]) == ["absent"] * 3
+
+    async def test_each_settlement_has_its_own_answer(self, harness: QueueHarness) -> None:
+        flow, token = fresh_name(), fresh_name("token")
+        held, free = fresh_job(flow), fresh_job(flow)
+        await harness.queue.put([held])
+        await take(harness, flow, token)
+        await harness.queue.put([free])
+        settlements: list[Settlement] = [Drop(held.id), Drop(free.id), Drop(free.id), Ack(held.id, token), Ack(held.id, token)]
+        assert await harness.queue.settle(settlements) == ["active", "done", "absent", "done", "absent"]
+
+    async def test_waiting_ready_and_held_jobs_are_found(self, harness: QueueHarness) -> None:
+        flow = fresh_name()
+        held, ready = fresh_job(flow), fresh_job(flow)
+        waiting = fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)
+        await harness.queue.put([held, waiting])
+        await take(harness, flow)
+        await harness.queue.put([ready])
+        found = await harness.queue.find([held.id, ready.id, waiting.id, fresh_job(flow).id])
+        assert found == {held.id, ready.id, waiting.id}

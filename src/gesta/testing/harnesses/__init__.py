@@ -1,0 +1,1 @@
+"""How the contract suites open and close each store."""

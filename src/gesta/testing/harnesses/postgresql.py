@@ -1,0 +1,75 @@
+"""A schema of a real PostgreSQL server under the contract suites. The server is started once per test process and ends with it."""
+
+from __future__ import annotations
+
+import atexit
+from pathlib import Path
+from typing import ClassVar
+
+from gesta.stores.postgresql import open_at
+from gesta.stores.postgresql.address import Address, address_of
+from gesta.stores.postgresql.connections import Connections, connect, end
+from gesta.stores.postgresql.statements import Statements
+from gesta.testing.contracts.harness import Capability
+from gesta.runtime.clock import ManualRuntime, SystemRuntime
+from gesta.testing.postgres_server import TrialServer
+
+
+class SharedServer:
+    """Started by the first who asks. What it holds is for tests, so it syncs nothing to disk."""
+
+    _server: ClassVar[TrialServer | None] = None
+
+    @classmethod
+    async def url(cls) -> str:
+        if cls._server is None:
+            server = TrialServer(durable=False)
+            await server.__aenter__()
+            atexit.register(server.end)
+            cls._server = server
+        return cls._server.url
+
+
+class Harness:
+    """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time that making one does."""
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"}
+    )
+    #: Harnesses that are closed, by the schema they used.
+    _closed: ClassVar[dict[str, Harness]] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self.runtime = ManualRuntime()
+        self._schema = ""
+
+    async def open(self) -> None:
+        server = await SharedServer.url()
+        if not self._schema:
+            self._schema = await self._find_schema(server)
+        elif self._closed.pop(self._schema) is not self:
+            raise AssertionError("another test has this schema by now")
+        address = address_of(f"{server}?schema={self._schema}&listen=off")
+        # The time is the test's, not the server's.
+        stores = await open_at(address, self.runtime, self.connections(address), self.runtime.now_ms)
+        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.fences, self.buckets = stores.fences, stores.buckets
+        self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
+
+    async def close(self) -> None:
+        await self._close()
+        self._closed[self._schema] = self
+
+    def connections(self, address: Address) -> Connections:
+        return Connections(address)
+
+    async def _find_schema(self, server: str) -> str:
+        if not self._closed:
+            return f"test_{SystemRuntime().random_bytes(8).hex()}"
+        schema, _ = self._closed.popitem()
+        connection = await connect(address_of(server))
+        try:
+            await connection.execute(Statements(schema)("empty"))
+        finally:
+            await end(connection)
+        return schema

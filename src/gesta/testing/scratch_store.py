@@ -1,0 +1,119 @@
+"""The store of a demo or a benchmark: made for it, and gone afterwards. `--url` of both commands is read here.
+
+Nothing                the file gesta.db in the folder of the run
+postgresql             a PostgreSQL server of its own (trial_server.py)
+postgresql://…         a server of the user's: a schema of its own, which is dropped afterwards
+anything else          the store that it names, as it is; what is written there stays
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from gesta.errors import BadSettings, StoreError
+from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrub
+from gesta.security.envelope_encryption import KEY_BYTES
+from gesta.testing.postgres_server import TrialServer
+
+POSTGRESQL = "postgresql"
+CONNECT_SECONDS = 10.0
+COMMAND_SECONDS = 60.0
+#: What the adapter takes off a URL before the server's own client sees it.
+_OURS = frozenset({"listen", "pool", "schema"})
+
+
+class TrialStore(msgspec.Struct, frozen=True):
+    """Where the store is, for every process of the run."""
+
+    url: str
+    #: Made for this store; None where the key lies beside it, or in the settings of whoever named it.
+    master_key: str | None
+    #: Whether it was made for this run.
+    is_ours: bool = True
+    #: Whether its disk is that of the run's folder.
+    is_here: bool = True
+
+
+def is_postgresql(url: str | None) -> bool:
+    return url is not None and url.partition(":")[0] == POSTGRESQL
+
+
+def is_fresh(chosen: str | None) -> bool:
+    """Whether a trial on this --url gets a store that is made for it."""
+    return chosen is None or is_postgresql(chosen)
+
+
+def file_url(path: Path) -> str:
+    return f"sqlite:///{quote(str(path))}"
+
+
+def server_url(url: str) -> str:
+    """The URL for the server's own client, without what is for the adapter alone."""
+    parts = urlsplit(url)
+    left = [(name, value) for name, value in parse_qsl(parts.query) if name not in _OURS]
+    return urlunsplit(parts._replace(query=urlencode(left)))
+
+
+@asynccontextmanager
+async def trial_store(chosen: str | None, folder: Path, purpose: str, runtime: Runtime) -> AsyncIterator[TrialStore]:
+    """The store that was chosen with --url, fresh unless it is a named one; what was made for it is gone afterwards."""
+    if chosen is None:
+        yield TrialStore(file_url(folder / "gesta.db"), None)
+    elif chosen == POSTGRESQL:
+        async with TrialServer(below=folder, runtime=runtime) as server:
+            yield TrialStore(server.url, fresh_master_key(runtime))
+    elif is_postgresql(chosen):
+        schema = f"gesta_{purpose}_{runtime.random_bytes(8).hex()}"
+        url = _with_schema(chosen, schema)
+        # Made here, so that a server that cannot be used is known before anything else is.
+        await _tell_server(chosen, f"create schema {schema}")
+        try:
+            yield TrialStore(url, fresh_master_key(runtime), is_here=False)
+        finally:
+            await _drop(chosen, schema)
+    else:
+        yield TrialStore(chosen, None, is_ours=False)
+
+
+def fresh_master_key(runtime: Runtime) -> str:
+    return base64.b64encode(runtime.random_bytes(KEY_BYTES)).decode()
+
+
+def _with_schema(url: str, schema: str) -> str:
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query)
+    if any(name == "schema" for name, _ in query):
+        raise BadSettings("url: a trial makes a schema of its own and drops it afterwards; leave schema= out")
+    return urlunsplit(parts._replace(query=urlencode([*query, ("schema", schema)])))
+
+
+async def _drop(url: str, schema: str) -> None:
+    """Should it fail, that is told and no more: what went wrong before, or the result of the run, matters more."""
+    try:
+        await _tell_server(url, f"drop schema if exists {schema} cascade")
+    except StoreError as error:
+        sys.stderr.write(f"note: the schema {schema} is still there; drop it yourself: {error}\n")
+
+
+async def _tell_server(url: str, command: str) -> None:
+    try:
+        import asyncpg  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise BadSettings("url: postgresql needs a package that is not installed; run: pip install 'gesta[postgresql]'") from None
+    try:
+        server = await asyncpg.connect(server_url(url), timeout=CONNECT_SECONDS)
+        try:
+            await server.execute(command, timeout=COMMAND_SECONDS)
+        finally:
+            await server.close(timeout=CONNECT_SECONDS)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        reason = scrub(str(error)) or type(error).__name__
+        raise StoreError(f"{scrub(url)}: {reason}; is the server running, and may this user make a schema there?") from error
