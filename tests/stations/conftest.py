@@ -19,7 +19,7 @@ from tests.stations.world import Calls, Faulty, Ports, Slow
 @pytest.fixture
 def gesta(gesta: Harness) -> Harness:
     """On a clock that begins at 2027-01-15T08:00:00Z, so that times can be written down."""
-    gesta.runtime.clock = ManualRuntime()
+    gesta.runtime = ManualRuntime()
     return gesta
 
 
@@ -58,7 +58,7 @@ def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
             return replace(outside, stores=slow(outside.stores, "events", "views", "queue", "vault", "commits"))
         queue = (await gesta.wire(replace(settings, url=f"{settings.url} queue"))).stores
         main = slow(outside.stores, "events", "views", "vault")
-        return replace(outside, stores=with_queue_apart(main, slow(queue, "queue"), gesta.runtime.clock))
+        return replace(outside, stores=with_queue_apart(main, slow(queue, "queue"), gesta.runtime))
 
     Wiring.wire = staticmethod(wire)
     yield calls

@@ -69,7 +69,7 @@ async def test_nobody_is_called_because_of_a_test(gesta):
 
 async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
     engine = await watched(Provider(*[Rejected("bad_payload")] * 5))
-    gesta.runtime.clock.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
+    gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
     await engine.submit(Note())
     await let_run(gesta)
     assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
@@ -87,7 +87,7 @@ async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
 
 async def test_a_process_that_is_started_again_says_nothing_twice_and_loses_nothing(gesta, monkeypatch):
     engine = await watched(Provider(Rejected("bad_payload")))
-    gesta.runtime.clock.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
+    gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
     await let_run(gesta)
     reached = asyncio.Event()
 

@@ -190,9 +190,9 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
         await let_run(gesta)
 
         async def slow(original, *given):
-            await sleep(gesta.runtime.clock, 0.01)
+            await sleep(gesta.runtime, 0.01)
             answer = await original(*given)
-            await sleep(gesta.runtime.clock, 0.01)
+            await sleep(gesta.runtime, 0.01)
             if len(given) > 1:
                 at_once.append("left" if given[1].reached is None else "at once")
             return answer
@@ -298,7 +298,7 @@ async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_mo
             """When appends were held back, with one of ours always on its way and another's always in between."""
             holds = []
             for _ in range(seconds * 4):
-                gesta.runtime.clock.advance(0.25)
+                gesta.runtime.advance(0.25)
                 projector.sent()
                 projector._stand_at_end(None)
                 if projector._held_at == now():
@@ -326,7 +326,7 @@ async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in
 
         async def late(original, *given):
             answer = await original(*given)
-            await sleep(gesta.runtime.clock, 6)
+            await sleep(gesta.runtime, 6)
             return answer
 
         ports.commits.replace("append", late)

@@ -83,7 +83,7 @@ async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_k
         start(self, taken, view, payload)
         if taken.is_suspect and not frozen:
             frozen.append(taken)
-            gesta.runtime.clock._now_ms += 3_500
+            gesta.runtime._now_ms += 3_500
 
     monkeypatch.setattr(Pool, "_start_attempt", freeze)
     async with engine_of(Provider()) as engine:

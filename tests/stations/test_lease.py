@@ -10,7 +10,7 @@ import pytest
 from gesta import Attempt, Done, Outcome, Unknown
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.ports.job_queue import Job
-from gesta.runtime.clock import Ids, ManualRuntime, sleep, spawn, turn
+from gesta.runtime import Ids, ManualRuntime, sleep, spawn, turn
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.lease import Lease
 from tests.stations.world import FLOW, Faulty, Gate, Note, Provider, die, engine_of, let_run, pass_time, result, types_of
@@ -173,8 +173,8 @@ async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_its
         await let_run(gesta)
         # The machine slept: its wall clock, by which leases end, has moved; its monotonic clock has not.
         monotonic = gesta.runtime.monotonic
-        gesta.runtime.clock._now_ms += 60_000
-        monkeypatch.setattr(gesta.runtime.clock, "monotonic", lambda: monotonic() - 60)
+        gesta.runtime._now_ms += 60_000
+        monkeypatch.setattr(gesta.runtime, "monotonic", lambda: monotonic() - 60)
         other = await engine.submit(Note("quick"))
         await let_run(gesta)
         await pass_time(gesta, 10)
@@ -198,7 +198,7 @@ async def test_a_suspect_job_is_not_made_innocent_by_a_lease_that_ran_out_before
             if not loading.is_set():
                 loading.set()
                 # Longer than the margin allows, shorter than the lease lasts.
-                await sleep(gesta.runtime.clock, 3.25)
+                await sleep(gesta.runtime, 3.25)
             return await original(*args)
 
         await let_run(gesta)

@@ -15,7 +15,7 @@ from gesta.errors import StoreError
 from gesta.ports.job_queue import Job
 from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
 from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
-from gesta.runtime.clock import spawn
+from gesta.runtime import spawn
 from gesta.testing.plugin import Harness
 from gesta.ports.read_model import Held, Move, fair_part
 from gesta.engine.process_roles import Work
@@ -30,7 +30,7 @@ PROJECTOR = Work(frozenset({"projector"}))
 @pytest.fixture(autouse=True)
 def store(gesta: Harness) -> MemoryDatabase:
     """The engines of these tests share a store that is divided."""
-    return gesta._databases.setdefault(URL, MemoryDatabase(gesta.runtime.clock, COUNT))
+    return gesta._databases.setdefault(URL, MemoryDatabase(gesta.runtime, COUNT))
 
 
 def projecting(provider: Provider) -> Engine:
@@ -172,18 +172,18 @@ async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports
         before = ports.views.calls["checkpoints"]
         if lapse:
             # It stood still, another had them meanwhile, and it gets the very same again.
-            gesta.runtime.clock.advance(LEASE_SECONDS)
+            gesta.runtime.advance(LEASE_SECONDS)
         else:
             await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)
-            gesta.runtime.clock.advance(RENEWAL_SECONDS)
+            gesta.runtime.advance(RENEWAL_SECONDS)
         await let_run(gesta)
         assert ports.views.calls["checkpoints"] == before + 1
         assert len(engine.road.projector.partitions.ours) == (3 if lapse else 2)
 
 
 async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
-    homes = Home(MemoryDatabase(gesta.runtime.clock).stores(), "source"), Home(store.stores(), "target")
-    roles = Roles(*homes, "copy", gesta.runtime.clock)
+    homes = Home(MemoryDatabase(gesta.runtime).stores(), "source"), Home(store.stores(), "target")
+    roles = Roles(*homes, "copy", gesta.runtime)
     async with projecting(Provider()):
         await let_run(gesta)
         holding = spawn(roles.hold(), "gesta-test")

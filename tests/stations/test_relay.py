@@ -228,7 +228,7 @@ async def test_relays_at_once_put_a_job_once(gesta):
         await let_run(gesta)
         stores = engine.road.outside.stores
         relays = [
-            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime.clock), stores.pending, gesta.runtime.clock,
+            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime), stores.pending, gesta.runtime,
                   engine.road.telemetry)
             for n in range(3)
         ]  # fmt: skip
@@ -242,7 +242,7 @@ async def test_relays_at_once_put_a_job_once(gesta):
 
 async def test_a_queue_url_that_names_no_store_is_told_with_its_setting(tmp_path, gesta):
     with pytest.raises(BadSettings, match=r"queue_url: .*nowhere"):
-        await open_ports(load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime.clock)
+        await open_ports(load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime)
 
 
 @pytest.mark.parametrize("by", ["environment", "file"])

@@ -142,7 +142,7 @@ async def test_a_log_that_others_go_on_appending_to_does_not_hold_a_stop(gesta):
             nonlocal steps
             steps += 1
             await other.submit(Note(str(steps)))
-            gesta.runtime.clock.advance(1.0)
+            gesta.runtime.advance(1.0)
             return await follow(again=again)
 
         engine.road.projector.step = step  # type: ignore[method-assign]

@@ -332,7 +332,7 @@ async def test_a_journal_that_took_longer_than_the_lease_calls_nobody(gesta, por
 
         async def slow(original, entries):
             ports.commits.heal()
-            await sleep(gesta.runtime.clock, 3.25)
+            await sleep(gesta.runtime, 3.25)
             return await original(entries)
 
         ports.queue.fail("extend", times=5)

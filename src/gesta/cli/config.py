@@ -15,7 +15,7 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Kind as Known
+    from gesta.cli.backend import Kind as Known
     from gesta.engine.engine import Engine
     from gesta.flows.flow import ConfigBody
 

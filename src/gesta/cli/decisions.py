@@ -12,7 +12,7 @@ from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk, Result
+    from gesta.cli.backend import Desk, Result
 
 Again = Annotated[
     bool, typer.Option("--again", help="Force a new intent although an attempt may have had its effect: it may happen twice.")

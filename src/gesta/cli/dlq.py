@@ -15,7 +15,7 @@ from gesta.cli.lookup import Id, id_of
 from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk
+    from gesta.cli.backend import Desk
     from gesta.requests.dead_letters import DeadLetter
 
 #: More dead letters than anybody keeps; a bound, so that memory has one too.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
-    from gesta.cli.place import Place
+    from gesta.cli.target import Place
     from gesta.engine.engine import Engine
 
 

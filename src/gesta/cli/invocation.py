@@ -16,8 +16,8 @@ import typer
 from gesta.cli.output import tell
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk
-    from gesta.cli.place import Place
+    from gesta.cli.backend import Desk
+    from gesta.cli.target import Place
     from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
     from gesta.runtime.settings import Settings
@@ -87,7 +87,7 @@ class Invocation(Call):
     @property
     def place(self) -> Place:
         """What a command that is advised has to repeat of this call."""
-        from gesta.cli.place import Place, options
+        from gesta.cli.target import Place, options
         from gesta.runtime.redaction import scrub
 
         # A password is not shown, wherever it came from.
@@ -126,7 +126,7 @@ class Invocation(Call):
             async with self._at_server(self.server_address) as desk:
                 yield desk
             return
-        from gesta.cli.store_desk import StoreDesk
+        from gesta.cli.local_backend import StoreDesk
 
         engine = self.engine()
         async with AsyncExitStack() as stack:
@@ -139,7 +139,7 @@ class Invocation(Call):
 
     @asynccontextmanager
     async def _at_server(self, server: str) -> AsyncIterator[Desk]:
-        from gesta.cli.server_desk import ServerDesk
+        from gesta.cli.remote_backend import ServerDesk
         from gesta.client import Client
         from gesta.errors import BadInput, BadSettings
 

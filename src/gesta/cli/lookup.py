@@ -10,7 +10,7 @@ from gesta.domain.ids import REQUEST_ID
 from gesta.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk
+    from gesta.cli.backend import Desk
     from gesta.engine.engine import Engine
     from gesta.engine.request import Request
     from gesta.ports.read_model import View

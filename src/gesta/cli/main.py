@@ -23,8 +23,8 @@ from gesta.cli import (
     show,
     tail,
     template,
-    trials,
-    upkeep,
+    demo,
+    admin,
 )
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
@@ -34,13 +34,13 @@ EPILOG = "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in M
 #: Panel of the help → commands in it.
 COMMANDS: dict[str, dict[str, Handler]] = {
     "Run": {
-        "demo": trials.demo,
+        "demo": demo.demo,
         "serve": serve.serve,
         "api": serve.api,
         "projector": serve.projector,
         "worker": serve.worker,
         "sweeper": serve.sweeper,
-        "bench": trials.bench,
+        "bench": demo.bench,
         "openapi": openapi.openapi,
     },
     "Requests": {
@@ -57,10 +57,10 @@ COMMANDS: dict[str, dict[str, Handler]] = {
         "doctor": doctor.doctor,
         "pause": pauses.pause,
         "resume": pauses.resume,
-        "rebuild": upkeep.rebuild,
+        "rebuild": admin.rebuild,
         "copy": copy.copy,
-        "erase": upkeep.erase,
-        "settings": upkeep.list_settings,
+        "erase": admin.erase,
+        "settings": admin.list_settings,
     },
 }
 

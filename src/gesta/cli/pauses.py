@@ -10,8 +10,8 @@ from gesta.cli.invocation import By, Invocation
 from gesta.cli.output import Json, print_json, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk
-    from gesta.cli.place import Place
+    from gesta.cli.backend import Desk
+    from gesta.cli.target import Place
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 

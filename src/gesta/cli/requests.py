@@ -14,7 +14,7 @@ from gesta.cli.invocation import Invocation
 from gesta.cli.output import Json, JsonLines, print_json, print_json_line, say, show, table, tell
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk
+    from gesta.cli.backend import Desk
     from gesta.domain.outcome import Outcome
     from gesta.errors import InvalidRequest
     from gesta.http_api.requests import Submitted

@@ -14,8 +14,8 @@ from gesta.cli.output import show as print_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gesta.cli.desk import Fields
-    from gesta.cli.place import Place
+    from gesta.cli.backend import Fields
+    from gesta.cli.target import Place
     from gesta.domain.state import State
     from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
 

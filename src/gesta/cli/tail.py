@@ -14,7 +14,7 @@ from gesta.cli.output import JsonLines, print_json_line, say, tell
 from gesta.cli.stop_signal import StopSignal
 
 if TYPE_CHECKING:
-    from gesta.cli.desk import Desk
+    from gesta.cli.backend import Desk
     from gesta.http_api.stream import StreamEvent
 
 #: How soon a signal to stop is noticed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeVar
 
-from gesta.client.line import PAUSE_SECONDS, Ask, Line, path_of
+from gesta.client.connection import PAUSE_SECONDS, Ask, Line, path_of
 from gesta.runtime.clock import Ids, sleep
 from gesta.http_api.reading import ACTOR
 

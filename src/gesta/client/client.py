@@ -6,10 +6,10 @@ from typing import Self
 
 from gesta.runtime import settings as process_settings
 from gesta.client.access import AccessCalls
-from gesta.client.line import ATTEMPTS, Line
+from gesta.client.connection import ATTEMPTS, Line
 from gesta.client.requests import RequestCalls
-from gesta.client.told import ToldCalls
-from gesta.client.upkeep import UpkeepCalls
+from gesta.client.subscriptions import ToldCalls
+from gesta.client.admin import UpkeepCalls
 from gesta.client.work import WorkCalls
 from gesta.errors import BadSettings
 from gesta.runtime.clock import Runtime, SystemRuntime

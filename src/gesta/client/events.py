@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gesta.client.line import CONNECT_SECONDS, PAUSE_SECONDS, PAUSE_SECONDS_MAX, Line, seconds_of
+from gesta.client.connection import CONNECT_SECONDS, PAUSE_SECONDS, PAUSE_SECONDS_MAX, Line, seconds_of
 from gesta.client.problems import error_of, read_problem
 from gesta.runtime.clock import sleep
 from gesta.http_api.stream import StreamEvent

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from gesta.client.client import Client
-from gesta.client.line import ATTEMPTS
+from gesta.client.connection import ATTEMPTS
 from gesta.runtime.clock import LoopThread
 
 P = ParamSpec("P")

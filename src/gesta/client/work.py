@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gesta.client.calls import Calls
-from gesta.client.line import Ask, path_of
+from gesta.client.connection import Ask, path_of
 from gesta.http_api.work import LEASE, Extended, Recorded, Work, WorkItems
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from gesta.stores import Health
-from gesta.cli.place import HERE, Place
+from gesta.cli.target import HERE, Place
 from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
 from gesta.ports.job_queue import Backlog, Job, Standing, by_flow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gesta.cli.place import HERE, Place
+from gesta.cli.target import HERE, Place
 from gesta.requests.dead_letters import dead_letter
 from gesta.admin.doctor.checks import Facts, suspicious_fields
 from gesta.domain.codec import decode_meta

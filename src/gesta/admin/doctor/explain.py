@@ -6,7 +6,7 @@ import shlex
 
 import msgspec
 
-from gesta.cli.place import HERE, Place, options
+from gesta.cli.target import HERE, Place, options
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.state import State
 from gesta.ports.job_queue import Standing

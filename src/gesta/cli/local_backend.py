@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gesta.cli.desk import Fields, Kind, Result, kind_of
+from gesta.cli.backend import Fields, Kind, Result, kind_of
 from gesta.cli.flows import how_to_get
 from gesta.cli.idle import warn_if_idle, warn_of_lag
 from gesta.cli.lookup import find_request
 from gesta.cli.output import tell
-from gesta.cli.place import Place
+from gesta.cli.target import Place
 from gesta.cli.template import filled
 from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.codec import decode_meta, event_types

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gesta.cli.desk import Fields, Kind, Result, kind_of
+from gesta.cli.backend import Fields, Kind, Result, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
 from gesta.client.events import Following
