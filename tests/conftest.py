@@ -7,6 +7,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Before anything imports them: a failed assertion shows its values.
+pytest.register_assert_rewrite("gesta.testing.contracts", "tests.contracts.random_walk")
+
+from tests.fixtures import calls, gesta, ports  # noqa: E402, F401 -- every test may ask for them
+
 # Every `gesta serve` of a test answers on a free port.
 os.environ["GESTA_API_PORT"] = "0"
 
@@ -22,12 +27,17 @@ FEW = 3
 #: Commands, calls and programs, each on an engine of its own.
 FROM_OUTSIDE = (
     "tests/cli/",
-    "tests/copying/",
+    "tests/client/",
+    "tests/demo/",
     "tests/docs/",
+    "tests/engine/test_any_crash.py",
     "tests/flows/test_contract.py",
-    "tests/stations/test_any_crash.py",
-    "tests/walk/",
-    "tests/web/",
+    "tests/http_api/",
+    "tests/maintenance/store_copy/",
+    "tests/pipeline/",
+    "tests/stores/test_bad_stores.py",
+    "tests/subscriptions/test_end_to_end.py",
+    "tests/testing/test_plugin.py",
 )
 
 

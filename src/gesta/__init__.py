@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gesta.flows.attempt import Attempt
     from gesta.domain.events import Actor
     from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
     from gesta.domain.retry_policy import RetryPolicy
     from gesta.domain.status_events import Event
     from gesta.engine.engine import Engine
+    from gesta.engine.request import Request
     from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
+    from gesta.flows.attempt import Attempt
     from gesta.flows.external import external
     from gesta.flows.flow import Flow, Payload, Personal, flow
     from gesta.intake.submit_options import Options
-    from gesta.engine.request import Request
     from gesta.runtime.settings import Settings
 
 __all__ = [

@@ -40,9 +40,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gesta.flows.channels import how_to_add
 from gesta.domain.commands import Refused as DomainRefused
 from gesta.domain.state import State
+from gesta.flows.channels import how_to_add
 
 if TYPE_CHECKING:
     from gesta.api_types.representations import RequestShape

@@ -20,11 +20,20 @@ ADAPTER_SUPPORT = frozenset({"contracts", "errors", "migrations", "runtime", "tr
 PROGRAMS = ("gesta.bench", "gesta.demo")
 #: Stations that know a channel all the same, and why. It is the webhook each time: by it a tenant is told what becomes of its requests.
 KNOWN_CHANNELS: dict[tuple[str, str], str] = {
-    ("src/gesta/engine/pipeline.py", "gesta.flows.webhook"): "builds what tells tenants, where the program declares the webhook flow",
-    ("src/gesta/subscriptions/status_webhooks.py", "gesta.flows.webhook"): "submits what a tenant is told as messages of that flow",
+    (
+        "src/gesta/engine/pipeline.py",
+        "gesta.flows.webhook",
+    ): "builds what tells tenants, where the program declares the webhook flow",
+    (
+        "src/gesta/subscriptions/status_webhooks.py",
+        "gesta.flows.webhook",
+    ): "submits what a tenant is told as messages of that flow",
     ("src/gesta/admin/admin.py", "gesta.flows.webhook"): "lists who is told, and refuses a subscription by which nobody would be",
     ("src/gesta/admin/doctor/collect.py", "gesta.flows.webhook"): "the doctor says whose subscription tells nobody",
-    ("src/gesta/http_api/endpoints.py", "gesta.flows.webhook"): "sends a test message to an endpoint, which is a route of its own",
+    (
+        "src/gesta/http_api/endpoints.py",
+        "gesta.flows.webhook",
+    ): "sends a test message to an endpoint, which is a route of its own",
 }
 
 

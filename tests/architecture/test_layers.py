@@ -116,7 +116,9 @@ def test_stations_may_use_what_flows_share_and_programs_any_channel(tmp_path):
 
 def test_an_exception_that_is_no_longer_needed_is_found(tmp_path):
     root = plant(tmp_path, {"src/gesta/flows/webhook.py": "", "src/gesta/subscriptions/status_webhooks.py": ""})
-    assert check_stations(root) == ["src/gesta/subscriptions/status_webhooks.py no longer needs gesta.flows.webhook: remove the exception"]
+    assert check_stations(root) == [
+        "src/gesta/subscriptions/status_webhooks.py no longer needs gesta.flows.webhook: remove the exception"
+    ]
 
 
 def test_adapters_know_ports_and_domain_and_never_each_other():

@@ -8,7 +8,7 @@ def test_no_file_is_over_400_lines():
     assert shape.check_file_lengths(ROOT) == []
 
 
-@pytest.mark.parametrize("place", ["src/gesta/engine/engine.py", "tests/walk/test_road.py"])
+@pytest.mark.parametrize("place", ["src/gesta/engine/engine.py", "tests/pipeline/test_pipeline.py"])
 def test_a_long_file_is_found(tmp_path, place):
     assert shape.check_file_lengths(plant(tmp_path, {place: "x = 1\n" * 400})) == []
     assert len(shape.check_file_lengths(plant(tmp_path, {place: "x = 1\n" * 401}))) == 1

@@ -13,7 +13,6 @@ import apsw
 import msgspec
 
 from gesta import Engine
-
 from gesta.runtime import clock as runtime
 from tests.cli.shop import Note, note
 

@@ -10,8 +10,8 @@ from typing import Self
 from gesta import Engine
 from gesta.cli.flows import flows_of
 from gesta.domain.events import Actor
-from gesta.runtime.settings import load
 from gesta.http_api.server import address_of, bind, serving
+from gesta.runtime.settings import load
 from tests.cli.shop import note
 
 #: What commands ask of a server when one is named.

@@ -7,10 +7,10 @@ import shlex
 
 import pytest
 
+from gesta.admin.doctor.explain import how_to_resume, nobody_executes
 from gesta.cli.invocation import Invocation
 from gesta.cli.target import HERE, Place, options
 from gesta.tenants.pauses import EVERYTHING, Scope
-from gesta.admin.doctor.explain import how_to_resume, nobody_executes
 from tests.cli.running import work
 from tests.cli.shop import APP
 

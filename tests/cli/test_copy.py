@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from gesta.ports.fences import Fence
 from gesta.runtime import clock as runtime
 from gesta.stores import open_stores
-from gesta.ports.fences import Fence
 from tests.cli.running import events_in
 from tests.cli.shop import APP
 

@@ -6,7 +6,7 @@ from gesta import Done, Engine, Flow
 from gesta.cli.lookup import find_view
 from gesta.domain.commands import Rules
 from gesta.errors import BadInput, NotFound
-from tests.stations.world import URL, Note, Provider, note_flow
+from tests.world import URL, Note, Provider, note_flow
 
 
 class Other(Note, frozen=True):

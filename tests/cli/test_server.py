@@ -107,8 +107,8 @@ def test_neither_secret_nor_key_is_shown(server, start, monkeypatch):
             assert text not in one.out + one.err
     # What was left out of the second call, hidden parts too, is still what the first one said.
     from gesta import Engine
-    from gesta.runtime import clock as runtime
     from gesta.flows import webhook
+    from gesta.runtime import clock as runtime
 
     async def stored():
         async with Engine("sqlite:///gesta.db", flows=[webhook.flow()], work=False) as engine:

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from gesta.api_types.representations import attempt_shapes
 from gesta.cli.wording import describe, span
 from gesta.domain import events as e
-from gesta.api_types.representations import attempt_shapes
 
 
 @pytest.mark.parametrize(

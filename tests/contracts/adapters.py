@@ -14,4 +14,4 @@ from gesta.testing.contracts.harness import Harness
 def harness_types() -> dict[str, type[Harness]]:
     """Adapter → its `Harness`. A folder without one is an error: nothing would hold that store to the contract."""
     folders = [module.name for module in iter_modules(gesta.stores.__path__) if module.ispkg]
-    return {name: import_module(f"gesta.stores.{name}.harness").Harness for name in folders}
+    return {name: import_module(f"gesta.testing.harnesses.{name}").Harness for name in folders}

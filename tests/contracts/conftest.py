@@ -1,10 +1,5 @@
-import pytest
-
-# Before anything imports them: a failed promise shows its values.
-pytest.register_assert_rewrite("gesta.testing.contracts", "tests.contracts.random_walk")
-
-from tests.contracts.adapters import harness_types  # noqa: E402
-from tests.contracts.apart import apart_harness_types  # noqa: E402
+from tests.contracts.adapters import harness_types
+from tests.contracts.separate_queue import apart_harness_types
 
 
 def pytest_generate_tests(metafunc):

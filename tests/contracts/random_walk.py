@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gesta.ports.transactions import Entry, Recording
-from gesta.testing.contracts.harness import CommitsHarness
-from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
-from gesta.testing.contracts.sweeps import walk
 from gesta.domain.ids import lane_of, lanes_of
 from gesta.ports.event_store import Append, Appended
 from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement, Taken
 from gesta.ports.read_model import Filter, Move, View
+from gesta.ports.transactions import Entry, Recording
+from gesta.testing.contracts.harness import CommitsHarness
+from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.sweeps import walk
 
 LEASE_SECONDS = 10.0
 STEPS_MS = (1, 1, 1, 50, 1000, 9999, 10_000)

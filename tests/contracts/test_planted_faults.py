@@ -32,7 +32,9 @@ async def test_the_contract_finds(fault):
 
 
 def test_every_promise_has_been_seen_broken():
-    modules = [import_module(f"gesta.testing.contracts.{module.name}") for module in iter_modules(gesta.testing.contracts.__path__)]
+    modules = [
+        import_module(f"gesta.testing.contracts.{module.name}") for module in iter_modules(gesta.testing.contracts.__path__)
+    ]
     contracts = {
         kind for module in modules for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Contract)
     }

@@ -1,5 +1,5 @@
-from gesta.testing.harnesses.memory import Harness as Reference
 from gesta.testing.contracts.suite import Contract
+from gesta.testing.harnesses.memory import Harness as Reference
 from tests.contracts.random_walk import Walk
 
 

@@ -22,25 +22,25 @@ from typing import Any, TypeVar
 
 import msgspec
 
-import gesta.projector.projector
-import gesta.projector.partitions
-import gesta.projector.job_relay
-import gesta.ports.leases
 import gesta.maintenance.sweeper
+import gesta.ports.leases
+import gesta.projector.job_relay
+import gesta.projector.partitions
+import gesta.projector.projector
 import gesta.worker.lease
 import gesta.worker.pool
 from gesta import Attempt, Done, Engine, Flow, Options, Outcome, Payload, Request, Retry, RetryPolicy
-from gesta.stores import Stores, open_stores
-from gesta.stores.sqlite.database import Database
-from gesta.stores.separate_queue import with_queue_apart
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import UnknownPolicy
+from gesta.engine.environment import Outside, Wiring, master_key
 from gesta.errors import StoreError
 from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings, load
-from gesta.engine.environment import Outside, Wiring, master_key
+from gesta.stores import Stores, open_stores
+from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.sqlite.database import Database
 from tests.crash.points import POINTS, Layout, Point
 
 T = TypeVar("T")

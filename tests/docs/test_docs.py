@@ -107,7 +107,7 @@ async def test_the_person_of_the_guide_is_erased(gesta, capsys):
 
 def test_the_commands_of_the_readme_work(tmp_path):
     lines = [line.partition("  #")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
-    # The copy needs a server: tests/copying and tests/postgresql have one.
+    # The copy needs a server: tests/maintenance/store_copy and tests/stores/postgresql have one.
     commands = [line for line in lines if line.startswith("gesta ") and not line.startswith(("gesta serve", "gesta copy"))]
     assert len(commands) == 7
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HOOK_SECRET": SECRET, "COLUMNS": "120"}

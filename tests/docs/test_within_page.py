@@ -8,11 +8,11 @@ import asyncpg  # type: ignore[import-untyped]
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from gesta import Attempt, Done, Flow, Outcome, Payload
-from gesta.testing.harnesses.postgresql import SharedServer
 from gesta.domain.commands import Rules
 from gesta.runtime.clock import SystemRuntime
+from gesta.testing.harnesses.postgresql import SharedServer
 from tests.docs.test_docs import ROOT, blocks, program
-from tests.postgresql.places import engine_at
+from tests.stores.postgresql.places import engine_at
 
 PAGE = ROOT / "docs" / "within.md"
 

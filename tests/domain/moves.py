@@ -10,9 +10,9 @@ import msgspec
 from hypothesis import strategies as st
 
 from gesta.domain import commands as c
-from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.domain.state import State
 from tests.domain.story import DAY, HOUR, MINUTE, SECOND
 
 T = TypeVar("T")

@@ -26,12 +26,12 @@ from gesta.domain.commands import (
     Withdraw,
 )
 from gesta.domain.events import EVENTS, AttemptFailed, Event, Failed, OutcomeResolved, SentLate, Updated
-from gesta.domain.notification.evolve import evolve, fold
 from gesta.domain.ids import idempotency_key
+from gesta.domain.notification.evolve import evolve, fold
 from gesta.domain.notification.lifecycle import decide
-from gesta.domain.state import State
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
+from gesta.domain.state import State
 from tests.domain.allowed import is_allowed
 from tests.domain.moves import Life
 from tests.domain.story import FLOW, T0, Story, meta

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from gesta.domain.commands import Command, Create, Lose, Reconciled, Record, Redrive, Refused, RetryNow, Rules
 from gesta.domain.events import Actor, Event, Meta
-from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import idempotency_key
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.notification.lifecycle import decide
-from gesta.domain.state import State
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.domain.state import State
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 TENANT = "acme"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.domain.stream_names import config_stream, request_stream
 from gesta.domain.ids import FLOW, TENANT, event_id, id_bytes, id_text, idempotency_key, job_id, own_job_id
 from gesta.domain.outcome import Unknown
+from gesta.domain.stream_names import config_stream, request_stream
 from tests.domain.story import ID, T0, Story, rules
 
 RAW = bytes.fromhex("01890a5dac96774bbcceb302099a8057")

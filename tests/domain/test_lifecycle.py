@@ -11,8 +11,8 @@ from gesta.domain import events as e
 from gesta.domain.commands import Cancel, Create, Expire, Purge, Record, Redrive, Refused, Resolve, RetryNow, Start, Withdraw
 from gesta.domain.notification.evolve import evolve
 from gesta.domain.notification.lifecycle import decide
-from gesta.domain.state import TERMINAL, Status
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.domain.state import TERMINAL, Status
 from tests.domain.story import DAY, HOUR, ID, MINUTE, SECOND, T0, Story, meta, rules
 
 OUTCOMES: tuple[Outcome, ...] = (Done("p-2"), Rejected("gone"), Retry("throttled"), Unknown("no_answer"))

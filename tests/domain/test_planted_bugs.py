@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from gesta.domain import events as e
-from gesta.domain.notification import evolve as fold
-from gesta.domain.notification import lifecycle as notification
 from gesta.domain.codec import encode
 from gesta.domain.commands import Cancel, Command, Lose, Reconciled, Record, Redrive, Report, RetryNow, Rules
-from gesta.domain.state import State
+from gesta.domain.notification import evolve as fold
+from gesta.domain.notification import lifecycle as notification
 from gesta.domain.outcome import Done, Rejected, Unknown
+from gesta.domain.state import State
 from tests.domain import promises, story
 from tests.domain.moves import random_life
 from tests.domain.promises import check_life

@@ -6,13 +6,13 @@ import base64
 from dataclasses import replace
 
 from gesta import Engine, Flow
-from gesta.testing.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, FlowHarness, Trouble
+from gesta.engine.environment import Outside
 from gesta.flows import email, slack, sms, webhook
 from gesta.flows.email.aws import Account, AwsClients
 from gesta.flows.flow import Payload
 from gesta.sandbox import Receiver, Sandbox
 from gesta.sandbox.smtp import SandboxMail
-from gesta.engine.environment import Outside
+from gesta.testing.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, FlowHarness, Trouble
 
 
 class OnHttp:

@@ -8,7 +8,7 @@ import pytest
 
 from gesta.testing.contracts.flow import FlowContract, FlowHarness
 from tests.flows.channels import CHANNELS
-from tests.postgresql.places import fresh_url
+from tests.stores.postgresql.places import fresh_url
 
 
 class TestChannels(FlowContract):

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from gesta import Attempt, Flow, Outcome
-from gesta.testing.contracts import flow as contract
-from gesta.testing.contracts.flow import FlowContract, Stage, staged
 from gesta.domain.outcome import Done, Rejected, Retry, Unknown
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import Payload
 from gesta.outbound.http import AttemptEnded
-from gesta.flows.deferrals import CredentialRefused, Postponed
+from gesta.testing.contracts import flow as contract
+from gesta.testing.contracts.flow import FlowContract, Stage, staged
 from tests.flows.channels import SlackChannel, SmsChannel, WebhookChannel
 
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from gesta import Done, Engine, Rejected
+from gesta.engine.request import Request
 from gesta.errors import BadFlow, Conflict, InvalidRequest
 from gesta.flows import email
 from gesta.flows.email.addresses import normal
-from gesta.engine.request import Request
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import COMPANY, HASH, OUTBOX, job
 

@@ -7,7 +7,7 @@ import pytest
 
 from gesta import Engine, InvalidRequest, external
 from gesta.errors import BadFlow
-from tests.stations.world import let_run
+from tests.world import let_run
 
 FLOW, URL = "warehouse.pick", "memory:declared"
 

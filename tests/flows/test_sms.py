@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from gesta import Engine
-from gesta.domain.state import State
 from gesta.domain.outcome import Rejected, Unknown
+from gesta.domain.state import State
 from gesta.errors import BadFlow, InvalidRequest
 from gesta.flows import sms
 from gesta.flows.sms.answers import MEANINGS, outcome_of

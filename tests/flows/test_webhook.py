@@ -14,26 +14,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Record
 from gesta.domain.events import Failed, OutcomeUnknown
 from gesta.domain.ids import idempotency_key
 from gesta.domain.notification.lifecycle import decide
-from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
+from gesta.domain.state import State
 from gesta.errors import BadFlow
 from gesta.flows import webhook
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.flow import Flow
-from gesta.outbound.rate_limits import Limits, Tokens
+from gesta.flows.validation import decode_fields
 from gesta.outbound.http import AttemptEnded, Http
-from gesta.tenants.templates import InlineRenderer, Templates
+from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.runtime.clock import Ids, ManualRuntime
 from gesta.sandbox import Effect
 from gesta.sandbox.transport import SandboxTransport
-from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.validation import decode_fields
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.tenants.config import TenantConfig, not_stored
+from gesta.tenants.templates import InlineRenderer, Templates
 
 URL = "https://hooks.shop.example/gesta"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

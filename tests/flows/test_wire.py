@@ -6,8 +6,8 @@ import pytest
 
 from gesta import Done, Engine, Rejected
 from gesta.flows import slack, sms
-from gesta.sandbox.server import SandboxServer
 from gesta.runtime.settings import Settings
+from gesta.sandbox.server import SandboxServer
 from tests.searches.forms import files_of
 
 TOKEN = "xoxb-4711-planted-on-the-wire"

@@ -14,15 +14,15 @@ from pathlib import Path
 import apsw
 
 from gesta import Attempt, Conflict, Done, Engine, Flow, GestaError, NotFound, Options, Outcome, Payload, Request, RetryPolicy
-from gesta.stores import open_stores
 from gesta.domain.commands import Rules
 from gesta.domain.state import State
+from gesta.engine.environment import Outside, Wiring
 from gesta.outbound.http import PrivateAddressGuard
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.runtime.clock import SystemRuntime
-from gesta.security.envelope_encryption import MasterKey
 from gesta.runtime.settings import Settings
-from gesta.engine.environment import Outside, Wiring
+from gesta.security.envelope_encryption import MasterKey
+from gesta.stores import open_stores
 from tests.power.disk import Disk, PowerVfs
 
 REQUESTS = 40

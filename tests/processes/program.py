@@ -17,8 +17,8 @@ from typing import Any
 import gesta.cli.stop_signal
 from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, RetryPolicy
 from gesta.domain.commands import Rules
-from gesta.runtime.settings import Settings, load
 from gesta.engine.environment import Outside, Wiring
+from gesta.runtime.settings import Settings, load
 from tests.processes.member import Log
 
 RETRY = RetryPolicy(attempts=100, base_seconds=0.02, cap_seconds=0.1)

@@ -16,8 +16,8 @@ import pytest
 
 from gesta import Engine, Payload
 from gesta.worker.external import RecordFailed, RecordSent
-from tests.postgresql.places import fresh_url
 from tests.processes.warehouse import FLOWS, Kept, Left, engine_on
+from tests.stores.postgresql.places import fresh_url
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0

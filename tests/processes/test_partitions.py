@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from gesta import Engine, Request
-from gesta.stores.postgresql import PARTITIONS
 from gesta.projector.partitions import projects
-from tests.postgresql.places import connected, fresh_url
+from gesta.stores.postgresql import PARTITIONS
 from tests.processes.members import Lines
 from tests.processes.parts import Part, parts, until
 from tests.processes.program import Card, Mail, engine_on
 from tests.processes.test_parts import all_at_rest, calls, more_than
+from tests.stores.postgresql.places import connected, fresh_url
 
 #: What the issue promises: another process takes over this soon.
 TAKEOVER_SECONDS = 5.0

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gesta import Engine, Request
-from gesta.projector.partitions import CHECKPOINT
-from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
 from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
+from gesta.projector.partitions import CHECKPOINT
 from tests.processes.members import PATIENCE_SECONDS, Lines
 from tests.processes.parts import is_played, parts, player, until
 from tests.processes.program import ENDLESS_SECONDS, Card, Fax, Mail, engine_on

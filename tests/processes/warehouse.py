@@ -15,8 +15,8 @@ import msgspec
 
 from gesta import Engine, Payload, RetryPolicy, external
 from gesta.errors import LeaseLost
-from gesta.worker.external import RecordSent
 from gesta.runtime.settings import load
+from gesta.worker.external import RecordSent
 
 MASTER_KEY = base64.b64encode(b"k" * 32).decode()
 #: The shortest there is, so that a death is noticed soon.

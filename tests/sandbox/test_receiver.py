@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gesta.outbound.http import HttpRequest
-from gesta.sandbox import Fault, HttpSandbox, WebhookSandbox
 from gesta.outbound.signatures import sign
+from gesta.sandbox import Fault, HttpSandbox, WebhookSandbox
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW_MS = 1_800_000_000_000

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from gesta import Actor, Engine, NotFound, Options, Request
-from gesta.cli.main import COMMANDS, GROUPS
-from gesta.worker.external import RecordSent, WorkItem
-from gesta.worker.external.external import External
-from gesta.intake.submit import Accepted
 from gesta.admin.admin import Operating
+from gesta.cli.main import COMMANDS, GROUPS
+from gesta.intake.submit import Accepted
 from gesta.requests.pages import Page
 from gesta.runtime.clock import run
+from gesta.worker.external import RecordSent, WorkItem
+from gesta.worker.external.external import External
 from tests.cli.conftest import cli, folder, start
 from tests.searches.other_tenant import (
     APP,
@@ -123,7 +123,7 @@ WITHOUT_TENANT = {
     "External.stop": "of this process",
     "Engine.notes": "of this process",
     "Engine.is_running": "of this process",
-    "Engine.web": "the API, whose routes are walked by themselves: tests/web",
+    "Engine.web": "the API, whose routes are walked by themselves: tests/http_api",
     "Engine.metrics": "no tenant in a label; searched below",
     "Engine.start": "of this process",
     "Engine.stop": "of this process",
@@ -300,7 +300,7 @@ COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
     "bench": "a store of its own",
     "openapi": "of the program: no store is opened",
-    "api": "tests/web walks its routes",
+    "api": "tests/http_api walks its routes",
     "serve": "works for all tenants and prints nothing of them",
     "projector": "as serve",
     "worker": "as serve",

@@ -16,8 +16,8 @@ from gesta import Actor, Attempt, Engine, Flow, Outcome, Payload, Personal, Reje
 from gesta.domain.commands import Rules
 from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.sandbox.server import SandboxServer, address, loopback_socket
 from gesta.runtime.settings import load
+from gesta.sandbox.server import SandboxServer, address, loopback_socket
 
 #: Quotes, an umlaut, a plus and a slash: none of them looks the same in JSON, in a URL and in base64.
 SECRETS = {

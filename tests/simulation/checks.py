@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gesta.domain.stream_names import request_stream
-from gesta.stores.separate_queue import PLACE_HELD_MS
-from gesta.requests.loader import apply_event
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import idempotency_key
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.state import State
+from gesta.domain.stream_names import request_stream
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
-from gesta.projector.batch_fold import CONFIG
 from gesta.ports.read_model import View
+from gesta.projector.batch_fold import CONFIG
+from gesta.requests.loader import apply_event
+from gesta.stores.separate_queue import PLACE_HELD_MS
 from tests.simulation.provider import CARELESS, SLOTS
 
 if TYPE_CHECKING:

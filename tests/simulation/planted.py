@@ -12,41 +12,41 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from gesta.engine import request
-from gesta.stores.memory.transactions import MemoryCommits
-from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.vault import MemoryVault
-from gesta.stores.memory.read_model import MemoryViews
-from gesta.stores.separate_queue import CommitsApart
-from gesta.ports.transactions import Entry, Projection
-from gesta.testing.contracts.job_settlements import SettleContract
-from gesta.requests.loader import Loader
 from gesta.domain import events as e
-from gesta.domain.notification import lifecycle as notification
 from gesta.domain.commands import Redrive, Rules
 from gesta.domain.ids import idempotency_key
-from gesta.domain.state import State
+from gesta.domain.notification import lifecycle as notification
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
+from gesta.domain.state import State
+from gesta.engine import request
 from gesta.intake.submit import Accepted, Intake
-from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
 from gesta.intake.submit_options import Options
-from gesta.tenants.pause_control import Pausing
+from gesta.ports.job_queue import Ack, Drop, Settled, Settlement, Taken
+from gesta.ports.read_model import Move
+from gesta.ports.transactions import Entry, Projection
 from gesta.projector import partitions
 from gesta.projector.batch_fold import Folding
-from gesta.projector.projector import Projector
 from gesta.projector.partitions import place_of
+from gesta.projector.projector import Projector
 from gesta.projector.rebuild import Rebuild
+from gesta.requests.loader import Loader
 from gesta.requests.recorder import Applied, no_job
 from gesta.security.subject_keys import Ref
+from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.vault import MemoryVault
+from gesta.stores.separate_queue import CommitsApart
 from gesta.subscriptions.handlers import Subscriber
-from gesta.ports.read_model import Move
+from gesta.tenants.pause_control import Pausing
+from gesta.testing.contracts.job_settlements import SettleContract
 from gesta.worker import attempt
-from gesta.worker import preflight as guard
 from gesta.worker import fetch_policy as takes
+from gesta.worker import preflight as guard
 from gesta.worker.attempt import Attempts
 from gesta.worker.eager_dispatch import Offering
-from gesta.worker.pool import Pool
 from gesta.worker.outcome_sanitizer import sound
+from gesta.worker.pool import Pool
 from tests.simulation.options import Rates
 
 # The code as it is, for bugs that change only a part of what it does.

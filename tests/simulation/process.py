@@ -12,15 +12,15 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gesta import Engine
+from gesta.engine.environment import Outside
+from gesta.errors import StoreError
+from gesta.runtime.clock import Timer
+from gesta.runtime.settings import Settings
+from gesta.sandbox.transport import SandboxTransport
+from gesta.security.envelope_encryption import MasterKey
 from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.stores.separate_queue import with_queue_apart
-from gesta.errors import StoreError
-from gesta.runtime.clock import Timer
-from gesta.sandbox.transport import SandboxTransport
-from gesta.security.envelope_encryption import MasterKey
-from gesta.runtime.settings import Settings
-from gesta.engine.environment import Outside
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 
 if TYPE_CHECKING:

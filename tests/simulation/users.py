@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gesta.domain.ids import idempotency_key
-from gesta.errors import Busy, Conflict, GestaError, NotFound, Refused, StoreError
 from gesta.engine.request import Request
+from gesta.errors import Busy, Conflict, GestaError, NotFound, Refused, StoreError
 from gesta.security.subject_keys import Ref
 from tests.simulation.process import Process
 from tests.simulation.provider import CREDENTIAL, PAYLOADS, Sealed

@@ -11,17 +11,17 @@ from functools import cache
 from random import Random
 from typing import Any, cast
 
-from gesta.intake import submit as intake
-from gesta.stores.memory.database import MemoryDatabase
-from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.engine.environment import Outside, Wiring
 from gesta.errors import GestaError, StoreError
+from gesta.flows.validation import holds_times
+from gesta.intake import submit as intake
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
 from gesta.projector import projector as follow
 from gesta.projector.partitions import checkpoints_of
 from gesta.runtime.settings import Settings
-from gesta.flows.validation import holds_times
-from gesta.engine.environment import Outside, Wiring
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.memory.job_queue import MemoryJobQueue
 from tests.simulation.checks import Broken, Checks
 from tests.simulation.ears import Ears
 from tests.simulation.loop import OWNER, SimulatedLoop, Stuck

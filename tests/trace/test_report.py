@@ -52,7 +52,9 @@ def test_a_comment_above_a_test_and_in_a_state_machine_is_evidence(tmp_path):
 
 def test_a_promise_of_a_contract_is_evidence(tmp_path):
     root = checkout(
-        tmp_path, "src/gesta/testing/contracts/read_model.py", "class Views:\n    async def test_a(self):\n        assert x  # R1-50\n"
+        tmp_path,
+        "src/gesta/testing/contracts/read_model.py",
+        "class Views:\n    async def test_a(self):\n        assert x  # R1-50\n",
     )
     assert report.evidence(root) == {"R1-50": ["src/gesta/testing/contracts/read_model.py::Views::test_a"]}
 

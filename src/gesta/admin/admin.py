@@ -8,31 +8,31 @@ from typing import Any
 
 import msgspec
 
-from gesta.tenants import suppression
-from gesta.tenants.api_keys import ApiKey
-from gesta.domain.stream_names import config_stream
-from gesta.tenants.audit_log import Change, change_of
-from gesta.tenants.config import Entity, secret_fields
-from gesta.tenants.config_events import HANDLER_FORGOTTEN, HandlerForgotten
+from gesta.admin.overview import Overview
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, covers, pattern_fault
+from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, BadInput, InvalidRequest, NotFound, StoreError, UnknownFlow
 from gesta.flows.webhook import NAME as WEBHOOK
 from gesta.flows.webhook import TOLD
-from gesta.subscriptions.log_consumer import checkpoint_of
 from gesta.intake.submit_options import actor_errors, subject_errors
-from gesta.admin.overview import Overview
-from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
+from gesta.ports.read_model import View
 from gesta.projector.rebuild import Progress
+from gesta.runtime.redaction import scrub
+from gesta.subscriptions.log_consumer import checkpoint_of
+from gesta.subscriptions.status_webhooks import Listening, listening_of
+from gesta.tenants import suppression
+from gesta.tenants.api_keys import ApiKey
+from gesta.tenants.audit_log import Change, change_of
+from gesta.tenants.config import Entity, secret_fields
+from gesta.tenants.config_events import HANDLER_FORGOTTEN, HandlerForgotten
 from gesta.tenants.flow_records import TenantRecords
+from gesta.tenants.pauses import EVERYTHING, Pause, Scope, checked
+from gesta.tenants.suppression import BY_HAND, Addresses, Entry
 from gesta.tenants.templates import TEMPLATE, Template, Templates
 from gesta.tenants.templates.press import Fault
 from gesta.tenants.templates.templates import fill
-from gesta.runtime.redaction import scrub
-from gesta.tenants.suppression import BY_HAND, Addresses, Entry
-from gesta.subscriptions.status_webhooks import Listening, listening_of
-from gesta.ports.read_model import View
 
 #: Changes of config that are told at a time.
 PAGE = 200

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.requests.dead_letters import DeadLetter, dead_letter
+from gesta.api_types.representations import payload_shape
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
+from gesta.engine.pipeline import Road
+from gesta.engine.request import Request
 from gesta.errors import NotFound
 from gesta.intake.submit import Accepted
 from gesta.ports.job_queue import Held
-from gesta.requests.pages import Page, page_of
-from gesta.projector.partitions import place_of, projects
-from gesta.engine.request import Request
-from gesta.engine.pipeline import Road
-from gesta.api_types.representations import payload_shape
 from gesta.ports.read_model import Filter, Parked, View
+from gesta.projector.partitions import place_of, projects
+from gesta.requests.dead_letters import DeadLetter, dead_letter
+from gesta.requests.pages import Page, page_of
 
 #: Changes of config that are told at a time.
 

@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from gesta.tenants.api_keys import ApiKey, Scope
-from gesta.tenants.config import Entity, secret_fields
-from gesta.requests.dead_letters import iso
 from gesta.domain import events as e
 from gesta.domain.codec import encode
 from gesta.domain.state import State, Status
 from gesta.flows.flow import Flow
-from gesta.tenants.pauses import Pause
 from gesta.flows.personal_fields import plan_of
+from gesta.ports.read_model import Parked
+from gesta.requests.dead_letters import iso
 from gesta.runtime.redaction import without_credentials
 from gesta.security.field_encryption import is_sealed, replace_sealed
-from gesta.ports.read_model import Parked
+from gesta.tenants.api_keys import ApiKey, Scope
+from gesta.tenants.config import Entity, secret_fields
+from gesta.tenants.pauses import Pause
 
 #: What `Engine.history` gives for each event.
 Told = tuple[str, e.Event | None, e.Meta]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gesta.domain.stream_names import request_stream
 from gesta.bench.subjects import Subject
 from gesta.domain.codec import event_types
 from gesta.domain.events import Sent
+from gesta.domain.stream_names import request_stream
 from gesta.engine.engine import Engine
 from gesta.runtime.settings import Settings
 

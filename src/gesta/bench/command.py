@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from gesta.runtime import clock as runtime
 from gesta.bench.figures import Figures, Plan
 from gesta.bench.machine import bench_folder
 from gesta.bench.peer import open_peer
@@ -24,6 +23,7 @@ from gesta.bench.subjects import subject_of
 from gesta.bench.tables import crash_rows, flood_rows, print_figures, process_rows, rows
 from gesta.demo.interruption import Interruption
 from gesta.errors import BadSettings
+from gesta.runtime import clock as runtime
 from gesta.testing.scratch_store import is_fresh
 
 T = TypeVar("T")

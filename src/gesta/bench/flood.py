@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.bench import machine
 from gesta.bench.load import percentile
 from gesta.bench.store import BenchStore
 from gesta.bench.subjects import TEXT, Note
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine.engine import Engine
+from gesta.flows.attempt import Attempt
 from gesta.flows.flow import flow
 from gesta.intake.submit_options import Options
-from gesta.runtime.clock import SystemRuntime, sleep, spawn
 from gesta.ports.read_model import View
+from gesta.runtime.clock import SystemRuntime, sleep, spawn
 
 STAGES = ("disk", "quiet", "flood")
 FACTOR_MAX = 2.0

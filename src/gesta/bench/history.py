@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gesta.stores import Stores, open_stores
-from gesta.domain.stream_names import request_stream
 from gesta.bench.child import run_module
 from gesta.domain.state import State
-from gesta.ports.event_store import Append, NewEvent, Recorded
-from gesta.projector.partitions import Places, stands_of
+from gesta.domain.stream_names import request_stream
 from gesta.engine.request import Request
-from gesta.runtime.clock import Ids, SystemRuntime, run
+from gesta.ports.event_store import Append, NewEvent, Recorded
 from gesta.ports.read_model import View
+from gesta.projector.partitions import Places, stands_of
+from gesta.runtime.clock import Ids, SystemRuntime, run
+from gesta.stores import Stores, open_stores
 
 #: Requests per commit.
 BATCH = 1_000

@@ -9,12 +9,12 @@ from itertools import islice
 from math import ceil
 
 from gesta.engine.engine import Engine
+from gesta.engine.request import Request
 from gesta.errors import GestaError, NotYet
 from gesta.flows.flow import Payload
 from gesta.intake.submit_options import Options
-from gesta.engine.request import Request
-from gesta.runtime.clock import Runtime, Signal, SystemRuntime, sleep, spawn
 from gesta.ports.read_model import View
+from gesta.runtime.clock import Runtime, Signal, SystemRuntime, sleep, spawn
 
 #: Each waits for its commit before it submits the next one.
 SUBMITTERS = 2_000

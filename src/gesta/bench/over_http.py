@@ -29,9 +29,9 @@ from gesta.bench.subjects import PLAIN, TEXT, Note
 from gesta.domain.events import Actor
 from gesta.engine.engine import Engine
 from gesta.errors import GestaError
-from gesta.runtime.clock import sleep
 from gesta.http_api.requests import Submit
 from gesta.http_api.server import bind, serving
+from gesta.runtime.clock import sleep
 
 SINGLE = ("single", "single, keyed")
 BESIDE = ("single beside the stations", "single beside the stations, keyed")

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from gesta.runtime import clock as runtime
 from gesta.bench import check, machine
 from gesta.bench.figures import Figures, Measured, Plan
 from gesta.bench.history import Progress, write_history
@@ -26,6 +25,7 @@ from gesta.bench.store import BenchStore, RawRun
 from gesta.bench.subjects import PLAIN, Subject
 from gesta.engine.engine import Engine
 from gesta.engine.request import Request
+from gesta.runtime import clock as runtime
 from gesta.runtime.settings import Settings
 
 #: Requests per batch of the bare loop, as raw_sqlite.py has it.

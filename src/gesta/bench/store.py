@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import apsw
 
-from gesta.runtime import settings as process_settings
 from gesta.bench.child import run_module
+from gesta.runtime import settings as process_settings
 from gesta.runtime.clock import SystemRuntime
 from gesta.runtime.settings import Settings
 from gesta.testing.scratch_store import file_url, fresh_master_key, is_postgresql, server_url, trial_store

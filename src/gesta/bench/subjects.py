@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import slack, webhook
+from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, flow
 from gesta.flows.slack.client import SlackApi, client_of
 

@@ -12,10 +12,10 @@ import time
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.demo.worker import LOOPBACK, READY, standard_input
 from gesta.domain.outcome import Done, Outcome
 from gesta.engine.engine import Engine
+from gesta.flows.attempt import Attempt
 from gesta.flows.flow import Flow, Payload, flow
 from gesta.runtime.clock import run
 from gesta.runtime.settings import Settings

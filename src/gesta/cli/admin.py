@@ -99,8 +99,8 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 def _key_file(settings: Settings) -> str | None:
     """The file beside the store that has the master key where the settings have none. The store itself is not opened for that."""
-    from gesta.stores.sqlite import file_of
     from gesta.errors import BadSettings
+    from gesta.stores.sqlite import file_of
 
     try:
         path = file_of(settings.url).with_suffix(".key") if settings.url.startswith("sqlite:") else None

@@ -8,14 +8,22 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from gesta.requests.dead_letters import DeadLetter
+    from gesta.api_types.representations import (
+        AttemptShape,
+        EntityShape,
+        EventShape,
+        KeyShape,
+        ParkedShape,
+        PauseShape,
+        RequestShape,
+    )
     from gesta.domain.outcome import Outcome
-    from gesta.intake.submit_options import Options
-    from gesta.api_types.representations import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
     from gesta.http_api.keys import MadeKey
     from gesta.http_api.requests import Submitted, Whole
     from gesta.http_api.stream import StreamEvent
     from gesta.http_api.templates import Previewed
+    from gesta.intake.submit_options import Options
+    from gesta.requests.dead_letters import DeadLetter
 
 Fields = dict[str, Any]
 Result = Literal["executed", "not_executed", "rejected"]

@@ -78,8 +78,8 @@ def _told(error: GestaError, call: Call) -> str:
         why = f"doctor {error.request_id}"
         text = text.replace(f"gesta {why}", call.place.command(why))
     if isinstance(error, UnknownFlow) and call.server_address is None and call.settings.app is None:
-        from gesta.flows.channels import how_to_add
         from gesta.cli.flows import how_to_get
+        from gesta.flows.channels import how_to_add
 
         # Nobody has an Engine here to add it to.
         if added := how_to_add(error.name):

@@ -16,11 +16,11 @@ from gesta.cli.invocation import By, Invocation, refuse_missing_file, tell_of_od
 from gesta.cli.output import Json, print_json, say, tell
 
 if TYPE_CHECKING:
-    from gesta.stores import Stores
     from gesta.maintenance.store_copy.copy import Report
     from gesta.maintenance.store_copy.selection import Home
     from gesta.runtime.clock import Runtime
     from gesta.runtime.settings import Settings
+    from gesta.stores import Stores
 
 From = Annotated[str | None, typer.Option("--from", metavar="URL", help="The store to copy; without it, that of the settings.")]
 To = Annotated[str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")]
@@ -78,8 +78,8 @@ async def copy(
 
 @asynccontextmanager
 async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
-    from gesta.maintenance.store_copy.selection import Home
     from gesta.engine.environment import open_ports
+    from gesta.maintenance.store_copy.selection import Home
 
     stores = await open_ports(settings, runtime)
     try:
@@ -97,8 +97,8 @@ def _whole_url(url: str, stores: Stores) -> str:
 
 async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Runtime) -> str:
     """Check that the target will be opened with the source's key; the command to run where that is still to be seen to."""
-    from gesta.errors import WrongMasterKey
     from gesta.engine.environment import key_file, master_key
+    from gesta.errors import WrongMasterKey
 
     if settings.master_key is not None:
         return ""
@@ -119,8 +119,8 @@ async def _copied(
     from rich.console import Console
     from rich.progress import Progress
 
-    from gesta.maintenance.store_copy.copy import Copy
     from gesta.engine.environment import master_key
+    from gesta.maintenance.store_copy.copy import Copy
 
     master, _ = await master_key(call.settings, giving.stores, runtime)
     screen = Console(stderr=True)
@@ -153,8 +153,8 @@ def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: st
 
 
 async def _unfence(settings: Settings, tenant: str | None, runtime: Runtime) -> None:
-    from gesta.maintenance.store_copy.copy import unfence
     from gesta.errors import NotFound
+    from gesta.maintenance.store_copy.copy import unfence
 
     async with _opened(settings, runtime) as home:
         if not await unfence(home, tenant):

@@ -27,8 +27,8 @@ async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = Fals
     is none, ends with 2.
     """
     from gesta.admin.doctor.checks import Finding, diagnose
-    from gesta.errors import GestaError
     from gesta.admin.doctor.collect import examine
+    from gesta.errors import GestaError
 
     call.refuse_server()
     try:

@@ -15,9 +15,9 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gesta import flows as builtin
-from gesta.flows.channels import CHANNELS, how_to_add
 from gesta.engine.engine import Engine
 from gesta.errors import BadFlow, BadSettings, GestaError, MissingExtra
+from gesta.flows.channels import CHANNELS, how_to_add
 from gesta.flows.external import from_table
 from gesta.flows.flow import Flow
 from gesta.runtime.settings import Settings

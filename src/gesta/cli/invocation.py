@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gesta.cli.target import Place
     from gesta.domain.events import Actor
     from gesta.engine.engine import Engine
-    from gesta.runtime.settings import Settings
     from gesta.engine.process_roles import Work
+    from gesta.runtime.settings import Settings
 
 _PANEL = "Everywhere"
 
@@ -206,8 +206,8 @@ def tell_of_odd_variables() -> None:
 
 def refuse_missing_file(settings: Settings) -> None:
     """Whoever only looks makes nothing: no store, and no key for it. SQLite takes an empty file for a new database."""
-    from gesta.stores.sqlite import file_of
     from gesta.errors import StoreError
+    from gesta.stores.sqlite import file_of
 
     if not settings.url.startswith("sqlite:"):
         return

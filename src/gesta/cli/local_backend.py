@@ -7,26 +7,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gesta.cli.backend import Fields, Kind, Result, kind_of
-from gesta.cli.flows import how_to_get
-from gesta.cli.idle import warn_if_idle, warn_of_lag
-from gesta.cli.lookup import find_request
-from gesta.cli.output import tell
-from gesta.cli.target import Place
-from gesta.cli.template import filled
-from gesta.requests.dead_letters import DeadLetter
-from gesta.domain.codec import decode_meta, event_types
-from gesta.domain.events import Actor
-from gesta.domain.outcome import Outcome
-from gesta.engine.engine import Engine
-from gesta.errors import BadInput
-from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import Options
-from gesta.tenants.pauses import Pause
-from gesta.tenants.templates import Template
-from gesta.engine.request import Request
-from gesta.runtime.clock import SystemRuntime
-from gesta.flows.schemas import config_schema
 from gesta.api_types.representations import (
     AttemptShape,
     EntityShape,
@@ -43,10 +23,30 @@ from gesta.api_types.representations import (
     pause_shape,
     request_shape,
 )
+from gesta.cli.backend import Fields, Kind, Result, kind_of
+from gesta.cli.flows import how_to_get
+from gesta.cli.idle import warn_if_idle, warn_of_lag
+from gesta.cli.lookup import find_request
+from gesta.cli.output import tell
+from gesta.cli.target import Place
+from gesta.cli.template import filled
+from gesta.domain.codec import decode_meta, event_types
+from gesta.domain.events import Actor
+from gesta.domain.outcome import Outcome
+from gesta.engine.engine import Engine
+from gesta.engine.request import Request
+from gesta.errors import BadInput
+from gesta.flows.schemas import config_schema
 from gesta.http_api.keys import MadeKey
 from gesta.http_api.requests import Submitted, Whole
 from gesta.http_api.stream import StreamEvent
 from gesta.http_api.templates import Previewed
+from gesta.intake.submit import Accepted
+from gesta.intake.submit_options import Options
+from gesta.requests.dead_letters import DeadLetter
+from gesta.runtime.clock import SystemRuntime
+from gesta.tenants.pauses import Pause
+from gesta.tenants.templates import Template
 
 #: How soon another process's events are noticed.
 POLL_SECONDS = 0.1

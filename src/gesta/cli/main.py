@@ -10,9 +10,11 @@ import typer
 import typer.main
 
 from gesta.cli import (
+    admin,
     config,
     copy,
     decisions,
+    demo,
     dlq,
     doctor,
     key,
@@ -23,8 +25,6 @@ from gesta.cli import (
     show,
     tail,
     template,
-    demo,
-    admin,
 )
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS

@@ -106,9 +106,9 @@ def _tenant(call: Invocation, flow: str | None, credential: str | None, *, every
 
 async def _not_paused(desk: Desk, scope: Scope, place: Place) -> NotFound:
     """The error of whoever names something else than what is paused, with what is."""
+    from gesta.admin.doctor.explain import how_to_resume
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
-    from gesta.admin.doctor.explain import how_to_resume
 
     found = [one for one in await desk.pauses() if one.tenant in (None, desk.tenant)]
     named = [f"{one.scope} ({how_to_resume(Scope(one.flow, one.tenant, one.credential), place)})" for one in found]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from gesta.api_types.representations import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
 from gesta.cli.backend import Fields, Kind, Result, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
 from gesta.client.events import Following
-from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.outcome import Outcome
 from gesta.errors import AccessDenied, BadConfig, BadInput, InvalidRequest
-from gesta.intake.submit_options import Options
-from gesta.api_types.representations import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
-from gesta.requests.waiters import outcome_of
 from gesta.http_api.keys import MadeKey
 from gesta.http_api.requests import Submitted, Whole
 from gesta.http_api.stream import StreamEvent
 from gesta.http_api.templates import Previewed
+from gesta.intake.submit_options import Options
+from gesta.requests.dead_letters import DeadLetter
+from gesta.requests.waiters import outcome_of
 
 NOT_A_TENANTS = "that is for everybody, and a server takes it from no tenant; do it on the store: leave the setting `server` out"
 

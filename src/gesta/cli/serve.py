@@ -94,8 +94,8 @@ class Api:
 async def _work(call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None) -> None:
     """Start, say so, and work until the signal."""
     from gesta.cli.flows import left_out
-    from gesta.runtime.redaction import scrub
     from gesta.engine.process_roles import EVERYTHING
+    from gesta.runtime.redaction import scrub
 
     engine = call.engine(work=work)
     flows = work.taken_of(engine.flows)

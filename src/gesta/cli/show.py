@@ -14,10 +14,10 @@ from gesta.cli.output import show as print_tables
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
     from gesta.cli.backend import Fields
     from gesta.cli.target import Place
     from gesta.domain.state import State
-    from gesta.api_types.representations import AttemptShape, EventShape, PauseShape
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:

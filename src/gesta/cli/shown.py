@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from gesta.api_types.representations import EventShape, RequestShape
 from gesta.domain.codec import event_types
 from gesta.domain.events import Event
 from gesta.domain.state import State
-from gesta.api_types.representations import EventShape, RequestShape
 
 
 def ms_of(text: str) -> int:

@@ -64,8 +64,8 @@ async def preview(
 
 
 async def _filled(template: Template, fields: dict[str, Any]) -> dict[str, str]:
-    from gesta.tenants.templates import ChildRenderer
     from gesta.runtime.clock import SystemRuntime
+    from gesta.tenants.templates import ChildRenderer
 
     renderer = ChildRenderer(SystemRuntime())
     try:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from gesta.api_types.representations import PauseShape
 from gesta.domain import events as e
 from gesta.domain.state import State
-from gesta.api_types.representations import PauseShape
 from gesta.flows.deferrals import SECRET_MISSING
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))

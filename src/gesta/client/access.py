@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from gesta.client.calls import Calls, Json
 from gesta.api_types.representations import KeyShape
+from gesta.client.calls import Calls, Json
 from gesta.http_api.keys import PAGE_MAX, ChangeShape, KeyList, MadeKey, Trail
 
 

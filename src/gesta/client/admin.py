@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from gesta.client.calls import Calls, Json
-from gesta.requests.dead_letters import DeadLetter
 from gesta.api_types.representations import EntityShape, ParkedShape, PauseShape
+from gesta.client.calls import Calls, Json
 from gesta.http_api.about import Count, Counts, Flows, FlowShape, Myself, ParkedList
 from gesta.http_api.configs import Entities, Kind, Kinds
 from gesta.http_api.dead_letters import DeadLetters, RedrivenMany
@@ -17,6 +16,7 @@ from gesta.http_api.people import ErasedShape
 from gesta.http_api.requests import Submitted
 from gesta.http_api.templates import Previewed
 from gesta.http_api.unknowns import UnknownOutcome, UnknownOutcomes
+from gesta.requests.dead_letters import DeadLetter
 
 PAGE = 200
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from gesta.client.connection import PAUSE_SECONDS, Ask, Line, path_of
-from gesta.runtime.clock import Ids, sleep
 from gesta.http_api.reading import ACTOR
+from gesta.runtime.clock import Ids, sleep
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")

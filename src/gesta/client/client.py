@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
-from gesta.runtime import settings as process_settings
 from gesta.client.access import AccessCalls
+from gesta.client.admin import UpkeepCalls
 from gesta.client.connection import ATTEMPTS, Line
 from gesta.client.requests import RequestCalls
 from gesta.client.subscriptions import ToldCalls
-from gesta.client.admin import UpkeepCalls
 from gesta.client.work import WorkCalls
 from gesta.errors import BadSettings
+from gesta.runtime import settings as process_settings
 from gesta.runtime.clock import Runtime, SystemRuntime
 
 

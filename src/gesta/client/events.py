@@ -10,8 +10,8 @@ import msgspec
 
 from gesta.client.connection import CONNECT_SECONDS, PAUSE_SECONDS, PAUSE_SECONDS_MAX, Line, seconds_of
 from gesta.client.problems import error_of, read_problem
-from gesta.runtime.clock import sleep
 from gesta.http_api.stream import StreamEvent
+from gesta.runtime.clock import sleep
 
 #: The server gives a sign of life every 15 s: one that is silent for longer is gone.
 SILENCE_SECONDS = 45.0

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from gesta.api_types.representations import AttemptShape, EventShape, RequestShape
 from gesta.client.calls import Calls, Json
 from gesta.client.events import Following
 from gesta.errors import InvalidRequest, NotYet
-from gesta.api_types.representations import AttemptShape, EventShape, RequestShape
 from gesta.http_api.decisions import Decided
 from gesta.http_api.requests import BATCH_MAX, PAGE_MAX, Attempts, Page, Result, Results, Submit, Submitted, Timeline, Whole
 from gesta.http_api.stream import StreamEvent

@@ -13,10 +13,10 @@ from gesta.flows.flow import Flow, Payload
 from gesta.flows.slack.message import CHANNEL, DEFAULT, WORKSPACE
 from gesta.flows.sms.message import ACCOUNT
 from gesta.flows.sms.message import NAME as SMS
-from gesta.tenants.templates import TEMPLATE
 from gesta.sandbox import Sandbox
 from gesta.sandbox.receiver import Call, Receiver
 from gesta.sandbox.server import SandboxServer
+from gesta.tenants.templates import TEMPLATE
 
 _ORDER = re.compile(r"\b[AB]-\d+\b")
 #: Known to everybody: they protect nothing but the doubles of one demo.

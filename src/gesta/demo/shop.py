@@ -9,8 +9,8 @@ from gesta.demo.orders import Order
 from gesta.demo.stage import WAREHOUSE, Stage
 from gesta.demo.waiting import Stuck, until
 from gesta.domain.state import State
-from gesta.flows import webhook
 from gesta.engine.request import Request
+from gesta.flows import webhook
 from gesta.sandbox import Fault
 
 

@@ -17,9 +17,9 @@ from gesta.engine.engine import Engine
 from gesta.errors import BadSettings
 from gesta.flows import webhook
 from gesta.runtime.clock import Runtime
+from gesta.runtime.redaction import scrub
 from gesta.sandbox import Sandbox
 from gesta.sandbox.server import SandboxServer
-from gesta.runtime.redaction import scrub
 from gesta.testing.scratch_store import TrialStore
 
 #: Two places that the shop sends to: one that works, one that has moved away.

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from prometheus_client import generate_latest
 
-from gesta.runtime import settings as process_settings
-from gesta.domain.stream_names import request_stream
+from gesta.admin.admin import Operating
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Actor, Event, Meta
 from gesta.domain.state import State
+from gesta.domain.stream_names import request_stream
+from gesta.engine.environment import Wiring, refuse_fenced
+from gesta.engine.pipeline import Road
+from gesta.engine.process_roles import EVERYTHING, NOTHING, Work
+from gesta.engine.request import Request
 from gesta.errors import (
     BadFlow,
     BadSubscription,
@@ -29,19 +33,15 @@ from gesta.errors import (
     UnknownFlow,
 )
 from gesta.flows.flow import Flow, Payload
-from gesta.worker.external.external import External
+from gesta.flows.validation import decode_fields
 from gesta.intake.submit import Accepted
-from gesta.admin.admin import Operating
 from gesta.intake.submit_options import NO_OPTIONS, Options, filter_errors, option_errors
+from gesta.ports.read_model import Filter, View
 from gesta.projector.partitions import begin_places
-from gesta.engine.request import Request
-from gesta.engine.pipeline import Road
+from gesta.runtime import settings as process_settings
 from gesta.runtime.settings import Settings
 from gesta.subscriptions.handlers import Handler, Since, Subscription
-from gesta.flows.validation import decode_fields
-from gesta.ports.read_model import Filter, View
-from gesta.engine.environment import Wiring, refuse_fenced
-from gesta.engine.process_roles import EVERYTHING, NOTHING, Work
+from gesta.worker.external.external import External
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

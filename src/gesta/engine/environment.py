@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gesta.stores import Stores, open_stores
-from gesta.stores.separate_queue import with_queue_apart
 from gesta.errors import BadSettings, Fenced, LostMasterKey
 from gesta.outbound.http import PrivateAddressGuard, Transport
 from gesta.outbound.http.aiohttp_transport import AioHttpTransport
 from gesta.outbound.smtp import MailTransport, NoMail
 from gesta.outbound.smtp.smtp_transport import SmtpTransport
-from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
 from gesta.runtime.clock import Runtime, SystemRuntime
-from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
 from gesta.runtime.settings import Settings, resolve_reference
+from gesta.security.envelope_encryption import IDENTITY, KEY_BYTES, MasterKey
+from gesta.stores import Stores, open_stores
+from gesta.stores.separate_queue import with_queue_apart
+from gesta.tenants.templates import ChildRenderer, InlineRenderer, Renderer
 
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Road

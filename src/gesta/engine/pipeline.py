@@ -8,57 +8,57 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from gesta.tenants.api_keys import Keys
-from gesta.intake.admission import Admission
-from gesta.subscriptions.alerts import Alerting, Alerts
-from gesta.intake.flow_checks import Checks
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import ConfigWriter
-from gesta.tenants.credentials import declared_digests
-from gesta.requests.loader import Loader
-from gesta.security.cursors import Cursors
 from gesta.domain.ids import REQUEST_ID
-from gesta.intake.outbox_drain import Draining
+from gesta.engine.environment import Outside
+from gesta.engine.process_roles import Work
 from gesta.errors import NotFound
 from gesta.flows import webhook
 from gesta.flows.flow import Flow
-from gesta.subscriptions.log_consumer import Follower
-from gesta.worker.external.component import station
-from gesta.security.keyed_digests import Identity
-from gesta.intake.submit import Intake
-from gesta.outbound.rate_limits import Tokens
-from gesta.outbound.http import Http
-from gesta.outbound.smtp import Mail
+from gesta.intake.admission import Admission
 from gesta.intake.batch_throttle import Pace
-from gesta.tenants.pause_control import Pausing
-from gesta.projector.inline import AtOnce
-from gesta.projector.projector import Projector
-from gesta.projector.partitions import Partitions
-from gesta.projector.rebuild import Rebuild
-from gesta.projector.job_relay import Relay
-from gesta.requests.recorder import Recorder
-from gesta.tenants.flow_records import Records
-from gesta.tenants.templates import Templates
-from gesta.requests.store_retry import Repeats
+from gesta.intake.flow_checks import Checks
+from gesta.intake.outbox_drain import Draining
 from gesta.intake.provider_reports import Reports, report_address
+from gesta.intake.submit import Intake
 from gesta.maintenance.retention import Retention, removed_text
-from gesta.ports.leases import Role
-from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
-from gesta.security.envelope_encryption import IDENTITY, Safe
-from gesta.security.subject_keys import Subjects
-from gesta.subscriptions.handlers import Subscription, Subscriptions
-from gesta.tenants.suppression_audit import Suppressing
 from gesta.maintenance.sweeper import Sweep
-from gesta.runtime.telemetry import Telemetry
-from gesta.subscriptions.status_webhooks import Telling
+from gesta.outbound.http import Http
+from gesta.outbound.rate_limits import Tokens
+from gesta.outbound.smtp import Mail
+from gesta.ports.leases import Role
+from gesta.projector.inline import AtOnce
+from gesta.projector.job_relay import Relay
+from gesta.projector.partitions import Partitions
+from gesta.projector.projector import Projector
+from gesta.projector.rebuild import Rebuild
+from gesta.requests.loader import Loader
+from gesta.requests.recorder import Recorder
+from gesta.requests.store_retry import Repeats
 from gesta.requests.waiters import Waiters
-from gesta.engine.environment import Outside
-from gesta.engine.process_roles import Work
+from gesta.runtime.clock import Ids, OnClock, Signal, is_cancelled, sleep, spawn
+from gesta.runtime.telemetry import Telemetry
+from gesta.security.cursors import Cursors
+from gesta.security.envelope_encryption import IDENTITY, Safe
+from gesta.security.keyed_digests import Identity
+from gesta.security.subject_keys import Subjects
+from gesta.subscriptions.alerts import Alerting, Alerts
+from gesta.subscriptions.handlers import Subscription, Subscriptions
+from gesta.subscriptions.log_consumer import Follower
+from gesta.subscriptions.status_webhooks import Telling
+from gesta.tenants.api_keys import Keys
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.credentials import declared_digests
+from gesta.tenants.flow_records import Records
+from gesta.tenants.pause_control import Pausing
+from gesta.tenants.suppression_audit import Suppressing
+from gesta.tenants.templates import Templates
 from gesta.worker.attempt import Attempts
-from gesta.worker.late_cancellation import CalledBack
 from gesta.worker.deadlines import Deadlines
-from gesta.worker.release import GivingBack
+from gesta.worker.external.component import station
+from gesta.worker.late_cancellation import CalledBack
 from gesta.worker.pool import Pool
+from gesta.worker.release import GivingBack
 
 RESTART_SECONDS = 1.0
 #: When the drain is over, stations may end for so long, and what is left be projected for so long; then the engine stops without them.

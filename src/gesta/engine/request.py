@@ -11,19 +11,19 @@ import msgspec
 
 from gesta.domain import commands
 from gesta.domain.events import Actor
-from gesta.domain.state import State, Status
 from gesta.domain.outcome import Outcome
+from gesta.domain.state import State, Status
 from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
 from gesta.flows.flow import Payload
+from gesta.flows.payload_codec import decoder_of
+from gesta.flows.validation import value_errors
 from gesta.intake.submit import Accepted
 from gesta.intake.submit_options import actor_errors, ttl_errors
-from gesta.flows.payload_codec import decoder_of
+from gesta.ports.read_model import Key, View
 from gesta.requests.recorder import Settle, drop_job, no_job
+from gesta.requests.waiters import outcome_of
 from gesta.runtime.clock import sleep, spawn
 from gesta.security.subject_keys import ERASED
-from gesta.flows.validation import value_errors
-from gesta.ports.read_model import Key, View
-from gesta.requests.waiters import outcome_of
 
 if TYPE_CHECKING:
     from gesta.engine.pipeline import Road

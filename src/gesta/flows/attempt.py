@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.tenants.config import TenantConfig
-from gesta.outbound.rate_limits import Limits
 from gesta.outbound.http import Http
+from gesta.outbound.rate_limits import Limits
 from gesta.outbound.smtp import Mail
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.templates import Templates
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.commands import Rules
 from gesta.domain.ids import FLOW
 from gesta.domain.outcome import Outcome, UnknownPolicy
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow
+from gesta.flows.attempt import Attempt
 from gesta.flows.flow import AnyObject, Flow, Payload
 
 LEASE_SECONDS = 60.0

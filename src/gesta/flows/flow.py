@@ -20,11 +20,11 @@ from gesta.errors import BadFlow
 
 if TYPE_CHECKING:
     from gesta.flows.attempt import Attempt
+    from gesta.intake.provider_reports import Reporting
     from gesta.tenants.config import TenantConfig
     from gesta.tenants.flow_records import TenantRecords
-    from gesta.tenants.templates import Renderer
-    from gesta.intake.provider_reports import Reporting
     from gesta.tenants.suppression import Addresses
+    from gesta.tenants.templates import Renderer
 
 T = TypeVar("T")
 

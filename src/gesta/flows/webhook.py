@@ -36,19 +36,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.outbound import signatures
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.ids import id_bytes, pattern_fault
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.domain.status_events import WORDS
 from gesta.errors import BadFlow
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 from gesta.flows.flow import ConfigBody, Flow, Notice, Notices, Payload, Secret
+from gesta.outbound import signatures
 from gesta.outbound.http import AttemptEnded, HttpResponse, status_reason
 from gesta.runtime.redaction import masked_host
-from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
+from gesta.tenants.config import TenantConfig, not_stored
 
 if TYPE_CHECKING:
     from gesta.tenants.flow_records import TenantRecords

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.requests.dead_letters import iso
-from gesta.domain.state import Status
-from gesta.domain.outcome import UnknownPolicy
-from gesta.flows.schemas import payload_schema
 from gesta.api_types.representations import ParkedShape, parked_shape
+from gesta.domain.outcome import UnknownPolicy
+from gesta.domain.state import Status
+from gesta.flows.schemas import payload_schema
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.requests.dead_letters import iso
 
 PARKED_MAX = 1_000
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.tenants.config import Entity
+from gesta.api_types.representations import EntityShape, entity_shape
 from gesta.errors import BadConfig, BadCursor
 from gesta.flows.schemas import config_schema
-from gesta.api_types.representations import EntityShape, entity_shape
 from gesta.flows.validation import UNKNOWN_MAX
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.tenants.config import Entity
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

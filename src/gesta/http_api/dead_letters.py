@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gesta.requests.dead_letters import DeadLetter
 from gesta.domain.ids import REQUEST_ID
-from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.engine.request import Request
+from gesta.errors import BadCursor, GestaError, Refused, UnknownFlow
 from gesta.http_api.decisions import Decided, Redrive
 from gesta.http_api.problem import Problem, ProblemShape, problem_of
 from gesta.http_api.requests import FlowName, TtlSeconds
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.requests.dead_letters import DeadLetter
 
 PAGE_MAX = 200
 REDRIVE_MAX = 1_000

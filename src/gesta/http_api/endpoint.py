@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gesta.tenants.api_keys import Grant
 from gesta.errors import AccessDenied, GestaError
-from gesta.runtime.clock import Timer, spawn
 from gesta.http_api.exchange import Exchange, exchange_of
 from gesta.http_api.problem import Problem, problem_of
-from gesta.http_api.reading import CallerGone, Headers, body_at_once, check_actor, decode_body, decode_query, read_body, refuse_body
+from gesta.http_api.reading import (
+    CallerGone,
+    Headers,
+    body_at_once,
+    check_actor,
+    decode_body,
+    decode_query,
+    read_body,
+    refuse_body,
+)
 from gesta.http_api.route import JSON, Answer, Call, Receive, Route, Stream
+from gesta.runtime.clock import Timer, spawn
+from gesta.tenants.api_keys import Grant
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

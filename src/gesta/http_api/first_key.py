@@ -17,14 +17,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from gesta.tenants.api_keys import ApiKey
-from gesta.domain.events import Actor
-from gesta.errors import GestaError
-from gesta.engine.pipeline import Road
 from gesta.api_types.representations import key_shape
+from gesta.domain.events import Actor
+from gesta.engine.pipeline import Road
+from gesta.errors import GestaError
 from gesta.http_api.keys import MadeKey
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Asked, Call, Route
+from gesta.tenants.api_keys import ApiKey
 
 TOKEN_BYTES: Final = 32
 LASTS_SECONDS: Final = 3_600.0

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
-from gesta.tenants.audit_log import Change
-from gesta.requests.dead_letters import iso
 from gesta.api_types.representations import KeyShape, key_shape
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.requests.dead_letters import iso
+from gesta.tenants.api_keys import NAME_LENGTH_MAX, Scope
+from gesta.tenants.audit_log import Change
 
 PAGE_MAX = 200
 

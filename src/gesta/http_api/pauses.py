@@ -5,11 +5,11 @@ A pause for everybody, of a flow or of everything, is not one tenant's to make o
 
 from __future__ import annotations
 
-from gesta.errors import NotFound, UnknownFlow
-from gesta.tenants.pauses import Pause
 from gesta.api_types.representations import PauseShape, pause_shape
+from gesta.errors import NotFound, UnknownFlow
 from gesta.http_api.problem import invalid
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.tenants.pauses import Pause
 
 
 class Chosen(Asked, frozen=True):

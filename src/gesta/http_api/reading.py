@@ -10,11 +10,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from gesta.domain.ids import KEY_LENGTH_MAX
-from gesta.intake.submit_options import is_text
 from gesta.flows.validation import decode_fields, fault_text, field_errors, fields_of
 from gesta.http_api.exchange import Exchange
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import JSON, Asked, Receive, Route
+from gesta.intake.submit_options import is_text
 
 Beside = Callable[[dict[str, Any]], Awaitable[Mapping[str, str]]]
 #: Parameters of one query. More are somebody's experiment.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gesta.errors import Forged
-from gesta.intake.provider_reports import BODY_BYTES_MAX
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Route
+from gesta.intake.provider_reports import BODY_BYTES_MAX
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from gesta.api_types.representations import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
+from gesta.engine.request import Request
 from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet, PartlyAccepted, UnknownFlow
 from gesta.flows.flow import Payload
-from gesta.intake.submit import Accepted
-from gesta.intake.submit_options import TTL_MAX, Options, option_errors
-from gesta.engine.request import Request
-from gesta.api_types.representations import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, ProblemShape, invalid, problem_of
 from gesta.http_api.reading import UNREADABLE, unreadable
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 from gesta.http_api.waiting import Wait, wait_seconds
+from gesta.intake.submit import Accepted
+from gesta.intake.submit_options import TTL_MAX, Options, option_errors
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

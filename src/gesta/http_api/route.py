@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from gesta.tenants.api_keys import Grant, Scope
 from gesta.domain.events import Actor
 from gesta.flows.validation import fields_of
+from gesta.tenants.api_keys import Grant, Scope
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

@@ -13,10 +13,10 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gesta.errors import BadInput
-from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
 from gesta.http_api import exchange
 from gesta.http_api.endpoint import send_answer
 from gesta.http_api.problem import MEDIA_TYPE, Problem
+from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
 
 #: From the first byte of a request to the end of its headers, and from the connection to the first request.
 HEAD_SECONDS = 10.0

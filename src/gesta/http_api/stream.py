@@ -7,14 +7,14 @@ from typing import Annotated
 
 import msgspec
 
+from gesta.api_types.representations import EventShape, event_shape
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.ids import REQUEST_ID, covers
 from gesta.domain.status_events import word_of
-from gesta.ports.event_store import Recorded
-from gesta.projector.batch_fold import CONFIG
-from gesta.api_types.representations import EventShape, event_shape
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.route import Asked, Call, Route, Stream
+from gesta.ports.event_store import Recorded
+from gesta.projector.batch_fold import CONFIG
 
 BATCH = 200
 #: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.

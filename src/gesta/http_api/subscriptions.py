@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gesta.errors import NotFound
 from gesta.admin.admin import Listener
+from gesta.errors import NotFound
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Call, Route, Shape
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gesta.requests.dead_letters import iso
 from gesta.errors import BadCursor, NotFound
-from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 from gesta.http_api.problem import Problem
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.requests.dead_letters import iso
+from gesta.tenants.suppression import REASON_LENGTH_MAX, Entry
 
 if TYPE_CHECKING:
     from gesta.engine.engine import Engine

@@ -10,12 +10,12 @@ import msgspec
 
 from gesta.errors import UnknownFlow
 from gesta.flows.flow import Flow
-from gesta.tenants.templates import TEMPLATE
 from gesta.http_api import requests
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.requests import Submit, Submitted
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 from gesta.http_api.waiting import Wait
+from gesta.tenants.templates import TEMPLATE
 
 #: What the request of a test is marked by: its correlation id.
 MARK = "test:template/"

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.requests.dead_letters import iso
 from gesta.domain.ids import REQUEST_ID
 from gesta.domain.state import State
 from gesta.errors import BadCursor
 from gesta.http_api.requests import FlowName
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.requests.dead_letters import iso
 
 PAGE_MAX = 200
 

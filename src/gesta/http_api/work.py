@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gesta.requests.dead_letters import iso
 from gesta.domain.events import Actor
 from gesta.errors import AccessDenied, InvalidRequest, StoreError
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
-from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
-from gesta.worker.external.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
-from gesta.worker.external.work_item import Reported, WorkItem
-from gesta.runtime.clock import turn
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, invalid
 from gesta.http_api.reading import CallerGone
 from gesta.http_api.requests import named
 from gesta.http_api.route import Answer, Asked, Call, Route, Shape
+from gesta.requests.dead_letters import iso
+from gesta.runtime.clock import turn
+from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
+from gesta.worker.external.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
+from gesta.worker.external.work_item import Reported, WorkItem
 
 #: The header that carries the token of a lease where there is no body; never the address, which ends in logs.
 LEASE = "Gesta-Lease"

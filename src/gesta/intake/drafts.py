@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.errors import InvalidRequest
 from gesta.flows.flow import Flow, Payload
-from gesta.intake.submit_options import Options, is_text
 from gesta.flows.personal_fields import Plan, places_apart, subject_name
+from gesta.intake.submit_options import Options, is_text
 from gesta.security.subject_keys import Clear
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gesta.flows.flow import Flow, Payload
 from gesta.tenants.config import ConfigCache, TenantConfig
 from gesta.tenants.config_writer import ConfigWriter
-from gesta.flows.flow import Flow, Payload
 from gesta.tenants.templates import Templates
 
 #: Tenants whose config is kept at hand.

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from gesta.domain.codec import decode_meta, encode, event_types
 from gesta.domain.commands import Rules, Withdraw
-from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import event_id
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import State
 from gesta.errors import StoreError
-from gesta.ports.event_store import Append, Claimed, Known, NewEvent, Verdict
 from gesta.flows.flow import Flow
 from gesta.intake.submit import Intake, Invalid
+from gesta.ports.event_store import Append, Claimed, Known, NewEvent, Verdict
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, sleep

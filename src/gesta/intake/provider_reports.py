@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gesta.tenants.config import ConfigCache, TenantConfig
-from gesta.tenants.config_writer import ConfigWriter
-from gesta.requests.loader import Loader
 from gesta.domain.commands import Report
 from gesta.domain.ids import TENANT
 from gesta.errors import Forged, StoreError
 from gesta.flows.flow import Flow
 from gesta.outbound.http import AttemptEnded, HttpRequest, HttpResponse, Transport
+from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder, no_job
-from gesta.tenants.flow_records import Records
 from gesta.runtime.clock import Runtime
 from gesta.runtime.settings import Settings
-from gesta.tenants.suppression import suppress
 from gesta.runtime.telemetry import Telemetry
+from gesta.tenants.config import ConfigCache, TenantConfig
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.flow_records import Records
+from gesta.tenants.suppression import suppress
 
 #: SNS takes no message above 256 KB; Twilio's are a few hundred bytes.
 BODY_BYTES_MAX = 300 * 1024

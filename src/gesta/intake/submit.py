@@ -12,30 +12,39 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from gesta.domain.stream_names import request_stream
-from gesta.intake.admission import Admission
-from gesta.intake.flow_checks import Checks
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Create
 from gesta.domain.events import Meta
 from gesta.domain.ids import TENANT, event_id, id_bytes, id_text
 from gesta.domain.notification.lifecycle import decide
-from gesta.intake.drafts import Draft, Kind, about_of, clear_of, keyed_by
+from gesta.domain.stream_names import request_stream
 from gesta.errors import Conflict, InvalidRequest, PartlyAccepted, StoreError, UnknownFlow
-from gesta.ports.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
 from gesta.flows.flow import Flow, Payload
-from gesta.runtime.group_commit import GroupCommit
-from gesta.security.keyed_digests import Identity
-from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, option_errors
-from gesta.ports.outbox import Outbox, Prepared, Raw
-from gesta.intake.batch_throttle import PART, Pace
 from gesta.flows.payload_codec import decoder_of, encoder_of
 from gesta.flows.personal_fields import plan_of
+from gesta.flows.validation import (
+    TOO_DEEP,
+    comes_back,
+    decode_fields,
+    holds_times,
+    is_too_deep,
+    naive_times,
+    open_names,
+    value_errors,
+)
+from gesta.intake.admission import Admission
+from gesta.intake.batch_throttle import PART, Pace
+from gesta.intake.drafts import Draft, Kind, about_of, clear_of, keyed_by
+from gesta.intake.flow_checks import Checks
+from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, option_errors
+from gesta.ports.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
+from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import Ids, Runtime, turn
+from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrubbed_name
 from gesta.security.field_encryption import MARK, forged
+from gesta.security.keyed_digests import Identity
 from gesta.security.subject_keys import Subjects
-from gesta.flows.validation import TOO_DEEP, comes_back, decode_fields, holds_times, is_too_deep, naive_times, open_names, value_errors
 
 PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gesta.domain.stream_names import request_stream
-from gesta.ports.transactions import Commits
-from gesta.requests.dead_letters import dead_letter
 from gesta.domain.ids import made_at
+from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
+from gesta.ports.read_model import Place, Views
+from gesta.ports.transactions import Commits
 from gesta.projector.rebuild import ROLE as REBUILD
+from gesta.requests.dead_letters import dead_letter
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Place, Views
 
 DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.

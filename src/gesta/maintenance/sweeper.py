@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from gesta.ports.token_buckets import Buckets
-from gesta.requests.loader import Loader
 from gesta.domain.commands import Expire
 from gesta.domain.state import State
 from gesta.errors import Fenced, StoreError
 from gesta.flows.flow import Flow
-from gesta.worker.external.lease_expiry import Lapses
-from gesta.ports.job_queue import JobQueue
-from gesta.tenants.pause_control import Pausing
-from gesta.requests.dispatch import job_for
-from gesta.requests.recorder import Recorder, drop_job
 from gesta.maintenance.retention import Retention
+from gesta.ports.job_queue import JobQueue
 from gesta.ports.leases import Role
+from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, Views, key_of
+from gesta.ports.token_buckets import Buckets
+from gesta.requests.dispatch import job_for
+from gesta.requests.loader import Loader
+from gesta.requests.recorder import Recorder, drop_job
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import FROM_THE_START, Cursor, Key, View, Views, key_of
+from gesta.tenants.pause_control import Pausing
+from gesta.worker.external.lease_expiry import Lapses
 
 ROLE = "sweep"
 PERIOD_SECONDS = 0.5

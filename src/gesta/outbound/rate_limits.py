@@ -17,12 +17,12 @@ from typing import Annotated
 
 import msgspec
 
-from gesta.ports.token_buckets import Buckets, Name, Wanted
 from gesta.domain.token_bucket import Rate
 from gesta.errors import StoreError
-from gesta.runtime.group_commit import GroupCommit
-from gesta.runtime.clock import Runtime, sleep
 from gesta.flows.deferrals import Postponed
+from gesta.ports.token_buckets import Buckets, Name, Wanted
+from gesta.runtime.clock import Runtime, sleep
+from gesta.runtime.group_commit import GroupCommit
 
 #: Tokens are reserved so far ahead; an attempt waits for its own in its slot.
 AHEAD_MS = 250

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from gesta.errors import StoreError
-from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import Views
+from gesta.runtime.clock import Runtime
 
 #: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of both after the player died.
 LEASE_SECONDS = 3.0

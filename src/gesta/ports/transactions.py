@@ -11,9 +11,9 @@ from typing import Protocol
 import msgspec
 
 from gesta.domain.state import State
+from gesta.ports.eager_dispatch import Offer
 from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Job, Settled, Settlement
-from gesta.ports.eager_dispatch import Offer
 from gesta.ports.read_model import Move, Parked, View
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from gesta.domain.stream_names import request_stream
-from gesta.requests.loader import apply_event
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
+from gesta.domain.stream_names import request_stream
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.job_queue import Job
+from gesta.ports.read_model import Key, Parked, View
 from gesta.requests.dispatch import is_wanted, opened_job
+from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Key, Parked, View
 
 #: What the events of config streams name as their flow; no flow of one part can be declared.
 CONFIG = "config"

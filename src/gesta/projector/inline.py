@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from gesta.stores import Stores
-from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.events import Created
 from gesta.domain.notification.evolve import created
 from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Job
-from gesta.requests.dispatch import is_wanted, opened_job
-from gesta.projector.projector import Projector
 from gesta.ports.read_model import View
+from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.projector.projector import Projector
+from gesta.requests.dispatch import is_wanted, opened_job
+from gesta.stores import Stores
 
 T = TypeVar("T")
 

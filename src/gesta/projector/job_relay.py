@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from gesta.errors import StoreError
 from gesta.ports.job_queue import JobQueue
-from gesta.projector.partitions import Partitions
 from gesta.ports.leases import RENEWAL_SECONDS
+from gesta.ports.read_model import Views
+from gesta.projector.partitions import Partitions
 from gesta.runtime.clock import Runtime, Signal, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Views
 
 BATCH = 1_000
 #: Who projects in this process tells when jobs became pending; should it ever not, this is how long they lie unnoticed.

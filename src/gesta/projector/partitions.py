@@ -13,8 +13,8 @@ from typing import NamedTuple
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore
 from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
-from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import Held, Move, Views, dispatched_of
+from gesta.runtime.clock import Runtime
 
 #: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the store has several partitions.
 CHECKPOINT = "projector"

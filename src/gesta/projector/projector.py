@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from gesta.ports.transactions import Commits, Projection
 from gesta.errors import Fenced, StoreError, StoreFull
+from gesta.ports.eager_dispatch import Offer, Offers
 from gesta.ports.event_store import EventStore, Recorded, Share
 from gesta.ports.job_queue import Job
-from gesta.ports.eager_dispatch import Offer, Offers
+from gesta.ports.leases import RENEWAL_SECONDS
+from gesta.ports.read_model import Move, Parked, View, Views
+from gesta.ports.transactions import Commits, Projection
 from gesta.projector.batch_fold import Folding
 from gesta.projector.partitions import Partitions, Places, Stretch, begin_places, place_of, stands_of
-from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.runtime.clock import Runtime, Signal, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Move, Parked, View, Views
 
 #: Larger batches cost less per event: each commit writes the edges of the same trees anew.
 BATCH = 2_000

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gesta.ports.transactions import Commits
 from gesta.errors import GestaError
 from gesta.ports.event_store import EventStore
-from gesta.projector.batch_fold import Folding
-from gesta.projector.projector import BATCH, Projector
-from gesta.projector.partitions import begin_places, checkpoints_of, place_of
 from gesta.ports.leases import Role
+from gesta.ports.read_model import Parked, Views
+from gesta.ports.transactions import Commits
+from gesta.projector.batch_fold import Folding
+from gesta.projector.partitions import begin_places, checkpoints_of, place_of
+from gesta.projector.projector import BATCH, Projector
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Parked, Views
 
 ROLE = "rebuild"
 #: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's, who folds it again anyway.

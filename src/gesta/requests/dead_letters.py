@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gesta.domain.stream_names import request_stream
 from gesta.domain.state import State
+from gesta.domain.stream_names import request_stream
 from gesta.flows.flow import Flow
 
 

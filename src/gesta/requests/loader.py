@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gesta.domain.stream_names import request_stream
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Created
-from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import REQUEST_ID
+from gesta.domain.notification.evolve import evolve
+from gesta.domain.stream_names import request_stream
 from gesta.errors import PoisonEvent
 from gesta.ports.event_store import EventStore, Recorded
 from gesta.ports.read_model import Key, View, Views

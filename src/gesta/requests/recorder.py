@@ -11,24 +11,24 @@ from itertools import count
 
 import msgspec
 
-from gesta.domain.stream_names import request_stream
-from gesta.ports.transactions import Entry, Recording
-from gesta.requests.loader import Loader
 from gesta.domain import events as e
 from gesta.domain.codec import encode, event_types
 from gesta.domain.commands import Command, Rules
-from gesta.domain.notification.evolve import evolve
 from gesta.domain.ids import event_id
+from gesta.domain.notification.evolve import evolve
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import State
+from gesta.domain.stream_names import request_stream
 from gesta.errors import Busy, StoreError
 from gesta.ports.event_store import Append, Appended, Known, NewEvent, Stale
-from gesta.runtime.group_commit import GroupCommit
 from gesta.ports.job_queue import Drop, Settled, Settlement
+from gesta.ports.read_model import View
+from gesta.ports.transactions import Entry, Recording
 from gesta.requests.dispatch import job_for
+from gesta.requests.loader import Loader
 from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime, sleep
-from gesta.ports.read_model import View
+from gesta.runtime.group_commit import GroupCommit
 
 #: A stream moved under us this often in a row is no longer bad luck.
 TRIES = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
+from gesta.domain.state import State
 from gesta.ports.read_model import Key, View, key_of
 
 

@@ -11,14 +11,14 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome
+from gesta.domain.state import State
 from gesta.errors import MissingExtra
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Backlog, Job, Taken, by_flow
 from gesta.runtime.metrics import Metrics
-from gesta.tenants.pauses import Pause
 from gesta.runtime.redaction import scrub
+from gesta.tenants.pauses import Pause
 
 #: Reasons that may be a label; a provider's own words would make a series each.
 REASONS = frozenset(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from gesta.outbound.http import HttpRequest
-from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 from gesta.outbound.signatures import BadSignature, verify
+from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
 class WebhookSandbox(Receiver):

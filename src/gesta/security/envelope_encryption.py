@@ -9,8 +9,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.errors import BadSettings, StoreError, WrongMasterKey
-from gesta.runtime.clock import Runtime
 from gesta.ports.vault import Sealed, Vault
+from gesta.runtime.clock import Runtime
 
 KEY_BYTES = 32
 NONCE_BYTES = 12

@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
-from gesta.security.keyed_digests import Identity
 from gesta.flows.personal_fields import Plan
-from gesta.runtime.clock import Runtime
-from gesta.security.field_encryption import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
-from gesta.security.envelope_encryption import KEY_BYTES, NONCE_BYTES, Safe
-from gesta.ports.vault import Sealed, Vault
 from gesta.ports.read_model import View
+from gesta.ports.vault import Sealed, Vault
+from gesta.runtime.clock import Runtime
+from gesta.security.envelope_encryption import KEY_BYTES, NONCE_BYTES, Safe
+from gesta.security.field_encryption import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
+from gesta.security.keyed_digests import Identity
 
 #: Tenant, digest.
 Subject = tuple[str, bytes]

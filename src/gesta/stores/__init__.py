@@ -8,16 +8,16 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from gesta.ports.token_buckets import Buckets
-from gesta.ports.transactions import Commits
 from gesta.errors import BadSettings
 from gesta.ports.event_store import EventStore
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import JobQueue
 from gesta.ports.outbox import Outbox
-from gesta.runtime.clock import Runtime, Signal
-from gesta.ports.vault import Vault
 from gesta.ports.read_model import Views
+from gesta.ports.token_buckets import Buckets
+from gesta.ports.transactions import Commits
+from gesta.ports.vault import Vault
+from gesta.runtime.clock import Runtime, Signal
 
 
 class Closing(Protocol):

@@ -13,16 +13,16 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from gesta.stores import Stores
-from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.domain.state import State
 from gesta.errors import StoreError
+from gesta.ports.eager_dispatch import Offer
 from gesta.ports.event_store import Append, Appended, EventStore, Verdict
 from gesta.ports.fences import Fence, Fences
 from gesta.ports.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
-from gesta.ports.eager_dispatch import Offer
-from gesta.runtime.clock import Runtime, Signal
 from gesta.ports.read_model import Move, Parked, View, Views
+from gesta.ports.transactions import Commits, Entry, Projection, Recording
+from gesta.runtime.clock import Runtime, Signal
+from gesta.stores import Stores
 
 #: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as late as the job then comes.
 PLACE_HELD_MS = 60_000

@@ -15,23 +15,23 @@ from datetime import timedelta
 
 import msgspec
 
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import ConfigWriter
 from gesta.domain import events as e
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.status_events import ALERTING
 from gesta.errors import Conflict, GestaError, StoreError, TryLater
-from gesta.ports.event_store import EventStore, Recorded
 from gesta.flows.flow import Flow, Notice, Payload
-from gesta.subscriptions.log_consumer import BATCH, OWN, Follower
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
-from gesta.tenants.pauses import PAUSED, Paused
+from gesta.ports.event_store import EventStore, Recorded
+from gesta.ports.read_model import Views
 from gesta.projector.batch_fold import CONFIG
-from gesta.tenants.flow_records import Records
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry, reason_label
-from gesta.ports.read_model import Views
+from gesta.subscriptions.log_consumer import BATCH, OWN, Follower
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.flow_records import Records
+from gesta.tenants.pauses import PAUSED, Paused
 
 #: One message for each reason in so long.
 WINDOW_MS = 300_000

@@ -14,11 +14,11 @@ from gesta.domain.ids import covers, pattern_fault
 from gesta.domain.status_events import WORDS, Event
 from gesta.errors import BadSubscription, StoreError
 from gesta.ports.event_store import EventStore
-from gesta.subscriptions.log_consumer import BATCH, OWN, Follower, Since, checkpoint_of
 from gesta.ports.leases import RENEWAL_SECONDS, Role
+from gesta.ports.read_model import Views
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Views
+from gesta.subscriptions.log_consumer import BATCH, OWN, Follower, Since, checkpoint_of
 
 __all__ = ["Handler", "Since", "Subscriber", "Subscription", "Subscriptions", "checkpoint_of"]
 

@@ -11,19 +11,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from gesta.requests.loader import apply_event
 from gesta.domain.codec import decode_meta, event_types
 from gesta.domain.events import Meta
 from gesta.domain.state import State
 from gesta.domain.status_events import Event, is_news, told, word_of
 from gesta.errors import StoreError
 from gesta.ports.event_store import EventStore, Recorded
-from gesta.projector.batch_fold import CONFIG
 from gesta.ports.leases import RENEWAL_SECONDS, Role
+from gesta.ports.read_model import Move, Parked, View, Views
+from gesta.projector.batch_fold import CONFIG
+from gesta.requests.loader import apply_event
 from gesta.runtime.clock import Runtime, Signal, is_cancelled, sleep
 from gesta.runtime.redaction import scrub
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Move, Parked, View, Views
 
 Since = Literal["now", "beginning"]
 #: Position → the word that an event may be told under, and its metadata.

@@ -13,22 +13,22 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from gesta.domain.stream_names import config_stream
-from gesta.tenants.config import ConfigCache, Entity, TenantConfig
-from gesta.requests.dead_letters import iso
 from gesta.domain.ids import KEY_LENGTH_MAX, covers
 from gesta.domain.state import State
 from gesta.domain.status_events import OWN_SOURCES, TELLING, Event
+from gesta.domain.stream_names import config_stream
 from gesta.errors import Conflict, Fenced, InvalidRequest, StoreError
-from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow, Payload
 from gesta.flows.webhook import TOLD, Message, Told, endpoint_fault
-from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Follower
 from gesta.intake.submit import Intake
 from gesta.intake.submit_options import Options
+from gesta.ports.event_store import EventStore
+from gesta.ports.read_model import Views
+from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import Runtime, Signal
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Views
+from gesta.subscriptions.log_consumer import OWN, POLL_SECONDS, Follower
+from gesta.tenants.config import ConfigCache, Entity, TenantConfig
 
 #: Events read at once; one submit carries what they come to.
 BATCH = 500

@@ -14,20 +14,20 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import ConfigWriter
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import AccessDenied, InvalidRequest, NotFound, StoreError, WrongMasterKey
-from gesta.runtime.group_commit import GroupCommit
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
-from gesta.tenants.key_texts import HASH_BYTES, KeyTexts
 from gesta.intake.submit_options import YEARS, actor_errors
+from gesta.ports.vault import Sealed, Vault
 from gesta.runtime.clock import Runtime
+from gesta.runtime.group_commit import GroupCommit
 from gesta.runtime.redaction import scrub
 from gesta.security.envelope_encryption import API_KEYS, SYSTEM, Safe, api_key_name
-from gesta.ports.vault import Sealed, Vault
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyCreated, KeyRevoked
+from gesta.tenants.key_texts import HASH_BYTES, KeyTexts
 
 Scope = Literal["read", "submit", "execute", "operate", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)

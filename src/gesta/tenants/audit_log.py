@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from gesta.tenants.config import DELETED, ERASED, PUT
-from gesta.tenants.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
 from gesta.domain.codec import decode_meta
 from gesta.ports.event_store import Recorded
+from gesta.tenants.config import DELETED, ERASED, PUT
+from gesta.tenants.config_events import HANDLER_FORGOTTEN, SUPPRESSED, UNSUPPRESSED
 from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
 from gesta.tenants.pauses import PAUSED, RESUMED
 

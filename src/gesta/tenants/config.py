@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type
 
 import msgspec
 
-from gesta.domain.stream_names import config_stream
-from gesta.flows.channels import how_to_add
-from gesta.tenants.config_events import EntityDeleted, EntityPut, SecretRef
 from gesta.domain.codec import decode_meta
 from gesta.domain.outcome import Retry
+from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, NotFound, StoreError
-from gesta.ports.event_store import Recorded
+from gesta.flows.channels import how_to_add
 from gesta.flows.flow import ConfigBody, Flow, SecretMark
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
 from gesta.outbound.http import AttemptEnded
-from gesta.tenants.pauses import PAUSED, RESUMED, PauseBook
+from gesta.ports.event_store import Recorded
 from gesta.runtime.redaction import scrub
+from gesta.tenants.config_events import EntityDeleted, EntityPut, SecretRef
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED, KeyNotes
+from gesta.tenants.pauses import PAUSED, RESUMED, PauseBook
 
 if TYPE_CHECKING:
     from gesta.tenants.config_writer import ConfigWriter

@@ -8,22 +8,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gesta.domain.stream_names import config_stream
-from gesta.tenants.config import DELETED, ERASED, PUT, ConfigCache, Entity, Unreadable, secret_fields
-from gesta.tenants.config_events import NOTES, EntityDeleted, EntityPut, SecretRef, SubjectErased
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor, Meta
 from gesta.domain.ids import TENANT, TENANT_RULE, event_id
+from gesta.domain.stream_names import config_stream
 from gesta.errors import BadConfig, NotFound, Outdated, StoreError
-from gesta.ports.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.flows.flow import ConfigBody
-from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
-from gesta.tenants.pauses import PAUSED, RESUMED
-from gesta.tenants.templates.renderer import Renderer
+from gesta.flows.validation import decode_fields
+from gesta.ports.event_store import Append, Appended, EventStore, NewEvent, Recorded
 from gesta.runtime.clock import Ids, Runtime
 from gesta.runtime.redaction import without_credentials
 from gesta.security.envelope_encryption import Safe
-from gesta.flows.validation import decode_fields
+from gesta.tenants.config import DELETED, ERASED, PUT, ConfigCache, Entity, Unreadable, secret_fields
+from gesta.tenants.config_events import NOTES, EntityDeleted, EntityPut, SecretRef, SubjectErased
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
+from gesta.tenants.pauses import PAUSED, RESUMED
+from gesta.tenants.templates.renderer import Renderer
 
 T = TypeVar("T")
 

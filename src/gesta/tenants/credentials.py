@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from gesta.flows.flow import Flow, Payload
-from gesta.security.keyed_digests import Identity
-from gesta.tenants.pauses import NOT_SET
 from gesta.flows.personal_fields import decode_object
 from gesta.security.field_encryption import MARK
+from gesta.security.keyed_digests import Identity
+from gesta.tenants.pauses import NOT_SET
 
 
 def credential_of(flow: Flow | None, payload: bytes) -> str | None:

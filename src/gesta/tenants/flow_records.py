@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from gesta.security.keyed_digests import Identity
 from gesta.flows.personal_fields import WHOLE
+from gesta.ports.vault import Sealed, Vault
 from gesta.runtime.clock import Ids, Runtime
 from gesta.security.envelope_encryption import Safe
+from gesta.security.keyed_digests import Identity
 from gesta.security.subject_keys import Clear, Stored, Subjects
-from gesta.ports.vault import Sealed, Vault
 
 #: Whose a thing is that must not belong to two tenants; no tenant can be called so.
 OWNERS = "_owners"

@@ -9,17 +9,17 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from gesta.domain.stream_names import INSTALLATION
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import TRIES, ConfigWriter, busy
-from gesta.tenants.credentials import credential_of
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
+from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import NotFound
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, JobQueue, Taken
-from gesta.tenants.pauses import PAUSED, RESUMED, Pause, Paused, Refusal, Resumed, Scope
 from gesta.ports.read_model import View
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import TRIES, ConfigWriter, busy
+from gesta.tenants.credentials import credential_of
+from gesta.tenants.pauses import PAUSED, RESUMED, Pause, Paused, Refusal, Resumed, Scope
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gesta.domain.stream_names import INSTALLATION
 from gesta.domain.codec import decode_meta
 from gesta.domain.ids import FLOW, TENANT
+from gesta.domain.stream_names import INSTALLATION
 from gesta.errors import BadScope
 from gesta.ports.event_store import Recorded
 

@@ -5,17 +5,17 @@ What providers' reports and answers put there is not noted here: the events of t
 
 from __future__ import annotations
 
-from gesta.tenants import suppression
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_events import SUPPRESSED, UNSUPPRESSED, AddressSuppressed, AddressUnsuppressed
-from gesta.tenants.config_writer import ConfigWriter
 from gesta.domain.codec import encode
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput
 from gesta.intake.submit_options import actor_errors
-from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.runtime.clock import Runtime
+from gesta.tenants import suppression
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_events import SUPPRESSED, UNSUPPRESSED, AddressSuppressed, AddressUnsuppressed
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.tenants.suppression import BY_HAND, Addresses, Entry
 
 

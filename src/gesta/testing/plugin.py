@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from gesta.stores import Stores
-    from gesta.stores.memory.database import MemoryDatabase
+    from gesta.engine.environment import Outside
     from gesta.engine.pipeline import Road
     from gesta.runtime.settings import Settings
-    from gesta.engine.environment import Outside
+    from gesta.stores import Stores
+    from gesta.stores.memory.database import MemoryDatabase
 
 # Imported inside functions: pytest loads this module in every project that has gesta installed, whether it uses the fixture or not.
 
@@ -41,12 +41,12 @@ class Harness:
 
     async def wire(self, settings: Settings) -> Outside:
         """Stands in for gesta.engine.environment.wire_really: the same URL leads to the same memory database."""
-        from gesta.stores.memory.database import MemoryDatabase
-        from gesta.stores.separate_queue import with_queue_apart
+        from gesta.engine.environment import Outside
         from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
         from gesta.security.envelope_encryption import MasterKey
-        from gesta.engine.environment import Outside
+        from gesta.stores.memory.database import MemoryDatabase
+        from gesta.stores.separate_queue import with_queue_apart
 
         def stores_of(url: str) -> Stores:
             if url not in self._databases:

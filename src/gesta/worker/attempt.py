@@ -13,32 +13,32 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import TenantConfig
 from gesta.domain.commands import Command, Reconciled, Record, Start
 from gesta.domain.ids import idempotency_key
-from gesta.domain.state import State
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.domain.state import State
 from gesta.errors import BadConfig
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import Executor, Flow
-from gesta.ports.job_queue import Release, Taken
-from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.http import AttemptEnded, Http
+from gesta.outbound.rate_limits import Limits, Tokens
 from gesta.outbound.smtp import Mail
+from gesta.ports.job_queue import Release, Taken
+from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle, no_job
-from gesta.tenants.flow_records import Records, TenantRecords
-from gesta.tenants.templates import Templates
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrub
-from gesta.security.subject_keys import Readable
 from gesta.runtime.telemetry import Line, Telemetry
-from gesta.flows.deferrals import CredentialRefused, Postponed
-from gesta.ports.read_model import View
+from gesta.security.subject_keys import Readable
+from gesta.tenants.config import TenantConfig
+from gesta.tenants.flow_records import Records, TenantRecords
+from gesta.tenants.templates import Templates
 from gesta.worker.deadlines import Deadlines, Running
-from gesta.worker.release import GivingBack, unusable
-from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
 from gesta.worker.lease import Lease
 from gesta.worker.outcome_sanitizer import discreet, sound
+from gesta.worker.preflight import Finding, Guard, examine, settle_of, settled
+from gesta.worker.release import GivingBack, unusable
 
 if TYPE_CHECKING:
     from gesta.worker.test_mode import Trial

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gesta.domain.stream_names import INSTALLATION, config_stream
-from gesta.tenants.config import ConfigCache
-from gesta.requests.loader import Loader
 from gesta.errors import StoreError
 from gesta.ports.job_queue import Taken
+from gesta.ports.read_model import Key, Parked, View
+from gesta.requests.loader import Loader
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Key, Parked, View
-from gesta.worker.quarantine import Aside
+from gesta.tenants.config import ConfigCache
 from gesta.worker.fetch_policy import by_job
+from gesta.worker.quarantine import Aside
 
 STORE_PAUSE_SECONDS = 1.0
 

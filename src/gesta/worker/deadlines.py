@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gesta.ports.job_queue import Taken
-from gesta.runtime.clock import Runtime, sleep
 from gesta.ports.read_model import View
+from gesta.runtime.clock import Runtime, sleep
 
 TICK_SECONDS = 0.25
 #: An executor that was cut off may still close its files for this long; then it is given up.

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from gesta.ports.job_queue import Job, Taken
 from gesta.ports.eager_dispatch import Offer
+from gesta.ports.job_queue import Job, Taken
+from gesta.ports.read_model import View
 from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime
-from gesta.ports.read_model import View
+from gesta.worker.fetch_policy import few
 from gesta.worker.lease import LEASE_SECONDS, Lease
 from gesta.worker.lease_reconciliation import Ours
-from gesta.worker.fetch_policy import few
 
 
 class _Given(Offer):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from gesta.requests.loader import Loader
 from gesta.domain.commands import Cancel, Refused
 from gesta.flows.flow import Flow
-from gesta.requests.recorder import Recorder, drop_job
 from gesta.ports.read_model import Key
+from gesta.requests.loader import Loader
+from gesta.requests.recorder import Recorder, drop_job
 
 
 class CalledBack:

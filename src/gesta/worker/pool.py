@@ -10,29 +10,29 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gesta.tenants.config import ConfigCache
-from gesta.requests.loader import Loader
 from gesta.domain.outcome import Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Drop, Hold, JobQueue, Release, Settlement, Taken
-from gesta.tenants.pause_control import Pausing
+from gesta.ports.read_model import View, Views
+from gesta.requests.loader import Loader
 from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Ids, Runtime, Signal, sleep, spawn, turn
+from gesta.runtime.telemetry import Telemetry
 from gesta.security.field_encryption import MARK
 from gesta.security.subject_keys import Readable, Subjects
-from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import View, Views
-from gesta.worker.quarantine import Aside
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.pause_control import Pausing
 from gesta.worker.attempt import Attempts
-from gesta.worker.late_cancellation import CalledBack
-from gesta.worker.deadlines import Deadlines, Running
-from gesta.worker.lease import LEASE_SECONDS, Lease
-from gesta.worker.missing import PAUSE_MS, Missing
-from gesta.worker.eager_dispatch import Offering
-from gesta.worker.lease_reconciliation import Ours
 from gesta.worker.batch_loader import Requests
+from gesta.worker.deadlines import Deadlines, Running
+from gesta.worker.eager_dispatch import Offering
 from gesta.worker.fetch_policy import POLL_SECONDS, may_have_more, most_at_once, pause_seconds
+from gesta.worker.late_cancellation import CalledBack
+from gesta.worker.lease import LEASE_SECONDS, Lease
+from gesta.worker.lease_reconciliation import Ours
+from gesta.worker.missing import PAUSE_MS, Missing
+from gesta.worker.quarantine import Aside
 
 STORE_PAUSE_SECONDS = 1.0
 #: Attempts of one take that begin before everybody else gets their turn.

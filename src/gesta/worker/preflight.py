@@ -14,9 +14,9 @@ from gesta.domain.commands import Cancel, Command, Expire, Lose, Refused, Rules
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.job_queue import Ack, Release, Settlement, Taken
+from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle
 from gesta.runtime.clock import Runtime
-from gesta.ports.read_model import View
 
 #: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider has forgotten our key.
 #: cancel: called back while an attempt ran. wait: not yet due. ignore: nothing to do.

@@ -11,10 +11,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from gesta.ports.job_queue import Ack, JobQueue, Release, Settlement, Taken
+from gesta.ports.read_model import Parked, Views
 from gesta.requests.store_retry import Repeats
 from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import Parked, Views
 
 
 class Aside:

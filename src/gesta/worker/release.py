@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from math import isfinite
 
-from gesta.tenants.config import TenantConfig
 from gesta.domain.commands import Postpone, Rules
-from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.domain.outcome import Retry
+from gesta.domain.state import QUEUE_HORIZON_MS
 from gesta.errors import BadScope, Busy, StoreError
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Hold, Release, Settlement, Taken
-from gesta.tenants.pauses import REASON_LENGTH_MAX, Scope, checked
-from gesta.tenants.pause_control import Pausing
+from gesta.ports.read_model import View, key_of
 from gesta.requests.recorder import Applied, Recorder
 from gesta.runtime.clock import Runtime, sleep
 from gesta.runtime.telemetry import Line, Telemetry
-from gesta.flows.deferrals import CredentialRefused, Postponed
-from gesta.ports.read_model import View, key_of
+from gesta.tenants.config import TenantConfig
+from gesta.tenants.pause_control import Pausing
+from gesta.tenants.pauses import REASON_LENGTH_MAX, Scope, checked
 from gesta.worker.late_cancellation import CalledBack
 from gesta.worker.outcome_sanitizer import discreet, sound
 

@@ -11,16 +11,16 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
-from gesta.tenants.config import Entity, TenantConfig
 from gesta.flows.flow import ConfigBody, Flow
-from gesta.outbound.rate_limits import Limit, Limits
 from gesta.outbound.http import Http
+from gesta.outbound.rate_limits import Limit, Limits
 from gesta.outbound.smtp import Mail
-from gesta.tenants.flow_records import Records, TenantRecords
 from gesta.runtime.clock import Runtime
 from gesta.sandbox import Sandbox
 from gesta.sandbox.smtp import SandboxMail
 from gesta.sandbox.transport import SandboxTransport
+from gesta.tenants.config import Entity, TenantConfig
+from gesta.tenants.flow_records import Records, TenantRecords
 
 T = TypeVar("T")
 P = ParamSpec("P")

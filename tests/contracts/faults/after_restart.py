@@ -1,15 +1,15 @@
 """Stores that do not come back as they went."""
 
+from gesta.ports.job_queue import Job
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.testing.harnesses.memory import Harness
-from gesta.testing.contracts.transactions import CommitsAfterRestartContract as Commits
 from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract as Claims
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as Events
 from gesta.testing.contracts.job_queue import JobQueueAfterRestartContract as Queue
+from gesta.testing.contracts.read_model import ViewsAfterRestartContract as Views
+from gesta.testing.contracts.transactions import CommitsAfterRestartContract as Commits
 from gesta.testing.contracts.undispatched import PendingAfterRestartContract as Pending
 from gesta.testing.contracts.vault import VaultAfterRestartContract as Vault
-from gesta.testing.contracts.read_model import ViewsAfterRestartContract as Views
-from gesta.ports.job_queue import Job
+from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
 
 

@@ -1,10 +1,10 @@
 """Commits that project what they append, with one thing wrong."""
 
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
+from gesta.stores.memory.transactions import MemoryCommits
 from gesta.testing.contracts.inline import AtOnceContract as AtOnce
 from gesta.testing.contracts.inline import AtOnceFenceContract as AtOnceFence
-from gesta.ports.read_model import Move
 from tests.contracts.faults.planting import breaks
 
 

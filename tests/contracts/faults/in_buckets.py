@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.ports.token_buckets import Reserved, Wanted
-from gesta.testing.contracts.token_buckets import BucketsContract as Buckets
 from gesta.domain.token_bucket import Bucket, Rate
+from gesta.ports.token_buckets import Reserved, Wanted
 from gesta.runtime.clock import turn
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.testing.contracts.token_buckets import BucketsContract as Buckets
 from tests.contracts.faults.planting import breaks
 
 

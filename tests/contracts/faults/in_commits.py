@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
-from gesta.stores.memory.transactions import MemoryCommits
-from gesta.ports.transactions import Recording
-from gesta.testing.contracts.transactions import ProjectContract as Project
-from gesta.testing.contracts.transactions import RecordContract as Record
 from gesta.ports.event_store import Appended
 from gesta.ports.job_queue import Ack, Drop, Release
+from gesta.ports.transactions import Recording
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.testing.contracts.transactions import ProjectContract as Project
+from gesta.testing.contracts.transactions import RecordContract as Record
 from tests.contracts.faults.planting import breaks
 
 

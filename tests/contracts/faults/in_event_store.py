@@ -2,14 +2,14 @@
 
 from msgspec.structs import replace
 
+from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
+from gesta.runtime.clock import Signal
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.testing.contracts.transactions import RecordContract as Record
 from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract as ClaimsAfterRestart
 from gesta.testing.contracts.event_claims import EventClaimsContract as Claims
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as AfterRestart
 from gesta.testing.contracts.event_store import EventStoreContract as Events
-from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
-from gesta.runtime.clock import Signal
+from gesta.testing.contracts.transactions import RecordContract as Record
 from tests.contracts.faults.planting import breaks
 
 

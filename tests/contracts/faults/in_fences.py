@@ -1,10 +1,10 @@
 """Fences with one thing wrong."""
 
+from gesta.ports.fences import Fence
 from gesta.stores.memory.fences import MemoryFences
-from gesta.testing.harnesses.memory import Harness
 from gesta.testing.contracts.fences import FencesAfterRestartContract as AfterRestart
 from gesta.testing.contracts.fences import FencesContract as Fences
-from gesta.ports.fences import Fence
+from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
 
 

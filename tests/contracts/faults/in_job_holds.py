@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.testing.contracts.job_holds import HoldContract as Holds
 from gesta.ports.job_queue import Drop, Held, Hold, Release
 from gesta.runtime.clock import Signal
+from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.testing.contracts.job_holds import HoldContract as Holds
 from tests.contracts.faults.planting import breaks
 
 

@@ -1,10 +1,10 @@
 """Queues with one thing wrong about lanes."""
 
+from gesta.domain.ids import flow_of_lane, lane_of
+from gesta.ports.job_queue import Taken
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.external_leases import LanesAfterRestartContract as AfterRestart
 from gesta.testing.contracts.external_leases import LanesContract as Lanes
-from gesta.domain.ids import flow_of_lane, lane_of
-from gesta.ports.job_queue import Taken
 from tests.contracts.faults.after_restart import ForgetsEverything
 from tests.contracts.faults.planting import breaks
 

@@ -1,9 +1,9 @@
 """Queues with one thing wrong about leases."""
 
+from gesta.ports.job_queue import Drop, Taken
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
-from gesta.ports.job_queue import Drop, Taken
 from tests.contracts.faults.planting import breaks
 
 

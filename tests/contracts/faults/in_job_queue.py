@@ -2,15 +2,15 @@
 
 from msgspec.structs import replace
 
+from gesta.ports.job_queue import Ack, Drop, Release
+from gesta.runtime.clock import Signal
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Row
-from gesta.testing.contracts.transactions import ProjectContract as Project
-from gesta.testing.contracts.transactions import RecordContract as Record
 from gesta.testing.contracts.job_leases import JobLeasesContract as Leases
 from gesta.testing.contracts.job_queue import PutContract as Put
 from gesta.testing.contracts.job_queue import TakeContract as Take
 from gesta.testing.contracts.job_settlements import SettleContract as Settle
-from gesta.ports.job_queue import Ack, Drop, Release
-from gesta.runtime.clock import Signal
+from gesta.testing.contracts.transactions import ProjectContract as Project
+from gesta.testing.contracts.transactions import RecordContract as Record
 from tests.contracts.faults.in_job_turns import Reordering
 from tests.contracts.faults.planting import breaks
 

@@ -1,10 +1,10 @@
 """Queues with one thing wrong about offers."""
 
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.ports.job_queue import Taken
 from gesta.stores.memory.job_queue import MemoryJobQueue, _Lease
+from gesta.stores.memory.transactions import MemoryCommits
 from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract as AtOnce
 from gesta.testing.contracts.eager_dispatch import OffersContract as Offers
-from gesta.ports.job_queue import Taken
 from tests.contracts.faults.planting import breaks
 
 

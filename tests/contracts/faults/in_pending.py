@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from gesta.stores.memory.undispatched import PendingJobs
 from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.undispatched import PendingJobs
 from gesta.testing.contracts.undispatched import PendingContract as Pending
 from tests.contracts.faults.planting import breaks
 

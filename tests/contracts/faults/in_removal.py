@@ -1,12 +1,12 @@
 """Stores with one thing wrong in finding old requests and removing them."""
 
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.ports.event_store import Stale
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.testing.harnesses.memory import Harness
 from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.transactions import MemoryCommits
 from gesta.testing.contracts.removal import OldViewsContract as Old
 from gesta.testing.contracts.removal import RemovalContract as Removal
-from gesta.ports.event_store import Stale
+from gesta.testing.harnesses.memory import Harness
 from tests.contracts.faults.planting import breaks
 
 

@@ -1,13 +1,13 @@
 """Stores with one thing wrong in dividing the log, and in dividing roles among those who follow it."""
 
-from gesta.stores.memory.transactions import MemoryCommits
+from gesta.ports.event_store import Share
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.testing.contracts.transactions import ProjectContract as Project
+from gesta.stores.memory.transactions import MemoryCommits
 from gesta.testing.contracts.event_shares import EventSharesContract as Shares
 from gesta.testing.contracts.leases import RolePartsContract as Parts
 from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
-from gesta.ports.event_store import Share
+from gesta.testing.contracts.transactions import ProjectContract as Project
 from tests.contracts.faults.planting import breaks
 
 

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from gesta.ports.vault import Sealed
 from gesta.stores.memory.vault import MemoryVault
 from gesta.testing.contracts.vault import VaultAfterRestartContract as AfterRestart
 from gesta.testing.contracts.vault import VaultContract as Vault
-from gesta.ports.vault import Sealed
 from tests.contracts.faults.planting import breaks
 
 

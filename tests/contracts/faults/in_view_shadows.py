@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from gesta.ports.read_model import dispatched_of
 from gesta.stores.memory.read_model import MemoryShadow, MemoryViews
 from gesta.testing.contracts.rebuilds import ShadowContract as Shadow
 from gesta.testing.contracts.sweeps import UndecidedViewsContract as Undecided
-from gesta.ports.read_model import dispatched_of
 from tests.contracts.faults.planting import breaks
 
 

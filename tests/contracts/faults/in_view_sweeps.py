@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from gesta.ports.read_model import Key
 from gesta.stores.memory.read_model import MemoryViews
 from gesta.testing.contracts.sweeps import DueViewsContract as Due
 from gesta.testing.contracts.sweeps import StaleViewsContract as Stale
-from gesta.ports.read_model import Key
 from tests.contracts.faults.planting import breaks
 
 

@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
+from gesta.ports.read_model import Filter, View, key_of
 from gesta.stores.memory.read_model import MemoryViews
 from gesta.testing.contracts.checkpoints import CheckpointContract as Checkpoint
 from gesta.testing.contracts.checkpoints import RoleContract as Role
-from gesta.testing.contracts.transactions import ProjectContract as Project
 from gesta.testing.contracts.read_model import ViewsContract as Views
-from gesta.ports.read_model import Filter, View, key_of
+from gesta.testing.contracts.transactions import ProjectContract as Project
 from tests.contracts.faults.planting import breaks
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.fences import MemoryFences
-from gesta.testing.harnesses.memory import Harness
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.vault import MemoryVault
 from gesta.stores.memory.read_model import MemoryViews
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.vault import MemoryVault
+from gesta.testing.harnesses.memory import Harness
 
 Promise = Callable[..., Awaitable[None]]
 KindT = TypeVar("KindT", bound=type)

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gesta import Done, Engine, Rejected
+from gesta.engine.environment import Wiring
 from gesta.errors import InvalidRequest
 from gesta.flows import email
+from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.email.addresses import ascii_address
 from gesta.flows.email.composing import Content, compose
 from gesta.flows.email.smtp import verdict_of
+from gesta.flows.validation import decode_fields
 from gesta.outbound.smtp import MailAnswer, MailReply
 from gesta.testing.plugin import Harness
-from gesta.flows.deferrals import CredentialRefused
-from gesta.flows.validation import decode_fields
-from gesta.engine.environment import Wiring
 from tests.flows.email.jobs import OUTBOX, job
 
 #: Characters that break things: line ends, other controls, halves of characters, right-to-left, combining, far away.

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gesta import Done, Engine, Outcome, Rejected
-from gesta.runtime import settings as process_settings
+from gesta.engine.request import Request
 from gesta.errors import Refused
 from gesta.flows import email
-from gesta.engine.request import Request
+from gesta.runtime import settings as process_settings
 from gesta.sandbox.server import SandboxServer
 from tests.flows.email.amazon import ACCOUNT, client_of, moto_server, sent_messages
 from tests.flows.email.mail_server import Mailbox, real_server

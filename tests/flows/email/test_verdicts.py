@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gesta import Done, Engine, Rejected, Retry, Unknown
-from gesta.tenants.config import not_stored
 from gesta.flows import email
+from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.email.smtp import THROTTLED_SECONDS, Verdict, after_mail_fault, verdict_of
 from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
-from gesta.flows.deferrals import CredentialRefused
+from gesta.tenants.config import not_stored
 
 SES = {
     "kind": "ses",

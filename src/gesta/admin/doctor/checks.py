@@ -8,19 +8,19 @@ from typing import Literal
 
 import msgspec
 
-from gesta.stores import Health
+from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
 from gesta.cli.target import HERE, Place
 from gesta.cli.wording import ago, count_of, owner_name, size, span, verb
 from gesta.domain.ids import FLOW, TENANT, flow_of_lane, job_id, lane_of, own_job_id
+from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.ports.job_queue import Backlog, Job, Standing, by_flow
 from gesta.ports.outbox import Standing as Deferred
-from gesta.tenants.pauses import Pause
+from gesta.ports.read_model import Checkpoint, Held, Parked
 from gesta.projector.partitions import CHECKPOINT, checkpoints_of
 from gesta.runtime.redaction import scrub
+from gesta.stores import Health
 from gesta.subscriptions.handlers import checkpoint_of
-from gesta.maintenance.sweeper import ROLE as SWEEP
-from gesta.ports.read_model import Checkpoint, Held, Parked
-from gesta.admin.doctor.explain import OTHER_WORDS, how_to_change, how_to_resume, nobody_executes
+from gesta.tenants.pauses import Pause
 
 Level = Literal["ok", "warn", "bad"]
 

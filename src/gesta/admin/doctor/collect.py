@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gesta.cli.target import HERE, Place
-from gesta.requests.dead_letters import dead_letter
 from gesta.admin.doctor.checks import Facts, suspicious_fields
+from gesta.admin.doctor.explain import RequestFacts
+from gesta.cli.target import HERE, Place
 from gesta.domain.codec import decode_meta
-from gesta.ports.event_store import Recorded
-from gesta.flows.webhook import NAME as WEBHOOK
-from gesta.ports.job_queue import Backlog, Standing, by_flow
-from gesta.tenants.pauses import Pause
-from gesta.projector.partitions import place_of, projects
 from gesta.engine.pipeline import Road
+from gesta.flows.webhook import NAME as WEBHOOK
+from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.event_store import Recorded
+from gesta.ports.job_queue import Backlog, Standing, by_flow
+from gesta.ports.read_model import Filter, View
+from gesta.projector.partitions import place_of, projects
+from gesta.requests.dead_letters import dead_letter
 from gesta.runtime.redaction import scrub
 from gesta.runtime.settings import odd_variables
-from gesta.maintenance.sweeper import ROLE as SWEEP
 from gesta.subscriptions.status_webhooks import Listening, listening_of
-from gesta.ports.read_model import Filter, View
-from gesta.admin.doctor.explain import RequestFacts
+from gesta.tenants.pauses import Pause
 
 #: Counted up to here; more is no other news.
 LIMIT = 1_000

@@ -9,9 +9,9 @@ import msgspec
 from gesta.cli.target import HERE, Place, options
 from gesta.cli.wording import ago, joined, moment, span, tries
 from gesta.domain.state import State
+from gesta.flows.deferrals import SECRET_MISSING
 from gesta.ports.job_queue import Standing
 from gesta.tenants.pauses import Pause, Scope
-from gesta.flows.deferrals import SECRET_MISSING
 
 
 class RequestFacts(msgspec.Struct, frozen=True):

@@ -32,9 +32,9 @@ from gesta.domain.commands import (
     Start,
     Withdraw,
 )
-from gesta.domain.state import State
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import LONGEST_WAIT_SECONDS
+from gesta.domain.state import State
 
 #: A letter goes to eleven people at most, and each of them is reported on a few times at most.
 REPORTS_MAX = 50

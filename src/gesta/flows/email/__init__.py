@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from gesta.tenants.config import TenantConfig
 from gesta.domain.commands import Rules
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, MissingExtra
@@ -44,6 +43,7 @@ from gesta.flows.email.reports import reporting
 from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import SENDER, Sender, credential
 from gesta.flows.flow import Flow
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.templates import TEMPLATE, Template, Templates
 
 __all__ = [

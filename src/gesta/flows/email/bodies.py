@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Rejected, Retry, Unknown
 from gesta.errors import StoreError
+from gesta.flows.attempt import Attempt
 from gesta.flows.email.aws import Account, AwsClients, AwsError
 from gesta.flows.email.composing import Content
 from gesta.flows.email.html_refs import BODY_BYTES_MAX, HtmlRef, NoBody, bounded, html_text, read_file, read_ref

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry
 from gesta.errors import StoreError
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 from gesta.flows.email import recipients
 from gesta.flows.email.addresses import ADDRESSES, ascii_address
 from gesta.flows.email.aws import AwsClients
@@ -21,13 +22,12 @@ from gesta.flows.email.rules import faults_of
 from gesta.flows.email.sender import Sender, credential, secret_of, sender_of
 from gesta.flows.email.ses import limit_name, send_by_ses
 from gesta.flows.email.smtp import after_mail_fault, verdict_of
-from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded
+from gesta.outbound.rate_limits import Limit
 from gesta.outbound.smtp import Envelope, MailFault, MailServer
-from gesta.tenants.flow_records import TenantRecords
 from gesta.runtime.redaction import scrub
+from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import suppress, suppressions
-from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
 
 
 class Copies(msgspec.Struct, frozen=True):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gesta.tenants import suppression
 from gesta.domain.ids import TENANT, TENANT_RULE
 from gesta.errors import BadInput, StoreError
 from gesta.flows.email import recipients
@@ -16,6 +15,7 @@ from gesta.flows.email.contract import NAME
 from gesta.flows.email.documents import DocumentHash, document_hash, normal_document
 from gesta.flows.email.html_refs import BODY_BYTES_MAX, NoBody, bounded, html_text
 from gesta.flows.email.recipients import Person
+from gesta.tenants import suppression
 from gesta.tenants.flow_records import TenantRecords
 from gesta.tenants.suppression import Suppressed
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from html import escape
 
-from gesta.tenants.config import TenantConfig
 from gesta.domain.ids import id_text
 from gesta.flows.email.addresses import address_fault
 from gesta.flows.email.keeping import BODY
@@ -13,6 +12,7 @@ from gesta.flows.email.message import DEFAULT, Message
 from gesta.flows.email.rules import SUBJECT_LENGTH_MAX
 from gesta.flows.email.sender import SENDER
 from gesta.flows.flow import Notice, Notices, Payload
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import TenantRecords
 
 

@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
-from gesta.tenants.config import Entity
 from gesta.domain.commands import Report
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
 from gesta.flows.email.sender import SENDER, Sender
 from gesta.flows.email.sns import Certificates, confirm, open_envelope
 from gesta.intake.provider_reports import Desk, Incoming, Reporting, Told
+from gesta.tenants.config import Entity
 
 PROVIDER: Final = "ses"
 _WORD: Final = re.compile(r"[^a-z0-9-]+")

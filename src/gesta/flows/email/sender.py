@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import not_stored
 from gesta.domain.outcome import Rejected, Retry
+from gesta.flows.attempt import Attempt
 from gesta.flows.flow import ConfigBody, Secret
-from gesta.outbound.rate_limits import PerSecond
 from gesta.outbound.http import AttemptEnded
+from gesta.outbound.rate_limits import PerSecond
+from gesta.tenants.config import not_stored
 
 SENDER = "email.sender"
 #: Letters a second for one sender unless its config says otherwise (R2-35).

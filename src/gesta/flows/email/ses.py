@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.email.aws import Account, AwsClients, AwsError
 from gesta.flows.email.sender import Sender, credential
 from gesta.outbound.smtp import Envelope
-from gesta.flows.deferrals import CredentialRefused, Postponed
 
 RATE_SECONDS = 1.0
 #: Amazon counts the last 24 hours, so letters become possible again one by one; it advises to wait up to ten minutes.

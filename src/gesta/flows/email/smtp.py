@@ -20,9 +20,9 @@ import re
 import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
+from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.email.sender import credential
 from gesta.outbound.smtp import MailAnswer, MailFault, MailReply
-from gesta.flows.deferrals import CredentialRefused
 
 #: After a throttled answer nobody uses the account for so long; whom it was said to waits longer each time, by the schedule.
 THROTTLED_SECONDS = 1.0

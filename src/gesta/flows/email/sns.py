@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509 import load_pem_x509_certificate
 
 from gesta.errors import Forged, StoreError
-from gesta.outbound.http import TransportFault
 from gesta.intake.provider_reports import Desk
+from gesta.outbound.http import TransportFault
 
 #: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and `sns.s3-eu-west-1.amazonaws.com` are a bucket that anybody can own.
 HOST: Final = re.compile(r"sns\.[a-z]{2}(-[a-z]+){1,2}-[0-9]{1,2}\.amazonaws\.com(\.cn)?")

@@ -26,11 +26,11 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Unknown
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import ConfigBody, Flow
 from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
 from gesta.flows.slack.asking import ask, marked
@@ -53,10 +53,10 @@ from gesta.flows.slack.message import (
     tags_of,
 )
 from gesta.flows.slack.notices import notices
-from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded, HttpResponse
+from gesta.outbound.rate_limits import Limit
+from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.templates import TEMPLATE, Template, Templates
-from gesta.flows.deferrals import CredentialRefused, Postponed
 
 __all__ = ["NAME", "App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
 

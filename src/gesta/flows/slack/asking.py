@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
+from gesta.flows.attempt import Attempt
 from gesta.flows.slack.client import SlackApi
 from gesta.flows.slack.destination import Destination
 from gesta.flows.slack.message import Message

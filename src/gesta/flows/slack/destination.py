@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected
-from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
-from gesta.outbound.rate_limits import Limit
-from gesta.outbound.http import AttemptEnded
-from gesta.tenants.templates import TEMPLATE, find_template
+from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
+from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
+from gesta.outbound.http import AttemptEnded
+from gesta.outbound.rate_limits import Limit
+from gesta.tenants.config import Entity, TenantConfig, not_stored
+from gesta.tenants.templates import TEMPLATE, find_template
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gesta.tenants.config import TenantConfig
 from gesta.flows.flow import Notice, Notices, Payload
 from gesta.flows.slack.message import CHANNEL, DEFAULT, PLACE, WORKSPACE, Channel, Message
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import TenantRecords
 
 

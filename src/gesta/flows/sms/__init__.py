@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import TenantConfig, not_stored
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import BadFlow, StoreError
+from gesta.flows.attempt import Attempt
+from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
 from gesta.flows.flow import Flow
 from gesta.flows.sms.answers import MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of
 from gesta.flows.sms.message import (
@@ -47,12 +47,12 @@ from gesta.flows.sms.notices import notices
 from gesta.flows.sms.reports import callback_url, reporting
 from gesta.flows.sms.segments import segments_of
 from gesta.flows.sms.twilio import Refused, Twilio
-from gesta.outbound.rate_limits import Limit
 from gesta.outbound.http import AttemptEnded, HttpResponse
-from gesta.tenants.templates import TEMPLATE, Template, Templates
+from gesta.outbound.rate_limits import Limit
 from gesta.runtime.redaction import scrub
+from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.suppression import suppressions
-from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused, Postponed
+from gesta.tenants.templates import TEMPLATE, Template, Templates
 
 __all__ = ["Account", "Message", "flow"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gesta.tenants.config import TenantConfig
 from gesta.flows.flow import Notice, Notices, Payload
 from gesta.flows.sms.message import ACCOUNT, BODY_LENGTH_MAX, DEFAULT, NOT_A_NUMBER, Account, Message, e164
+from gesta.tenants.config import TenantConfig
 from gesta.tenants.flow_records import TenantRecords
 
 

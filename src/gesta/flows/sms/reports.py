@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
-from gesta.flows.attempt import Attempt
-from gesta.tenants.config import Entity
 from gesta.domain.commands import Report
 from gesta.domain.ids import REQUEST_ID
 from gesta.errors import Forged
+from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import ACCOUNT, DEFAULT, Account
 from gesta.intake.provider_reports import Desk, Incoming, Reporting, Told
+from gesta.tenants.config import Entity
 
 PROVIDER: Final = "twilio"
 FIELDS_MAX: Final = 100

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gesta.flows.attempt import Attempt
 from gesta.domain.outcome import Done, Outcome, Retry, Unknown
+from gesta.flows.attempt import Attempt
 from gesta.flows.sms.message import Account
 from gesta.outbound.http import Http, HttpResponse
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gesta.errors import BadInput, Fenced, StoreError
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.maintenance.store_copy.transfer import ref_of
-from gesta.errors import BadInput, Fenced, StoreError
 from gesta.ports.fences import Fence
 from gesta.security.envelope_encryption import IDENTITY, MasterKey, prove
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 
+from gesta.domain.state import State
 from gesta.domain.stream_names import request_stream
+from gesta.errors import StoreError
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection, meta_of
 from gesta.maintenance.store_copy.transfer import ref_of
-from gesta.requests.loader import Loader
-from gesta.domain.state import State
-from gesta.errors import StoreError
 from gesta.ports.event_store import Recorded
 from gesta.projector.batch_fold import CONFIG
+from gesta.requests.loader import Loader
 
 #: Called with how many events were looked at since the last call.
 Looked = Callable[[int], Awaitable[None]]

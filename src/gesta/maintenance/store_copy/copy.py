@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gesta.tenants.config import ConfigCache
-from gesta.tenants.config_writer import ConfigWriter
+from gesta.domain.events import Actor
+from gesta.errors import StoreError
 from gesta.maintenance.store_copy.check import check, filling_fence, left_fence
 from gesta.maintenance.store_copy.comparison import Comparison
 from gesta.maintenance.store_copy.roles import Roles
 from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.maintenance.store_copy.transfer import Transfer
-from gesta.domain.events import Actor
-from gesta.errors import StoreError
 from gesta.ports.job_queue import Job, Standing
 from gesta.ports.outbox import Prepared
-from gesta.tenants.pause_control import Pausing
-from gesta.projector.projector import Projector
 from gesta.projector.partitions import stands_of
-from gesta.tenants.templates.renderer import InlineRenderer
+from gesta.projector.projector import Projector
 from gesta.runtime.clock import Ids, OnClock, Runtime, sleep
+from gesta.runtime.telemetry import Telemetry
 from gesta.security.envelope_encryption import MasterKey, Safe
 from gesta.subscriptions.handlers import checkpoint_of
-from gesta.runtime.telemetry import Telemetry
+from gesta.tenants.config import ConfigCache
+from gesta.tenants.config_writer import ConfigWriter
+from gesta.tenants.pause_control import Pausing
+from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.worker.lease import LEASE_SECONDS
 
 #: The log grows while it is copied. So often we run after its end; what is left then is copied behind the fence.

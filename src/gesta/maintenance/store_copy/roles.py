@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gesta.maintenance.store_copy.selection import Home
 from gesta.errors import Fenced, StoreError
+from gesta.maintenance.store_copy.selection import Home
+from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.projector.partitions import CHECKPOINT, projects
 from gesta.projector.rebuild import ROLE as REBUILD
-from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.runtime.clock import Runtime, sleep
-from gesta.maintenance.sweeper import ROLE as SWEEP
 
 #: Longer than any page takes. A run that was killed is waited for so long by its repetition.
 LEASE_SECONDS = 10.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gesta.stores import Stores
 from gesta.domain.codec import decode_meta
 from gesta.domain.events import Meta
 from gesta.ports.event_store import Recorded
 from gesta.ports.job_queue import Job
-from gesta.tenants.pauses import EVERYTHING, Scope
-from gesta.security.envelope_encryption import API_KEYS, IDENTITY, SYSTEM, data_key_name
 from gesta.ports.vault import Sealed
+from gesta.security.envelope_encryption import API_KEYS, IDENTITY, SYSTEM, data_key_name
+from gesta.stores import Stores
+from gesta.tenants.pauses import EVERYTHING, Scope
 
 #: Rows read and written at once.
 PAGE = 2_000

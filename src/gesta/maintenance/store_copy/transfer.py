@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.errors import StoreError
+from gesta.maintenance.store_copy.selection import PAGE, Home, Selection
 from gesta.ports.event_store import Append, Appended, NewEvent, Recorded
-from gesta.projector.partitions import checkpoints_of, stands_of
-from gesta.ports.vault import Sealed
 from gesta.ports.read_model import Move, dispatched_of
+from gesta.ports.vault import Sealed
+from gesta.projector.partitions import checkpoints_of, stands_of
 
 #: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant follow.
 PLACE = "copy/"

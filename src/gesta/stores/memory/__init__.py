@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gesta.runtime.clock import Runtime
 from gesta.stores import Stores
 from gesta.stores.memory.database import MemoryDatabase
-from gesta.runtime.clock import Runtime
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001 -- there is nothing to choose

@@ -6,15 +6,15 @@ engines that use it: a second engine on the same one is a restart.
 
 from __future__ import annotations
 
+from gesta.runtime.clock import Runtime
 from gesta.stores import Stores
-from gesta.stores.memory.token_buckets import MemoryBuckets
-from gesta.stores.memory.transactions import MemoryCommits
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.fences import MemoryFences
 from gesta.stores.memory.job_queue import MemoryJobQueue
-from gesta.stores.memory.vault import MemoryVault
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.runtime.clock import Runtime
+from gesta.stores.memory.token_buckets import MemoryBuckets
+from gesta.stores.memory.transactions import MemoryCommits
+from gesta.stores.memory.vault import MemoryVault
 
 
 class MemoryDatabase:

@@ -6,9 +6,9 @@ import heapq
 import itertools
 from collections.abc import Sequence
 
-from gesta.stores.memory.fences import MemoryFences
 from gesta.ports.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.memory.fences import MemoryFences
 
 
 class MemoryEventStore:

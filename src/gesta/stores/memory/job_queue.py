@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gesta.stores.memory.fences import MemoryFences
 from gesta.domain.fair_queue import Line, give_turns, score_of
-from gesta.ports.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.ports.eager_dispatch import Offer, chosen_of
+from gesta.ports.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.memory.fences import MemoryFences
 
 
 @dataclass(slots=True)

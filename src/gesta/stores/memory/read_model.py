@@ -7,13 +7,9 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from gesta.stores.memory.fences import MemoryFences
-from gesta.stores.memory.undispatched import PendingJobs
-from gesta.stores.memory.sorted_index import SortedIndex
 from gesta.domain.ids import id_floor
 from gesta.domain.state import State
 from gesta.ports.job_queue import Job
-from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import (
     Checkpoint,
     Cursor,
@@ -29,6 +25,10 @@ from gesta.ports.read_model import (
     key_of,
     should_have_a_job,
 )
+from gesta.runtime.clock import Runtime
+from gesta.stores.memory.fences import MemoryFences
+from gesta.stores.memory.sorted_index import SortedIndex
+from gesta.stores.memory.undispatched import PendingJobs
 
 
 class MemoryViews:

@@ -7,8 +7,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
+from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.runtime.clock import Runtime
 
 

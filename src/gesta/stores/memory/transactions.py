@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gesta.domain.state import State
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.event_store import Append, Appended, Verdict
+from gesta.ports.job_queue import Drop, Job
+from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.memory.event_store import MemoryEventStore
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.stores.memory.read_model import MemoryViews
-from gesta.ports.transactions import Entry, Projection, Recording
-from gesta.domain.state import State
-from gesta.ports.event_store import Append, Appended, Verdict
-from gesta.ports.job_queue import Drop, Job
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.read_model import Move, Parked, View
 
 
 class MemoryCommits:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
-from gesta.stores.memory.sorted_index import SortedIndex
 from gesta.ports.job_queue import Job
+from gesta.stores.memory.sorted_index import SortedIndex
 
 
 class PendingJobs:

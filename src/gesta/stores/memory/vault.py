@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from gesta.stores.memory.fences import MemoryFences
 from gesta.ports.vault import Sealed
+from gesta.stores.memory.fences import MemoryFences
 
 #: Tenant, name, version.
 Ref = tuple[str, str, int]

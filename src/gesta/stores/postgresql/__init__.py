@@ -8,11 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from gesta.runtime.clock import OnClock, Runtime, spawn
 from gesta.stores import Stores
 from gesta.stores.postgresql.address import Address, address_of
-from gesta.stores.postgresql.token_buckets import PostgresqlBuckets
 from gesta.stores.postgresql.clock import ServerClock
-from gesta.stores.postgresql.transactions import PostgresqlCommits
 from gesta.stores.postgresql.connections import Connections
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
@@ -21,10 +20,11 @@ from gesta.stores.postgresql.health import health_of
 from gesta.stores.postgresql.job_queue import PostgresqlJobQueue
 from gesta.stores.postgresql.notifications import News
 from gesta.stores.postgresql.outbox import PostgresqlOutbox
-from gesta.stores.postgresql.schema import bring_up_to_date
-from gesta.stores.postgresql.vault import PostgresqlVault
 from gesta.stores.postgresql.read_model import PostgresqlViews
-from gesta.runtime.clock import OnClock, Runtime, spawn
+from gesta.stores.postgresql.schema import bring_up_to_date
+from gesta.stores.postgresql.token_buckets import PostgresqlBuckets
+from gesta.stores.postgresql.transactions import PostgresqlCommits
+from gesta.stores.postgresql.vault import PostgresqlVault
 
 #: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.

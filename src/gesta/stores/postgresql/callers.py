@@ -12,8 +12,8 @@ from typing import Any, NoReturn, Protocol
 
 import asyncpg  # type: ignore[import-untyped]
 
-from gesta.stores.postgresql.errors import FENCED, fenced
 from gesta.errors import BadTransaction, GestaError, StoreError
+from gesta.stores.postgresql.errors import FENCED, fenced
 
 TAKEN = "an asyncpg connection, a psycopg AsyncConnection, or an AsyncSession or AsyncConnection of SQLAlchemy"
 _LIBRARIES = frozenset({"asyncpg", "psycopg", "psycopg_pool", "sqlalchemy"})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gesta.stores.postgresql.database import Database
 from gesta.errors import StoreError
 from gesta.runtime.clock import Runtime, sleep
+from gesta.stores.postgresql.database import Database
 
 MEASURE_SECONDS = 5.0
 #: The quickest of so many answers is nearest to the truth.

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from gesta.errors import StoreError
+from gesta.runtime.clock import spawn
 from gesta.stores.postgresql.address import Address
 from gesta.stores.postgresql.connections import Connection, Connections, Row
 from gesta.stores.postgresql.errors import NOTHING, PERHAPS, is_answer, raise_told
 from gesta.stores.postgresql.statements import Statements
-from gesta.errors import StoreError
-from gesta.runtime.clock import spawn
 
 T = TypeVar("T")
 Step = Callable[[Connection], Awaitable[T]]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gesta.domain.ids import id_bytes, id_text
+from gesta.ports.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
+from gesta.ports.transactions import Entry
+from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.own_events import OwnEvents
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.notifications import News
 from gesta.stores.postgresql.recording import record
-from gesta.ports.transactions import Entry
-from gesta.domain.ids import id_bytes, id_text
-from gesta.ports.event_store import FOLLOW_BYTES, Append, Claim, Recorded, Share, Verdict
-from gesta.runtime.clock import Runtime, Signal
 
 
 class PostgresqlEventStore:

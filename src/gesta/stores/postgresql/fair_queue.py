@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gesta.domain.fair_queue import Line, give_turns, score_of
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.statements import Statements
-from gesta.domain.fair_queue import Line, give_turns, score_of
 
 
 class Given(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Job
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values
-from gesta.ports.fences import Fence
-from gesta.ports.job_queue import Job
 
 
 class PostgresqlFences:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from gesta.stores.postgresql.connections import Connection, Row
-from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.notifications import News
-from gesta.stores.postgresql.recording import record
-from gesta.stores.postgresql.fair_queue import NONE, Given, give, give_within, pairs_of
-from gesta.ports.transactions import Entry
 from gesta.domain.fair_queue import Line
 from gesta.ports.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.postgresql.connections import Connection, Row
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.fair_queue import NONE, Given, give, give_within, pairs_of
+from gesta.stores.postgresql.notifications import News
+from gesta.stores.postgresql.recording import record
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up everybody.
 WAKE_BATCH = 2_000

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import asyncpg  # type: ignore[import-untyped]
 
+from gesta.errors import StoreError
+from gesta.runtime.clock import Runtime, Signal, sleep
 from gesta.stores.postgresql.connections import Connection, connect, end
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.errors import LOST
-from gesta.errors import StoreError
-from gesta.runtime.clock import Runtime, Signal, sleep
 
 #: Others are told at once, then at most this often.
 TELL_SECONDS = 0.02

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gesta.domain.ids import event_id, id_bytes
+from gesta.ports.event_store import Append, Appended, Claim, Claimed, NewEvent, Verdict
+from gesta.ports.outbox import Prepared, Raw, Standing
+from gesta.ports.transactions import Entry
+from gesta.runtime.clock import Runtime
 from gesta.stores.postgresql.callers import caller_of, raise_of_caller
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.event_store import PostgresqlEventStore
 from gesta.stores.postgresql.recording import record
 from gesta.stores.postgresql.statements import Statements
-from gesta.ports.transactions import Entry
-from gesta.domain.ids import event_id, id_bytes
-from gesta.ports.event_store import Append, Appended, Claim, Claimed, NewEvent, Verdict
-from gesta.ports.outbox import Prepared, Raw, Standing
-from gesta.runtime.clock import Runtime
 
 
 class Transaction:

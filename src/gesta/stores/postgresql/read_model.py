@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from gesta.stores.postgresql.connections import Connection, Row
-from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.undispatched import add_pending, job_of
-from gesta.stores.postgresql.shadow import PostgresqlShadow
-from gesta.stores.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
-from gesta.stores.recent_views import RecentViews, Saved
-from gesta.ports.transactions import Projection
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.job_queue import Job
-from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import (
     WANTING,
     Checkpoint,
@@ -31,6 +23,14 @@ from gesta.ports.read_model import (
     key_of,
     should_have_a_job,
 )
+from gesta.ports.transactions import Projection
+from gesta.runtime.clock import Runtime
+from gesta.stores.postgresql.connections import Connection, Row
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.shadow import PostgresqlShadow
+from gesta.stores.postgresql.undispatched import add_pending, job_of
+from gesta.stores.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
+from gesta.stores.recent_views import RecentViews, Saved
 
 #: No line, no present, no job.
 _NO_JOBS: list[list[Any]] = [[]] * 7

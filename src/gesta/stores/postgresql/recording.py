@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
-from gesta.stores.postgresql.connections import Row
-from gesta.ports.transactions import Entry, Recording
 from gesta.domain.ids import id_bytes, id_text
 from gesta.ports.event_store import Append, Appended, Claimed, Stale, Verdict
 from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement
+from gesta.ports.transactions import Entry, Recording
+from gesta.stores.postgresql.connections import Row
 
 #: Job id → the score that a release gives it, where it is due at once.
 Scores = Mapping[str, int]

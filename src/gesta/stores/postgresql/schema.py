@@ -10,10 +10,10 @@ import logging
 import re
 from collections.abc import Sequence
 
-from gesta.stores.postgresql.connections import Connection
-from gesta.stores.postgresql.database import Database
 from gesta.errors import NotOurs, TooNew
 from gesta.stores.migrations import Migration, migrations_of
+from gesta.stores.postgresql.connections import Connection
+from gesta.stores.postgresql.database import Database
 
 _COMPATIBLE = re.compile(r"-- compatible from (\d+)\n")
 _log = logging.getLogger("gesta")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
 from gesta.stores.postgresql.connections import Connection
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.view_rows import parked_columns, view_of, view_values
-from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
 
 
 class PostgresqlShadow:

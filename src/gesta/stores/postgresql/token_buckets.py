@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gesta.stores.postgresql.database import Database
-from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.domain.token_bucket import Bucket, reserve
+from gesta.ports.token_buckets import Name, Reserved, Wanted
 from gesta.runtime.clock import OnClock
+from gesta.stores.postgresql.database import Database
 
 
 class PostgresqlBuckets:

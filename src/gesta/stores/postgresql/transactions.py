@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gesta.stores.postgresql.database import Database
-from gesta.stores.postgresql.event_store import PostgresqlEventStore
-from gesta.stores.postgresql.errors import Between
-from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values, taken_values
-from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
-from gesta.stores.postgresql.fair_queue import NONE
-from gesta.stores.postgresql.read_model import PostgresqlViews, at_once_values
-from gesta.stores.recent_views import Saved
-from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.domain.state import State
+from gesta.ports.eager_dispatch import Offer, chosen_of
 from gesta.ports.event_store import Append, Verdict
 from gesta.ports.job_queue import Drop, Job, Release, Taken
-from gesta.ports.eager_dispatch import Offer, chosen_of
-from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.runtime.clock import Runtime
+from gesta.stores.postgresql.database import Database
+from gesta.stores.postgresql.errors import Between
+from gesta.stores.postgresql.event_store import PostgresqlEventStore
+from gesta.stores.postgresql.fair_queue import NONE
+from gesta.stores.postgresql.job_queue import PostgresqlJobQueue, job_values, taken_values
+from gesta.stores.postgresql.read_model import PostgresqlViews, at_once_values
+from gesta.stores.postgresql.recording import Scores, record, record_values, recordings_of
+from gesta.stores.recent_views import Saved
 
 #: For how long nothing is projected at once after somebody else's append came between.
 ALONE_SECONDS = 1.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gesta.ports.job_queue import Job
 from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.statements import Statements
-from gesta.ports.job_queue import Job
 
 
 async def add_pending(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gesta.stores.postgresql.database import Database
 from gesta.ports.vault import Sealed
+from gesta.stores.postgresql.database import Database
 
 
 class PostgresqlVault:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gesta.stores.postgresql.connections import Row
 from gesta.domain.state import State
 from gesta.ports.read_model import Parked, View
+from gesta.stores.postgresql.connections import Row
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode

@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
+from gesta.errors import BadSettings
+from gesta.runtime.clock import Runtime
 from gesta.stores import Stores
-from gesta.stores.sqlite.token_buckets import SqliteBuckets
-from gesta.stores.sqlite.transactions import SqliteCommits
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.event_store import SqliteEventStore
 from gesta.stores.sqlite.fences import SqliteFences
 from gesta.stores.sqlite.health import health_of
 from gesta.stores.sqlite.job_queue import SqliteJobQueue
-from gesta.stores.sqlite.vault import SqliteVault
 from gesta.stores.sqlite.read_model import SqliteViews
-from gesta.errors import BadSettings
-from gesta.runtime.clock import Runtime
+from gesta.stores.sqlite.token_buckets import SqliteBuckets
+from gesta.stores.sqlite.transactions import SqliteCommits
+from gesta.stores.sqlite.vault import SqliteVault
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:

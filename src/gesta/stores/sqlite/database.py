@@ -15,10 +15,10 @@ from typing import Any, TypeVar, cast
 
 import apsw
 
-from gesta.stores.sqlite.statements import sql
 from gesta.errors import Fenced, GestaError, NotOurs, StoreError, StoreFull, TooNew
-from gesta.stores.migrations import migrations_of
 from gesta.runtime.clock import Lane, Runtime
+from gesta.stores.migrations import migrations_of
+from gesta.stores.sqlite.statements import sql
 
 T = TypeVar("T")
 Step = Callable[[apsw.Connection], T]

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import apsw
 
-from gesta.stores.own_events import OwnEvents
-from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.ids import id_bytes, id_text
 from gesta.ports.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.own_events import OwnEvents
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
 class Written:

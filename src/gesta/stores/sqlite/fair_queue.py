@@ -7,8 +7,8 @@ from typing import Any
 
 import apsw
 
-from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.domain.fair_queue import Line, give_turns, turn_of
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 #: Later than any turn.
 _NEVER = 2**62

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import apsw
 
+from gesta.ports.fences import Fence, FenceKind
+from gesta.ports.job_queue import Job
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.job_queue import SqliteJobQueue, put_new
 from gesta.stores.sqlite.statements import sql
-from gesta.ports.fences import Fence, FenceKind
-from gesta.ports.job_queue import Job
 
 
 class SqliteFences:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import apsw
 
+from gesta.runtime.clock import Runtime
 from gesta.stores import Health
 from gesta.stores.sqlite.database import Database
-from gesta.runtime.clock import Runtime
 
 #: A whole check reads the whole file. After this long, what was looked at has to do.
 CHECK_SECONDS = 3.0

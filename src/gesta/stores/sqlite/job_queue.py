@@ -9,14 +9,14 @@ from typing import Any, assert_never, cast
 import apsw
 import msgspec
 
-from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.lanes import hand_out_step, lapsed_step, prolong_step, stocked_rows
-from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.stores.sqlite.fair_queue import give, serve
-from gesta.domain.state import JobKind
 from gesta.domain.fair_queue import Line, score_of
+from gesta.domain.state import JobKind
 from gesta.ports.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
 from gesta.runtime.clock import Runtime, Signal
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.fair_queue import give, serve
+from gesta.stores.sqlite.lanes import hand_out_step, lapsed_step, prolong_step, stocked_rows
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 #: Waiting jobs that one take makes ready at most: a wave of retries must not hold up the writer.
 WAKE_BATCH = 2_000

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import apsw
 
-from gesta.stores.sqlite.statements import ask_many, sql
 from gesta.stores.sqlite.fair_queue import serve
+from gesta.stores.sqlite.statements import ask_many, sql
 
 
 def hand_out_step(db: apsw.Connection, token: str, lane: str, limit: int, until_ms: int) -> str | None:

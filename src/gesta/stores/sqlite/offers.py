@@ -7,10 +7,10 @@ from typing import Any
 
 import apsw
 
+from gesta.ports.eager_dispatch import Offer, chosen_of
+from gesta.ports.job_queue import Job, Taken
 from gesta.stores.sqlite.job_queue import put_step
 from gesta.stores.sqlite.statements import run_many, sql
-from gesta.ports.job_queue import Job, Taken
-from gesta.ports.eager_dispatch import Offer, chosen_of
 
 
 def put_offered(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer | None) -> list[Taken]:

@@ -7,16 +7,9 @@ from typing import Any
 
 import apsw
 
-from gesta.stores.recent_views import RecentViews, Saved
-from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.undispatched import add_pending, first_pending, remove_pending, which_pending
-from gesta.stores.sqlite.shadow import SqliteShadow
-from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.stores.sqlite.view_rows import park_step, state_of, view_of, view_rows
 from gesta.domain.ids import id_end, id_floor
 from gesta.domain.state import State
 from gesta.ports.job_queue import Job
-from gesta.runtime.clock import Runtime
 from gesta.ports.read_model import (
     WANTING,
     Checkpoint,
@@ -33,6 +26,13 @@ from gesta.ports.read_model import (
     key_of,
     should_have_a_job,
 )
+from gesta.runtime.clock import Runtime
+from gesta.stores.recent_views import RecentViews, Saved
+from gesta.stores.sqlite.database import Database
+from gesta.stores.sqlite.shadow import SqliteShadow
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
+from gesta.stores.sqlite.undispatched import add_pending, first_pending, remove_pending, which_pending
+from gesta.stores.sqlite.view_rows import park_step, state_of, view_of, view_rows
 
 #: Later than every moment.
 NEVER_MS = 2**63 - 1

@@ -7,10 +7,10 @@ from typing import Any
 
 import apsw
 
+from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.stores.sqlite.view_rows import park_step, view_of, view_rows
-from gesta.ports.read_model import Key, Parked, View, dispatched_of, key_of
 
 #: Rows taken away per commit: other processes wait for the file no longer than for any other commit.
 STEP = 5_000

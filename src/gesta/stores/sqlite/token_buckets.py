@@ -7,11 +7,11 @@ from typing import Any
 
 import apsw
 
+from gesta.domain.token_bucket import Bucket, reserve
+from gesta.ports.token_buckets import Name, Reserved, Wanted
+from gesta.runtime.clock import Runtime
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.ports.token_buckets import Name, Reserved, Wanted
-from gesta.domain.token_bucket import Bucket, reserve
-from gesta.runtime.clock import Runtime
 
 
 class SqliteBuckets:

@@ -7,19 +7,19 @@ from typing import Any
 
 import apsw
 
+from gesta.domain.state import State
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.event_store import Append, Appended, Verdict
+from gesta.ports.job_queue import Ack, Drop, Job, Release, Taken
+from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.event_store import SqliteEventStore, Written, append_one, append_step, attempt_all
 from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
 from gesta.stores.sqlite.offers import put_offered
-from gesta.stores.sqlite.statements import run_many, sql
 from gesta.stores.sqlite.read_model import SqliteViews, save_step
-from gesta.ports.transactions import Entry, Projection, Recording
-from gesta.domain.state import State
-from gesta.ports.event_store import Append, Appended, Verdict
-from gesta.ports.job_queue import Ack, Drop, Job, Release, Taken
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.read_model import Move, Parked, View
+from gesta.stores.sqlite.statements import run_many, sql
 
 
 class SqliteCommits:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import apsw
 
-from gesta.stores.sqlite.statements import ask_many, run_many, sql
 from gesta.ports.job_queue import Job
+from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
 def add_pending(db: apsw.Connection, jobs: Sequence[Job]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import apsw
 
+from gesta.ports.vault import Sealed
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.ports.vault import Sealed
 
 #: How long an erasure waits for other readers before it leaves the write-ahead log to the next checkpoint.
 CHECKPOINT_MS = 1_000

@@ -8,9 +8,9 @@ from typing import Any
 import apsw
 import msgspec
 
-from gesta.stores.sqlite.statements import run_many
 from gesta.domain.state import State
 from gesta.ports.read_model import Parked, View
+from gesta.stores.sqlite.statements import run_many
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode

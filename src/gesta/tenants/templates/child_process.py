@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from gesta.errors import RendererDown
+from gesta.runtime.clock import Runtime
 from gesta.tenants.templates.frames import FRAME_BYTES_MAX, HEAD_BYTES, Answer, Batch, frame, read_answers
 from gesta.tenants.templates.renderer import Shelf, refuse_missing_engine
-from gesta.runtime.clock import Runtime
 
 #: A child that has not answered after this is killed. Its CPU time is bounded by itself; this is for a machine that does not let it run.
 STALL_SECONDS = 10.0

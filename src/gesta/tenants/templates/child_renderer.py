@@ -15,13 +15,13 @@ from typing import TypeVar, cast
 import msgspec
 
 from gesta.errors import RendererDown
+from gesta.runtime.clock import Runtime, spawn, turn
 from gesta.tenants.templates.child_process import Child, ChildEnded
 from gesta.tenants.templates.dressing import Markup
 from gesta.tenants.templates.frames import Answer, Batch, Order, Task
 from gesta.tenants.templates.press import Fault, Names, Sheet
 from gesta.tenants.templates.renderer import KEPT
 from gesta.tenants.templates.template import Template, sources, weight
-from gesta.runtime.clock import Runtime, spawn, turn
 
 T = TypeVar("T")
 

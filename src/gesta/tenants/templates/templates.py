@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from gesta.tenants.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import BadConfig, RendererDown
 from gesta.outbound.http import AttemptEnded
+from gesta.tenants.config import DERIVED_MAX, Entity, TenantConfig, not_stored
 from gesta.tenants.templates.dressing import Markup
 from gesta.tenants.templates.press import ANY, Fault, Names
 from gesta.tenants.templates.renderer import Renderer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.read_model import Checkpoint, Held, Move
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, ViewsHarness
 from gesta.testing.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.read_model import Checkpoint, Held, Move
 
 
 class CheckpointContract(Contract):

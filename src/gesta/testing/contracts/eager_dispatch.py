@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.job_queue import Ack, Job
+from gesta.ports.read_model import Move
 from gesta.ports.transactions import Projection
 from gesta.testing.contracts.harness import Capability, CommitsHarness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_append, fresh_job, fresh_name, fresh_view
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.job_queue import Ack, Job
-from gesta.ports.eager_dispatch import Offer
-from gesta.ports.read_model import Move
 
 
 class OffersContract(Contract):

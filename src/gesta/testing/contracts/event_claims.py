@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.event_store import Appended, Claim, Claimed, Stale
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
 from gesta.testing.contracts.samples import fresh_append, fresh_claim
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.event_store import Appended, Claim, Claimed, Stale
 
 
 class EventClaimsContract(Contract):

@@ -6,11 +6,11 @@ from hashlib import sha256
 from itertools import count
 from typing import ClassVar
 
+from gesta.ports.event_store import FOLLOW_BYTES, Recorded, Share
 from gesta.testing.contracts.concurrency import let_others_run, race
 from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
 from gesta.testing.contracts.samples import end_of_log, follow_from, fresh_append, fresh_name, sized_append
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.event_store import FOLLOW_BYTES, Recorded, Share
 
 #: Names of any kind: the hash is one of bytes, and in UTF-8.
 NAMES = ("", "é", "名前", "a" * 300)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 from gesta.testing.contracts.concurrency import end_within, let_others_run, race, wait_for_all
 from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
 from gesta.testing.contracts.samples import end_of_log, follow_from, fresh_append, fresh_events, fresh_name, sized_append
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 
 
 class EventStoreContract(Contract):

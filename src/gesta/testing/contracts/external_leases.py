@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.domain.ids import lane_of, lanes_of
+from gesta.ports.job_queue import Ack, Drop, Hold, Job, Release, Settlement, Taken
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, QueueHarness, reopen
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.domain.ids import lane_of, lanes_of
-from gesta.ports.job_queue import Ack, Drop, Hold, Job, Release, Settlement, Taken
 
 
 class LanesContract(Contract):

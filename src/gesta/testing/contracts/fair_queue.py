@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.job_queue import Job, Release
 from gesta.testing.contracts.harness import Capability, QueueHarness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.job_queue import Job, Release
 
 FLOOD = 10_000
 BATCH = 2_000

@@ -8,6 +8,11 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
+from gesta.errors import Fenced
+from gesta.ports.event_store import Append
+from gesta.ports.fences import Fence
+from gesta.ports.job_queue import Ack
+from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry
 from gesta.testing.contracts.harness import Capability, FencesHarness, reopen
 from gesta.testing.contracts.job_queue import take
@@ -22,11 +27,6 @@ from gesta.testing.contracts.samples import (
     key_of,
 )
 from gesta.testing.contracts.suite import Contract
-from gesta.errors import Fenced
-from gesta.ports.event_store import Append
-from gesta.ports.fences import Fence
-from gesta.ports.job_queue import Ack
-from gesta.ports.read_model import Move
 
 LEFT = Fence("left", "another store")
 FILLING = Fence("filling", "another store")

@@ -25,18 +25,18 @@ from typing import Literal, Protocol
 import msgspec
 import pytest
 
-from gesta.domain.state import State
 from gesta.domain.retry_policy import RetryPolicy
+from gesta.domain.state import State
 from gesta.engine.engine import Engine
-from gesta.flows.flow import Flow, Payload
-from gesta.ports.job_queue import Job
-from gesta.flows.personal_fields import plan_of
+from gesta.engine.environment import Outside, Wiring, wire_really
 from gesta.engine.request import Request
+from gesta.flows.flow import Flow, Payload
+from gesta.flows.personal_fields import plan_of
+from gesta.ports.job_queue import Job
 from gesta.runtime.clock import sleep
+from gesta.runtime.settings import Settings
 from gesta.sandbox import Sandbox
 from gesta.sandbox.transport import SandboxTransport
-from gesta.runtime.settings import Settings
-from gesta.engine.environment import Outside, Wiring, wire_really
 
 #: What goes wrong with the next call. permanent: the provider will never take it. throttled: come back in THROTTLED_SECONDS.
 #: dropped: it acts, and the connection breaks. slow: it acts, and answers later than the flow's time limit.

@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from gesta.ports.token_buckets import Buckets
-from gesta.ports.transactions import Commits
 from gesta.ports.event_store import EventStore
 from gesta.ports.fences import Fences
 from gesta.ports.job_queue import JobQueue
-from gesta.runtime.clock import ManualRuntime
-from gesta.ports.vault import Vault
 from gesta.ports.read_model import Views
+from gesta.ports.token_buckets import Buckets
+from gesta.ports.transactions import Commits
+from gesta.ports.vault import Vault
+from gesta.runtime.clock import ManualRuntime
 
 #: The ports, by the attribute of the harness that holds each. `at_once`: commits project what they append. `durable`: what was acknowledged is there again after close and open.
 Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gesta.ports.transactions import Entry, Projection, Recording
-from gesta.testing.contracts.transactions import held_job
-from gesta.testing.contracts.harness import Capability, CommitsHarness, FencesHarness
-from gesta.testing.contracts.job_queue import take
-from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
-from gesta.testing.contracts.suite import Contract
 from gesta.errors import Fenced
 from gesta.ports.event_store import Append, Appended, Claimed, Stale
 from gesta.ports.fences import Fence
 from gesta.ports.job_queue import Ack, Release
 from gesta.ports.read_model import Move
+from gesta.ports.transactions import Entry, Projection, Recording
+from gesta.testing.contracts.harness import Capability, CommitsHarness, FencesHarness
+from gesta.testing.contracts.job_queue import take
+from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.suite import Contract
+from gesta.testing.contracts.transactions import held_job
 
 
 class AtOnceContract(Contract):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.domain.ids import lane_of
+from gesta.ports.job_queue import Ack, Drop, Job, Release
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, QueueHarness
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.domain.ids import lane_of
-from gesta.ports.job_queue import Ack, Drop, Job, Release
 
 
 class JobLeasesContract(Contract):

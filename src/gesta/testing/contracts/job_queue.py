@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.job_queue import Ack, Hold, Job, Taken
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
 from gesta.testing.contracts.harness import Capability, QueueHarness, reopen
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.job_queue import Ack, Hold, Job, Taken
 
 LEASE_SECONDS = 10.0
 HOUR_SECONDS = 3600

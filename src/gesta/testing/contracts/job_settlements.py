@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 from gesta.testing.contracts.concurrency import end_within, wait_for_all
 from gesta.testing.contracts.harness import Capability, QueueHarness
 from gesta.testing.contracts.job_queue import HOUR_SECONDS, take
 from gesta.testing.contracts.samples import fresh_job, fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 
 
 class SettleContract(Contract):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.read_model import Held
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, ViewsHarness
 from gesta.testing.contracts.samples import fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.read_model import Held
 
 
 class RolePartsContract(Contract):

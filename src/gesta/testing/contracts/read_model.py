@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from gesta.domain.state import Status
+from gesta.ports.read_model import Filter, Move, View
 from gesta.testing.contracts.harness import Capability, ViewsHarness, reopen
 from gesta.testing.contracts.samples import fresh_id, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
-from gesta.domain.state import Status
-from gesta.ports.read_model import Filter, Move, View
 
 
 def moved_on(view: View, status: Status) -> View:

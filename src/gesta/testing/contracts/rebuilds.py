@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.read_model import Filter, Move, Parked, View, dispatched_of
 from gesta.testing.contracts.harness import Capability, ViewsHarness
+from gesta.testing.contracts.read_model import moved_on
 from gesta.testing.contracts.samples import fresh_name, fresh_parked, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
 from gesta.testing.contracts.sweeps import LATER_MS, MANY, walk
-from gesta.testing.contracts.read_model import moved_on
-from gesta.ports.read_model import Filter, Move, Parked, View, dispatched_of
 
 
 class ShadowContract(Contract):

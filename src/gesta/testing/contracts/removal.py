@@ -7,6 +7,10 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from gesta.domain.ids import id_floor
+from gesta.domain.state import State
+from gesta.ports.event_store import Append, Claim, Claimed, Stale
+from gesta.ports.read_model import Filter, Move, View
 from gesta.testing.contracts.harness import Capability, CommitsHarness, reopen
 from gesta.testing.contracts.samples import (
     MADE_MS,
@@ -20,10 +24,6 @@ from gesta.testing.contracts.samples import (
     key_of,
 )
 from gesta.testing.contracts.suite import Contract
-from gesta.domain.ids import id_floor
-from gesta.domain.state import State
-from gesta.ports.event_store import Append, Claim, Claimed, Stale
-from gesta.ports.read_model import Filter, Move, View
 
 OLD_MS = MADE_MS - 86_400_000
 

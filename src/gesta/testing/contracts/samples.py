@@ -8,9 +8,9 @@ from gesta.domain.ids import job_id
 from gesta.domain.state import State
 from gesta.ports.event_store import Append, Claim, EventStore, NewEvent, Recorded
 from gesta.ports.job_queue import Job
-from gesta.runtime.clock import Ids, SystemRuntime
-from gesta.ports.vault import Sealed
 from gesta.ports.read_model import Parked, View
+from gesta.ports.vault import Sealed
+from gesta.runtime.clock import Ids, SystemRuntime
 
 #: The real clock and real chance: those of a test start anew with each test.
 _ids = Ids(SystemRuntime())

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from gesta.testing.contracts.harness import Capability, ViewsHarness
-from gesta.testing.contracts.samples import MADE_MS, fresh_name, fresh_view
-from gesta.testing.contracts.suite import Contract
-from gesta.testing.contracts.read_model import moved_on
 from gesta.domain.state import QUEUE_HORIZON_MS, State
 from gesta.ports.read_model import FROM_THE_START, Cursor, View
+from gesta.testing.contracts.harness import Capability, ViewsHarness
+from gesta.testing.contracts.read_model import moved_on
+from gesta.testing.contracts.samples import MADE_MS, fresh_name, fresh_view
+from gesta.testing.contracts.suite import Contract
 
 #: More than any test leaves behind, so that requests of others do not crowd out ours.
 MANY = 10_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.domain.token_bucket import Rate
 from gesta.ports.token_buckets import Name, Wanted
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import BucketsHarness, Capability
 from gesta.testing.contracts.samples import fresh_name
 from gesta.testing.contracts.suite import Contract
-from gesta.domain.token_bucket import Rate
 
 #: Ten a second, three at once.
 RATE = Rate(100.0, 3)

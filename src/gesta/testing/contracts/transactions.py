@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.event_store import Appended, Claimed, Stale
+from gesta.ports.job_queue import Ack, Drop, Job, Release
+from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Recording
 from gesta.testing.contracts.concurrency import end_within, race, wait_for_all
 from gesta.testing.contracts.harness import Capability, CommitsHarness, reopen
 from gesta.testing.contracts.job_queue import LEASE_SECONDS, take
 from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.event_store import Appended, Claimed, Stale
-from gesta.ports.job_queue import Ack, Drop, Job, Release
-from gesta.ports.read_model import Move
 
 
 class ProjectContract(Contract):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.job_queue import Job
+from gesta.ports.read_model import Move
 from gesta.testing.contracts.harness import Capability, ViewsHarness, reopen
 from gesta.testing.contracts.samples import fresh_job, fresh_name, fresh_parked, fresh_view, key_of
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.job_queue import Job
-from gesta.ports.read_model import Move
 
 #: More than any test leaves behind, so that jobs of others do not crowd out ours.
 MANY = 10_000

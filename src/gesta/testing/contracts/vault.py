@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gesta.ports.vault import Sealed
 from gesta.testing.contracts.concurrency import race
 from gesta.testing.contracts.harness import Capability, VaultHarness, reopen
 from gesta.testing.contracts.samples import fresh_name, fresh_sealed
 from gesta.testing.contracts.suite import Contract
-from gesta.ports.vault import Sealed
 
 
 class VaultContract(Contract):

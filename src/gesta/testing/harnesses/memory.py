@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from gesta.runtime.clock import ManualRuntime
 from gesta.stores.memory.database import MemoryDatabase
 from gesta.testing.contracts.harness import Capability
-from gesta.runtime.clock import ManualRuntime
 
 
 class Harness:

@@ -6,12 +6,12 @@ import atexit
 from pathlib import Path
 from typing import ClassVar
 
+from gesta.runtime.clock import ManualRuntime, SystemRuntime
 from gesta.stores.postgresql import open_at
 from gesta.stores.postgresql.address import Address, address_of
 from gesta.stores.postgresql.connections import Connections, connect, end
 from gesta.stores.postgresql.statements import Statements
 from gesta.testing.contracts.harness import Capability
-from gesta.runtime.clock import ManualRuntime, SystemRuntime
 from gesta.testing.postgres_server import TrialServer
 
 

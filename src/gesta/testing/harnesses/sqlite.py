@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from gesta.runtime.clock import ManualRuntime
 from gesta.stores.sqlite import open_stores
 from gesta.testing.contracts.harness import Capability
-from gesta.runtime.clock import ManualRuntime
 
 
 class Harness:

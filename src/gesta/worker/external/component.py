@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gesta.requests.loader import Loader
-from gesta.ports.event_store import EventStore
 from gesta.flows.flow import Flow
-from gesta.worker.external.external import External
-from gesta.worker.external.leasing import HandingOut
-from gesta.worker.external.lease_expiry import Lapses
-from gesta.worker.external.lease_tokens import Tickets
-from gesta.worker.external.long_poll import Waiting
-from gesta.security.keyed_digests import Identity
+from gesta.ports.event_store import EventStore
 from gesta.ports.job_queue import JobQueue
-from gesta.tenants.pause_control import Pausing
+from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Ids, Runtime
-from gesta.security.subject_keys import Subjects
 from gesta.runtime.telemetry import Telemetry
+from gesta.security.keyed_digests import Identity
+from gesta.security.subject_keys import Subjects
+from gesta.tenants.pause_control import Pausing
+from gesta.worker.external.external import External
+from gesta.worker.external.lease_expiry import Lapses
+from gesta.worker.external.lease_tokens import Tickets
+from gesta.worker.external.leasing import HandingOut
+from gesta.worker.external.long_poll import Waiting
 from gesta.worker.late_cancellation import CalledBack
-from gesta.worker.preflight import Guard
 from gesta.worker.pool import Pool
+from gesta.worker.preflight import Guard
 
 
 def station(

@@ -9,34 +9,34 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gesta.domain.stream_names import request_stream
-from gesta.requests.loader import Loader
 from gesta.domain.commands import Record
 from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
 from gesta.domain.outcome import Done
+from gesta.domain.stream_names import request_stream
 from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
-from gesta.ports.event_store import EventStore
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
-from gesta.worker.external.leasing import HandingOut
-from gesta.worker.external.reports import Report, faults_of, outcome_of
-from gesta.worker.external.lease_tokens import Ticket, Tickets
-from gesta.worker.external.long_poll import Waiting
-from gesta.worker.external.work_item import Lease, Reported, WorkItem, item_of, reported
-from gesta.security.keyed_digests import canonical
-from gesta.ports.job_queue import Job, JobQueue, Taken
-from gesta.intake.submit_options import actor_errors
 from gesta.flows.payload_codec import decoder_of
+from gesta.flows.validation import value_errors
+from gesta.intake.submit_options import actor_errors
+from gesta.ports.event_store import EventStore
+from gesta.ports.job_queue import Job, JobQueue, Taken
+from gesta.ports.read_model import View
+from gesta.requests.loader import Loader
 from gesta.requests.recorder import Recorder
 from gesta.runtime.clock import Runtime
 from gesta.runtime.redaction import scrubbed_name
-from gesta.security.subject_keys import ERASED, Subjects
 from gesta.runtime.telemetry import Line, Telemetry
-from gesta.flows.validation import value_errors
-from gesta.ports.read_model import View
-from gesta.worker.preflight import settle_of
+from gesta.security.keyed_digests import canonical
+from gesta.security.subject_keys import ERASED, Subjects
+from gesta.worker.external.lease_tokens import Ticket, Tickets
+from gesta.worker.external.leasing import HandingOut
+from gesta.worker.external.long_poll import Waiting
+from gesta.worker.external.reports import Report, faults_of, outcome_of
+from gesta.worker.external.work_item import Lease, Reported, WorkItem, item_of, reported
 from gesta.worker.outcome_sanitizer import discreet, sound, without_texts
+from gesta.worker.preflight import settle_of
 
 ITEMS_MAX = 100
 WAIT_SECONDS_MAX = 60.0

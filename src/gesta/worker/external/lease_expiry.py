@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from gesta.requests.loader import Loader
 from gesta.domain.ids import lanes_of
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
 from gesta.ports.job_queue import Ack, JobQueue, Taken
+from gesta.requests.loader import Loader
 from gesta.runtime.clock import Ids
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.preflight import Guard

@@ -9,29 +9,29 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gesta.requests.loader import Loader
 from gesta.domain.commands import Record
 from gesta.domain.ids import lane_of
 from gesta.domain.outcome import Rejected, Retry
 from gesta.errors import StoreError
 from gesta.flows.flow import Flow
+from gesta.flows.payload_codec import decoder_of
+from gesta.ports.job_queue import JobQueue, Release, Taken
+from gesta.ports.read_model import View
+from gesta.requests.loader import Loader
+from gesta.requests.recorder import Recorder
+from gesta.runtime.clock import Runtime, Signal, sleep, spawn
+from gesta.runtime.telemetry import Telemetry
+from gesta.security.subject_keys import Readable, Subjects
+from gesta.tenants.pause_control import Pausing
+from gesta.worker.attempt import BAD_PAYLOAD
 from gesta.worker.external.lease_expiry import NO_REPORT
 from gesta.worker.external.lease_tokens import Ticket, Tickets
 from gesta.worker.external.work_item import WorkItem, item_of
-from gesta.ports.job_queue import JobQueue, Release, Taken
-from gesta.tenants.pause_control import Pausing
-from gesta.flows.payload_codec import decoder_of
-from gesta.requests.recorder import Recorder
-from gesta.runtime.clock import Runtime, Signal, sleep, spawn
-from gesta.security.subject_keys import Readable, Subjects
-from gesta.runtime.telemetry import Telemetry
-from gesta.ports.read_model import View
-from gesta.worker.attempt import BAD_PAYLOAD
+from gesta.worker.fetch_policy import by_job
 from gesta.worker.late_cancellation import CalledBack
-from gesta.worker.preflight import Guard, examine, settle_of
 from gesta.worker.missing import PAUSE_MS, Missing
 from gesta.worker.pool import Pool
-from gesta.worker.fetch_policy import by_job
+from gesta.worker.preflight import Guard, examine, settle_of
 
 STORE_PAUSE_SECONDS = 1.0
 #: With less of its lease left a job is not handed out: nobody could do much with it.

@@ -1,0 +1,93 @@
+"""Commits over ports that share no database, held to the same contract: with the relay at work, nobody can tell from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from gesta.domain.state import State
+from gesta.ports.eager_dispatch import Offer
+from gesta.ports.event_store import Append, Verdict
+from gesta.ports.job_queue import Job
+from gesta.ports.read_model import Move, Parked, View
+from gesta.ports.transactions import Commits, Entry, Projection, Recording
+from gesta.projector.job_relay import Relay
+from gesta.projector.partitions import Partitions
+from gesta.runtime.clock import ManualRuntime
+from gesta.runtime.telemetry import Telemetry
+from gesta.stores import Stores
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.stores.separate_queue import with_queue_apart
+from gesta.stores.sqlite import open_stores
+from gesta.testing.contracts.harness import Capability, Harness
+
+
+class _Relaying:
+    """Commits after each of which the relay has had its turn."""
+
+    def __init__(self, commits: Commits, relay: Relay) -> None:
+        self._commits, self._relay = commits, relay
+
+    async def project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        offer: Offer | None = None,
+    ) -> bool:
+        moved = await self._commits.project(views, jobs, parked, moves, offer)
+        while await self._relay.step():
+            pass
+        return moved
+
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        return await self._commits.remove(ended)
+
+    async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
+        return await self._commits.append(appends, projection)
+
+    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+        recordings = await self._commits.record(entries, projection)
+        while await self._relay.step():
+            pass
+        return recordings
+
+
+class _Apart:
+    """The commits are what is tested: the ports by themselves are tested elsewhere."""
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({"commits", "durable"})
+
+    def __init__(self, folder: Path) -> None:
+        self.runtime = ManualRuntime()
+        self._folder = folder
+        self._databases = MemoryDatabase(self.runtime), MemoryDatabase(self.runtime)
+
+    async def _stores(self) -> tuple[Stores, Stores]:
+        one, other = self._databases
+        return one.stores(), other.stores()
+
+    async def open(self) -> None:
+        stores = with_queue_apart(*await self._stores(), self.runtime)
+        assert stores.pending is not None
+        partitions = Partitions(1, "test", stores.views, self.runtime)
+        relay = Relay(stores.views, stores.queue, partitions, stores.pending, self.runtime, Telemetry())
+        stores = replace(stores, commits=_Relaying(stores.commits, relay))
+        self.events, self.queue, self.views = stores.events, stores.queue, stores.views
+        self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
+
+    async def close(self) -> None:
+        await self._close()
+
+
+class _SqliteApart(_Apart):
+    async def _stores(self) -> tuple[Stores, Stores]:
+        one, other = [await open_stores(f"sqlite:///{self._folder / name}", self.runtime) for name in ("gesta.db", "queue.db")]
+        return one, other
+
+
+def apart_harness_types() -> dict[str, type[Harness]]:
+    return {"memory-apart": _Apart, "sqlite-apart": _SqliteApart}

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gesta import (
+    Attempt,
+    Done,
+    Engine,
+    Flow,
+    GestaError,
+    InvalidRequest,
+    NotFound,
+    NotYet,
+    Outcome,
+    Payload,
+    Refused,
+    Rejected,
+    Retry,
+    RetryPolicy,
+    Unknown,
+    flow,
+)
+from gesta.errors import BadFlow, StoreError
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Provider,
+    append_raw,
+    engine_of,
+    events_of,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+    types_of,
+)
+
+
+async def test_submit_answers_with_a_handle_on_the_request(gesta):
+    async with engine_of(Provider()) as engine:
+        request = await engine.submit(Note(), key="k-1", tenant="acme")
+        assert (request.flow, request.tenant, request.verdict) == (FLOW, "acme", "created")
+        assert repr(request) == f"Request(test.note {request.id} created)"
+
+
+async def test_an_accepted_request_is_found_before_it_is_projected(gesta):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        request = await engine.submit(Note("hi"))
+        view = await engine.get(request.id)
+        assert (view.state.status, view.payload) == ("queued", b'{"text":"hi"}')
+        assert await (await engine.request(request.id)).status() == "queued"
+
+
+async def test_a_request_of_another_tenant_is_not_found(gesta):
+    async with engine_of(Provider()) as engine:
+        request = await engine.submit(Note(), tenant="acme")
+        await let_run(gesta)
+        for ask in (engine.get, engine.request, engine.history):
+            with pytest.raises(NotFound):
+                await ask(request.id)
+            with pytest.raises(NotFound):
+                await ask("no-such-id", tenant="acme")
+        assert await engine.find() == []
+        assert [view.state.id for view in await engine.find(tenant="acme")] == [request.id]
+
+
+async def test_an_outcome_is_told_to_whoever_waits_as_soon_as_it_is_known(gesta):
+    gate = Gate(Done(id="p-1"))
+    async with engine_of(Provider(gate)) as engine:
+        request = await engine.submit(Note())
+        waiting = [asyncio.ensure_future(request.outcome(timeout=60)) for _ in range(3)]
+        await let_run(gesta)
+        assert not any(one.done() for one in waiting)
+        gate.opened.set()
+        assert await asyncio.gather(*waiting) == [Done("p-1")] * 3
+        assert engine.road.waiters._waiting == {}
+
+
+async def test_an_outcome_that_does_not_come_in_time_is_told_and_the_request_goes_on(gesta):
+    gate = Gate()
+    async with engine_of(Provider(gate)) as engine:
+        request = await engine.submit(Note())
+        waiting = asyncio.ensure_future(request.outcome(timeout=10))
+        await pass_time(gesta, 10.25)
+        with pytest.raises(NotYet, match="still queued after 10 s; ask again later, `gesta doctor"):
+            await waiting
+        gate.opened.set()
+        await let_run(gesta)
+        assert await request.outcome(timeout=0) == Done("through the gate")
+
+
+async def test_whoever_waits_for_an_outcome_hears_when_the_store_cannot_be_read(gesta, ports):
+    async with engine_of(Provider(Gate())) as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        ports.views.fail("get", StoreError("out of reach"))
+        with pytest.raises(StoreError, match="out of reach"):
+            await request.outcome(timeout=60)
+
+
+async def test_waiting_ends_for_a_parked_unknown_but_not_for_one_that_is_resent(gesta):
+    async with engine_of(Provider(TimeoutError()), on_unknown="park") as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        outcome = await request.outcome(timeout=0)
+        assert isinstance(outcome, Unknown)
+        # The place is told, so that whoever wrote the executor finds it.
+        assert re.fullmatch(r"TimeoutError: {1,2}\(at world\.py:\d+\)", outcome.detail)
+    async with engine_of(Provider(TimeoutError()), "memory:other") as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        with pytest.raises(NotYet):
+            await request.outcome(timeout=0)
+
+
+async def test_the_history_tells_every_event_with_its_metadata(gesta):
+    async with engine_of(Provider(Retry("busy"))) as engine:
+        request = await engine.submit(Note(), correlation_id="c-1")
+        await gesta.settle()
+        history = await engine.history(request.id)
+    assert [name for name, _, _ in history] == [f"{FLOW}.RequestCreated.v1", f"{FLOW}.AttemptFailed.v1", f"{FLOW}.Sent.v1"]
+    assert {meta.correlation_id for _, _, meta in history} == {"c-1"}
+
+
+async def test_requests_are_listed_newest_first_and_page_by_page(gesta):
+    async with engine_of(Provider()) as engine:
+        ids = [(await engine.submit(Note(str(n)))).id for n in range(5)]
+        await let_run(gesta)
+        first = await engine.find(limit=2)
+        second = await engine.find(limit=2, before_id=first[-1].state.id)
+        assert [view.state.id for view in (*first, *second)] == ids[:0:-1]
+
+
+async def test_a_waiting_attempt_can_be_had_now_under_the_same_key(gesta):
+    provider = Provider(Retry("busy", after_seconds=3_600))
+    async with engine_of(provider) as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        assert await request.retry() == "queued"
+        await let_run(gesta)
+        assert await request.status() == "sent"
+        with pytest.raises(Refused) as refused:
+            await request.retry()
+        assert refused.value.code == "not_waiting"
+    assert len(set(provider.keys)) == 1
+    assert len(provider.calls) == 2
+
+
+async def test_a_cancelled_request_is_not_executed(gesta):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        later = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(minutes=5)
+        request = await engine.submit(Note(), deliver_at=later)
+        await let_run(gesta)
+        assert await request.cancel() == "cancelled"
+        assert await request.cancel() == "cancelled"
+        await gesta.settle()
+        assert await result(request) == Rejected("cancelled")
+        assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
+    assert provider.calls == []
+
+
+async def test_a_dead_letter_has_the_record_that_a_person_needs(gesta):
+    async with engine_of(Provider(Rejected("bad_address", "answered 404 for ann@example.com"))) as engine:
+        request = await engine.submit(Note("a secret text"), key="k-1")
+        await let_run(gesta)
+        (letter,) = await engine.operating.dead_letters()
+        # original reference, errorInfo, dlqMetadata, lastFailureReason.
+        assert msgspec.to_builtins(letter) == {
+            "original": {
+                "flow": FLOW, "tenant": "default", "requestId": request.id, "stream": f"{FLOW}.request-default-{request.id}",
+                "version": 2, "key": "k-1", "test": False,
+            },
+            "errorInfo": {
+                "errorType": "bad_address", "errorMessage": "answered 404 for [email]", "attemptCount": 1,
+                "lastAttemptTime": "2027-01-15T08:00:00.000Z",
+            },
+            "dlqMetadata": {
+                "sentToDlqAt": "2027-01-15T08:00:00.000Z", "originalQueue": FLOW, "expiresAt": "2027-01-29T08:00:00.000Z",
+            },
+            "lastFailureReason": "bad_address",
+        }  # fmt: skip
+        assert "secret text" not in repr(letter)
+
+
+async def test_dead_letters_are_redriven_purged_and_forgotten_after_their_time(gesta):
+    provider = Provider(*[Rejected("no")] * 3)
+    async with engine_of(provider) as engine:
+        redriven, purged, old = [await engine.submit(Note()) for _ in range(3)]
+        await let_run(gesta)
+        assert len(await engine.operating.dead_letters()) == 3
+        letter = await engine.operating.dead_letter(redriven.id)
+        await engine.operating.request(letter).redrive()
+        await purged.purge()
+        await let_run(gesta)
+        assert [one.original.request_id for one in await engine.operating.dead_letters()] == [old.id]
+        gesta.advance(14 * 86_400)
+        await let_run(gesta)
+        # gone from the list, still on record.
+        assert await engine.operating.dead_letters() == []
+        with pytest.raises(NotFound, match="dead letter"):
+            await engine.operating.dead_letter(old.id)
+        assert await old.status() == "failed"
+
+
+async def test_a_redrive_has_a_fresh_budget_and_may_have_a_new_time_to_live(gesta):
+    provider = Provider(*[Retry("busy")] * 4)
+    async with engine_of(provider, retry=RetryPolicy(attempts=2)) as engine:
+        request = await engine.submit(Note(), ttl=timedelta(hours=1))
+        await gesta.settle()
+        await request.redrive(ttl=timedelta(hours=2))
+        await let_run(gesta)
+        assert (await request.view()).state.expires_at == gesta.runtime.now_ms() + 7_200_000
+        await gesta.settle()
+        assert (await request.view()).state.attempts == 4
+
+
+@pytest.mark.parametrize(
+    ("decision", "name"),
+    [
+        ({"verb": "redrive", "ttl": timedelta(0)}, "ttl"),
+        ({"verb": "redrive", "ttl": 60}, "ttl"),
+        ({"verb": "redrive", "actor": "root"}, "actor"),
+        ({"verb": "resolve", "result": "perhaps", "by": "ann", "evidence": "none"}, "result"),
+        ({"verb": "resolve", "result": "executed", "by": 7, "evidence": "none"}, "by"),
+        ({"verb": "resolve", "result": "executed", "by": "ann", "evidence": "\ud800"}, "evidence"),
+    ],
+)
+async def test_a_decision_with_a_wrong_value_is_refused_and_not_recorded(gesta, decision, name):
+    async with engine_of(Provider(TimeoutError()), on_unknown="park") as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        arguments: dict[str, Any] = dict(decision)
+        with pytest.raises(InvalidRequest) as refusal:
+            await getattr(request, arguments.pop("verb"))(**arguments)
+        assert set(refusal.value.fields) == {name}
+        assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
+
+
+async def test_an_engine_that_only_asks_runs_no_station(gesta):
+    provider = Provider()
+    async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
+        request = await asking.submit(Note())
+        await gesta.settle()
+        assert await request.status() == "queued"
+        assert not asking.road.is_running
+    assert provider.calls == []
+
+
+async def test_an_engine_can_be_started_again_after_it_was_stopped(gesta):
+    engine = engine_of(Provider())
+    for _ in range(3):
+        async with engine:
+            request = await engine.submit(Note())
+            await let_run(gesta)
+            assert await request.status() == "sent"
+        with pytest.raises(GestaError, match="not running"):
+            await engine.submit(Note())
+    await engine.stop()
+
+
+async def test_a_running_engine_is_not_started_twice(gesta):
+    async with engine_of(Provider()) as engine:
+        with pytest.raises(GestaError, match="running already"):
+            await engine.start()
+
+
+async def test_a_start_that_fails_can_be_tried_again(gesta, ports):
+    engine = engine_of(Provider())
+    from gesta.engine.environment import Wiring
+
+    wire = Wiring.wire
+
+    async def broken_once(settings):
+        outside = await wire(settings)
+        ports.vault.fail("put", StoreError("out of reach"))
+        return outside
+
+    Wiring.wire = staticmethod(broken_once)
+    with pytest.raises(StoreError):
+        await engine.start()
+    Wiring.wire = wire
+    async with engine:
+        assert (await engine.submit(Note())).verdict == "created"
+
+
+async def test_the_views_show_how_it_ended_when_the_engine_has_stopped(gesta):
+    gate = Gate()
+    async with engine_of(Provider(gate)) as engine:
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        # The projector is busy elsewhere when the outcome comes.
+        engine.road._tasks["projector"].cancel()
+        gate.opened.set()
+        await let_run(gesta)
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
+        assert [view.state.id for view in await asking.find(status="sent")] == [request.id]
+
+
+async def test_stopping_at_any_moment_loses_nothing(gesta):
+    for turns in range(40):
+        provider, url = Provider(), f"memory:{turns}"
+        engine = engine_of(provider, url)
+        await engine.start()
+        request = await engine.submit(Note())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await engine.stop()
+        async with engine_of(provider, url) as engine:
+            await gesta.settle()
+            assert await (await engine.request(request.id)).status() == "sent", turns
+            # Stopped in order, so nothing is in doubt: one call, one attempt.
+            assert await types_of(engine, request.id) == ["RequestCreated", "Sent"], turns
+        assert len(provider.calls) == 1, turns
+
+
+async def test_two_engines_on_one_store_share_the_work_and_execute_each_request_once(gesta):
+    provider = Provider()
+    async with engine_of(provider, concurrency=2) as first, engine_of(provider, concurrency=2) as second:
+        requests = [await (first if n % 2 else second).submit(Note(str(n))) for n in range(40)]
+        await gesta.settle()
+        assert {await (await first.request(one.id)).status() for one in requests} == {"sent"}
+    assert sorted(note.text for note in provider.payloads) == sorted(str(n) for n in range(40))
+
+
+def executor(**_: Any) -> Any:
+    async def execute(payload: Note, attempt: Attempt) -> Outcome:
+        return Done()
+
+    return execute
+
+
+@pytest.mark.parametrize(
+    ("declare", "text"),
+    [
+        (lambda: flow("receipt")(executor()), "two or more parts"),
+        (lambda: flow("billing.Receipt")(executor()), "two or more parts"),
+        (lambda: flow("a.b", on_unknown="guess")(executor()), "on_unknown must be"),  # type: ignore[arg-type]
+        (lambda: flow("a.b", on_unknown="ask")(executor()), "needs reconcile="),
+        (lambda: flow("a.b", attempts=0)(executor()), "must be positive"),
+        (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
+        (lambda: flow("a.b")(lambda *_: Done()), "must be an async function"),  # type: ignore[arg-type]
+        (lambda: Engine(URL, flows=[executor()]), "not a flow"),
+        (lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]), "of this name is declared already"),
+        (
+            lambda: Engine(URL, flows=[flow("a.b")(executor()), flow("a.c")(executor())]),
+            "'a.c': its payload type Note is that of 'a.b'.*take a subclass",
+        ),
+    ],
+)
+def test_a_flow_that_is_declared_wrongly_is_told_at_once(declare, text):
+    with pytest.raises(BadFlow, match=text):
+        declare()
+
+
+def test_a_payload_must_be_annotated():
+    async def unannotated(payload, attempt) -> Outcome:
+        return Done()
+
+    async def wrong(payload: dict[str, str], attempt: Attempt) -> Outcome:
+        return Done()
+
+    for execute in (unannotated, wrong):
+        with pytest.raises(BadFlow, match="annotate"):
+            flow("a.b")(execute)
+
+
+async def test_flows_are_declared_before_the_start(gesta):
+    class Other(Payload, frozen=True):
+        n: int = 0
+
+    async with engine_of(Provider()) as engine:
+        with pytest.raises(BadFlow, match="before the engine starts"):
+            engine.add(Flow("test.other", Other, executor()))
+
+
+async def test_a_poison_request_is_told_by_name_and_hides_no_other(gesta):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        poisoned, healthy = await engine.submit(Note()), await engine.submit(Note())
+        await append_raw(engine, poisoned.id, 1, "AttemptFailed.v1", b'{"attempt":"first"}')
+        with pytest.raises(GestaError, match=rf"{poisoned.id} version 2 cannot be read"):
+            await engine.get(poisoned.id)
+        assert (await engine.get(healthy.id)).state.status == "queued"
+        assert len(await events_of(engine, poisoned.id)) == 2

@@ -1,0 +1,212 @@
+"""Processes that run one part of the road each: together they are the whole of it, and each leaves the others' part alone."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gesta import Done, Engine, Flow, Payload
+from gesta.engine.process_roles import EVERYTHING, Part, Work
+from gesta.errors import UnknownFlow
+from gesta.maintenance.sweeper import ROLE as SWEEP
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
+from gesta.projector.partitions import CHECKPOINT
+from gesta.projector.projector import BEHIND
+from gesta.runtime import clock as runtime
+from gesta.runtime.settings import load
+from tests.world import URL, Gate, Note, Provider, let_run, note_flow, pass_time, result, types_of
+
+
+class Card(Payload, frozen=True):
+    cents: int = 1
+
+
+def work(*parts: Part, flows: tuple[str, ...] = ()) -> Work:
+    return Work(frozenset(parts), flows)
+
+
+def part_of(provider: Provider, *parts: Part, **options: Any) -> Engine:
+    return Engine(URL, flows=[note_flow(provider, **options)], work=work(*parts))
+
+
+async def holders(engine: Engine) -> dict[str, str]:
+    """Role → its owner, of the roles that are held now."""
+    now = engine.road.runtime.now_ms()
+    return {role.name: role.owner for role in await engine.road.outside.stores.views.roles() if role.is_held(now)}
+
+
+async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
+    provider = Provider()
+    async with (
+        part_of(provider, "projector") as projector,
+        part_of(provider, "worker"),
+        part_of(provider, "worker"),
+        part_of(provider, "sweeper") as sweeper,
+        part_of(provider) as asking,
+    ):
+        request = await asking.submit(Note())
+        assert await request.outcome() == Done(id="provider-1")
+        late = await asking.submit(
+            Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=2)
+        )
+        await gesta.settle()
+        assert await late.status() == "sent"
+        assert await holders(asking) == {CHECKPOINT: projector.road.owner, SWEEP: sweeper.road.owner}
+    assert len(provider.calls) == 2
+
+
+@pytest.mark.parametrize(("missing", "others"), [("worker", ("projector", "sweeper")), ("projector", ("worker", "sweeper"))])
+async def test_what_a_process_was_not_asked_to_do_it_leaves_undone(gesta, missing, others):
+    provider = Provider()
+    async with part_of(provider, *others) as engine:
+        request = await engine.submit(Note())
+        await pass_time(gesta, 70)
+        assert provider.calls == []
+        async with part_of(provider, missing):
+            await pass_time(gesta, 70)
+            assert await request.status() == "sent"
+
+
+async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
+    notes, cards, wires = Provider(), Provider(), Provider()
+
+    class Wire(Payload, frozen=True):
+        cents: int = 1
+
+    declared = [note_flow(notes), Flow("payment.card", Card, cards.execute), Flow("payment.wire", Wire, wires.execute)]
+    async with Engine(URL, flows=declared, work=work("projector", "worker", flows=("payment.*",))) as paying:
+        await paying.submit(Note())
+        await paying.submit(Card())
+        await paying.submit(Wire())
+        await pass_time(gesta, 10)
+        assert (len(notes.calls), len(cards.calls), len(wires.calls)) == (0, 1, 1)
+        async with Engine(URL, flows=declared, work=work("worker", flows=("test.note", "payment.wire"))):
+            await pass_time(gesta, 10)
+            assert (len(notes.calls), len(cards.calls), len(wires.calls)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("pattern", ["payments.*", "test", "test.notes", "test.note.*", ""])
+async def test_a_pattern_that_fits_no_flow_is_told_with_the_flows_there_are_before_anything_is_opened(gesta, pattern):
+    engine = Engine(URL, flows=[note_flow(Provider())], work=work("worker", flows=("test.*", pattern)))
+    with pytest.raises(UnknownFlow, match=f"no flow '{pattern}'.*it has: test.note".replace("*'", r"\*'")):
+        await engine.start()
+    assert gesta._databases == {}
+
+
+async def test_handlers_are_told_by_the_projectors_process_and_by_no_other(gesta):
+    told: dict[str, list[str]] = {"projector": [], "worker": []}
+
+    def listening(part: Part) -> Engine:
+        engine = part_of(Provider(), part)
+
+        @engine.on("test.note", "sent", name="ledger")
+        async def book(event: Any) -> None:
+            told[part].append(event.request_id)
+
+        return engine
+
+    async with listening("worker") as worker, listening("projector"):
+        request = await worker.submit(Note())
+        await pass_time(gesta, 5)
+    assert told == {"projector": [request.id], "worker": []}
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_roles_are_given_up_at_once_so_that_nobody_waits_for_a_lease(gesta, apart):
+    urls = {"url": URL} | ({"queue_url": "memory:queue"} if apart else {})
+
+    def engine() -> Engine:
+        made = Engine(flows=[note_flow(Provider())], settings=load(urls))
+        made.on("test.note", name="ledger")(_ignore)
+        return made
+
+    first, second = engine(), engine()
+    await first.start()
+    await pass_time(gesta, 2)
+    await second.start()
+    await pass_time(gesta, 2)
+    assert set((await holders(second)).values()) == {first.road.owner}
+    assert len(await holders(second)) == 3
+    await first.stop()
+    assert await holders(second) == {}
+    # Whoever stands by looks once in RENEWAL_SECONDS; a lease that was kept would last for two looks more.
+    assert RENEWAL_SECONDS * 2 < LEASE_SECONDS
+    await pass_time(gesta, RENEWAL_SECONDS)
+    assert set((await holders(second)).values()) == {second.road.owner}
+    assert len(await holders(second)) == 3
+    await second.stop()
+
+
+async def _ignore(_: object) -> None:
+    """Told, and that is all."""
+
+
+async def test_the_sweep_goes_to_another_process_while_an_attempt_still_runs(gesta):
+    gate = Gate()
+    first = part_of(Provider(gate), *EVERYTHING.parts)
+    await first.start()
+    object.__setattr__(first.road.outside, "drain_seconds", 22.0)
+    request = await first.submit(Note())
+    await let_run(gesta)
+    async with part_of(Provider()) as asking:
+        stopping = asyncio.ensure_future(first.stop())
+        await pass_time(gesta, 2)
+        # It goes on projecting: somebody has to, until the attempt has ended.
+        assert set(await holders(asking)) == {CHECKPOINT}
+        gate.opened.set()
+        await stopping
+        assert await holders(asking) == {}
+        assert await result(await asking.request(request.id)) == Done(id="through the gate")
+
+
+async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_the_engine_stops(gesta, ports):
+    """This flow would leave a job that was taken without a recorded end to a person."""
+    provider, loading, go_on = Provider(), asyncio.Event(), asyncio.Event()
+    engine = part_of(provider, *EVERYTHING.parts, on_unknown="park")
+    await engine.start()
+    object.__setattr__(engine.road.outside, "drain_seconds", 22.0)
+    original = engine.road.loader.load
+
+    async def slow_load(*args: Any) -> Any:
+        loading.set()
+        await go_on.wait()
+        return await original(*args)
+
+    engine.road.loader.load = slow_load  # type: ignore[assignment,method-assign]
+    request = await engine.submit(Note())
+    await loading.wait()
+    stopping = asyncio.ensure_future(engine.stop())
+    await let_run(gesta)
+    go_on.set()
+    await stopping
+    assert provider.calls == []
+    async with part_of(provider, *EVERYTHING.parts, on_unknown="park") as engine:
+        await gesta.settle()
+        assert await types_of(engine, request.id) == ["RequestCreated", "Sent"]
+
+
+async def test_a_part_of_a_batch_waits_for_another_process_that_projects(gesta):
+    provider = Provider()
+    async with part_of(provider) as submitting:
+        waited = runtime.spawn(submitting.road.projector.not_far_behind(1.0), "part")
+        await let_run(gesta)
+        assert waited.done()
+        await submitting.submit_many([Note(str(n)) for n in range(BEHIND)])
+        waiting = runtime.spawn(submitting.road.projector.not_far_behind(60.0), "part")
+        await pass_time(gesta, 0.2, 0.05)
+        assert not waiting.done()
+        async with part_of(provider, "projector"):
+            await let_run(gesta)
+            await pass_time(gesta, 0.05, 0.05)
+            assert waiting.done()
+
+
+async def test_nobody_waits_long_for_a_projector_that_stands_still(gesta):
+    async with part_of(Provider()) as submitting:
+        await submitting.submit_many([Note(str(n)) for n in range(BEHIND)])
+        waiting = runtime.spawn(submitting.road.projector.not_far_behind(60.0), "part")
+        await pass_time(gesta, 0.5, 0.05)
+        assert waiting.done()

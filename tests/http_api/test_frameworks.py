@@ -1,0 +1,171 @@
+"""Inside the frameworks that people use: a real server process with several web workers on one store, requests sent by the application and over its API."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gesta import Engine
+from gesta.domain.events import Actor
+from gesta.flows import slack
+from gesta.runtime.settings import Settings
+from gesta.sandbox.server import SandboxServer
+from tests.http_api.served import MASTER
+from tests.stores.postgresql.places import fresh_url
+
+WORKERS = 2
+
+RECEIPT = """
+class Receipt(Payload):
+    order: str
+    email: Personal[str]
+
+@flow("billing.receipt", on_unknown="same_key", attempts=5)
+async def receipt(payload: Receipt, attempt: Attempt) -> Outcome:
+    return Done(id=payload.order)
+"""
+
+IMPORTS = """
+from gesta import Attempt, Done, Engine, Outcome, Payload, Personal, flow
+from gesta.flows import slack
+"""
+
+#: As the documentation has it, line for line.
+FASTAPI = """
+engine = Engine("sqlite:///gesta.db", flows=[slack.flow(), receipt])         # credentials by config code
+app = FastAPI(lifespan=engine.lifespan)
+app.mount("/gesta", engine.web())                                    # API and console
+
+@app.post("/orders/{n}/paid")
+async def paid(n: int):
+    await engine.submit(slack.Message(channel="ops", text=f"{n} paid"), key=f"order-{n}-paid")
+"""
+
+STARLETTE = """
+engine = Engine("sqlite:///gesta.db", flows=[slack.flow(), receipt])
+
+async def paid(request):
+    n = request.path_params["n"]
+    await engine.submit(slack.Message(channel="ops", text=f"{n} paid"), key=f"order-{n}-paid")
+    return JSONResponse(None)
+
+routes = [Route("/orders/{n:int}/paid", paid, methods=["POST"]), Mount("/gesta", engine.web())]
+app = Starlette(routes=routes, lifespan=engine.lifespan)
+"""
+
+LITESTAR = """
+engine = Engine("sqlite:///gesta.db", flows=[slack.flow(), receipt])
+
+@post("/orders/{n:int}/paid")
+async def paid(n: int) -> None:
+    await engine.submit(slack.Message(channel="ops", text=f"{n} paid"), key=f"order-{n}-paid")
+
+api = asgi("/gesta", is_mount=True, copy_scope=True)(engine.web())
+app = Litestar(route_handlers=[paid, api], lifespan=[engine.lifespan])
+"""
+
+PROGRAMS = {
+    "fastapi": "from fastapi import FastAPI\n" + IMPORTS + RECEIPT + FASTAPI,
+    "starlette": (
+        "from starlette.applications import Starlette\nfrom starlette.responses import JSONResponse\n"
+        "from starlette.routing import Mount, Route\n" + IMPORTS + RECEIPT + STARLETTE
+    ),
+    "litestar": "from litestar import Litestar, asgi, post\n" + IMPORTS + RECEIPT + LITESTAR,
+}
+
+
+@asynccontextmanager
+async def web_workers(folder: Path, url: str) -> AsyncIterator[str]:
+    """The application under uvicorn with several workers; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GESTA_")}
+    environment = {**kept, "GESTA_MASTER_KEY": MASTER, "GESTA_ALLOW_PRIVATE": "127.0.0.1/32"}
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "program:app",
+        "--port",
+        str(port),
+        "--workers",
+        str(WORKERS),
+        "--log-level",
+        "warning",
+    ]
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, start_new_session=True)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        await asyncio.wait_for(answering(address, process), 60)
+        yield address
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 60) is not None
+
+
+async def answering(address: str, process: asyncio.subprocess.Process) -> None:
+    async with aiohttp.ClientSession() as session:
+        while True:
+            assert process.returncode is None
+            try:
+                async with session.get(f"{address}/gesta/v1/requests") as answer:
+                    if answer.status == 401:
+                        return
+            except aiohttp.ClientConnectionError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("framework", list(PROGRAMS))
+async def test_an_application_sends_once_whichever_worker_is_asked(framework, store, tmp_path):
+    url = f"sqlite:///{tmp_path / 'gesta.db'}" if store == "sqlite" else await fresh_url()
+    program = PROGRAMS[framework]
+    (tmp_path / "program.py").write_text(program if store == "sqlite" else program.replace("sqlite:///gesta.db", url))
+    async with SandboxServer() as provider:
+        async with Engine(settings=Settings(url=url, master_key=MASTER), flows=[slack.flow()], work=False) as engine:
+            await engine.operating.put_config(
+                "slack.workspace", "default", {"token": "xoxb-1", "api_url": f"{provider.url}/slack/"}
+            )
+            await engine.operating.put_config("slack.channel", "ops", {"channel_id": "C012AB3CD"})
+            _, key = await engine.operating.create_key(name="shop", scopes=("read", "submit"), actor=Actor("test"))
+        async with (
+            web_workers(tmp_path, url) as address,
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session,
+        ):
+            # Each order from several connections at once: they are spread over the workers, and one message is sent.
+            calls = [
+                session.post(f"{address}/orders/{n}/paid", headers={"Connection": "close"}) for n in range(4) for _ in range(4)
+            ]
+            assert {answer.status for answer in await asyncio.gather(*calls)} <= {200, 201}
+            listed = await asyncio.wait_for(listing(session, address, 4), 60)
+            assert {one["status"] for one in listed} == {"sent"}
+            body = {"flow": "billing.receipt", "payload": {"order": "7", "email": "ann@example.com"}}
+            async with session.post(f"{address}/gesta/v1/requests?wait=20s", json=body) as answer:
+                made = await answer.json()
+                assert (answer.status, made["request"]["status"]) == (202, "sent")
+                assert answer.headers["Location"] == f"/gesta/v1/requests/billing.receipt/{made['id']}"
+            async with session.get(f"{address}{answer.headers['Location']}") as shown:
+                assert (await shown.json())["payload"] == {"order": "7", "email": "[sealed]"}
+        texts = sorted(effect.text for effect in provider.sandbox.slack.effects)
+        assert texts == ["0 paid", "1 paid", "2 paid", "3 paid"]
+
+
+async def listing(session: aiohttp.ClientSession, address: str, count: int) -> list[dict[str, str]]:
+    """The requests, once so many have come to their end."""
+    while True:
+        async with session.get(f"{address}/gesta/v1/requests?flow=notification.slack") as answer:
+            items: list[dict[str, str]] = (await answer.json())["items"]
+        if sum(one["status"] in ("sent", "failed", "unknown") for one in items) >= count:
+            return items
+        await asyncio.sleep(0.05)

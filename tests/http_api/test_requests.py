@@ -1,0 +1,322 @@
+"""/v1/requests: submit, see, list, and every way to do it wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta import external
+from gesta.flows import sms, webhook
+from gesta.runtime.clock import turn
+from tests.http_api.served import served
+
+
+async def test_a_request_is_accepted_with_its_place_and_done(api):
+    key = await api.key("submit", "read")
+    made = await api.submit(key, key="order-7")
+    assert made.status == 202
+    assert made.body["verdict"] == "created"
+    assert made.headers["Location"] == f"/v1/requests/shop.note/{made.body['id']}"
+    shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
+    assert (shown.status, shown.body["status"], shown.body["key"]) == (200, "sent", "order-7")
+    assert shown.body["payload"] == {"text": "hello", "to": ""}
+
+
+async def test_a_call_may_wait_for_the_outcome_at_once(api):
+    key = await api.key("submit", "read")
+    body = {"flow": "shop.note", "payload": {"text": "refuse"}}
+    made = await api.call("POST", "/v1/requests?wait=20s", body, key=key)
+    assert made.status == 202
+    assert (made.body["request"]["status"], made.body["request"]["reason"]) == ("failed", "said_no")
+
+
+async def test_the_same_key_answers_duplicate_and_other_content_conflict(api):
+    key = await api.key("submit")
+    first = await api.submit(key, key="order-7")
+    again = await api.submit(key, key="order-7")
+    assert (again.status, again.body["verdict"], again.body["id"]) == (200, "duplicate", first.body["id"])
+    other = await api.submit(key, "other", key="order-7")
+    assert (other.status, other.body["code"], other.body["requestId"]) == (409, "conflict", first.body["id"])  # S1-30
+    assert other.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_the_header_is_the_key(api):
+    key = await api.key("submit")
+    body = {"flow": "shop.note", "payload": {"text": "hello"}}
+    first = await api.call("POST", "/v1/requests", body, key=key, headers={"Idempotency-Key": "k-1"})
+    again = await api.call("POST", "/v1/requests", {**body, "key": "k-1"}, key=key)
+    assert (again.body["verdict"], again.body["id"]) == ("duplicate", first.body["id"])  # S1-30
+    both = await api.call("POST", "/v1/requests", {**body, "key": "k-2"}, key=key, headers={"Idempotency-Key": "k-1"})
+    assert (both.status, list(both.body["errors"])) == (422, ["key"])
+
+
+async def test_the_same_key_of_two_tenants_is_two_requests(api):
+    mine, theirs = await api.key("submit"), await api.key("submit", tenant="acme")
+    first, second = await api.submit(mine, key="order-7"), await api.submit(theirs, key="order-7")
+    assert (first.status, second.status) == (202, 202)
+    assert first.body["id"] != second.body["id"]
+
+
+async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
+    key = await api.key("submit", "read")
+    body = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "ttlSeconds": -1, "colour": "red"}
+    bad = await api.call("POST", "/v1/requests", body, key=key)
+    assert bad.status == 422
+    assert set(bad.body["errors"]) == {"priority", "ttlSeconds", "colour", "payload.txt", "payload.text"}
+    payload = await api.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"txt": 1}, "key": ""}, key=key)
+    assert set(payload.body["errors"]) == {"payload.txt", "payload.text", "key"}
+    unknown = await api.call("POST", "/v1/requests", {"flow": "shop.nothing", "payload": {}}, key=key)
+    assert (unknown.status, set(unknown.body["errors"])) == (422, {"flow"})
+    mixed = {"flow": "shop.nothing", "payload": {}, "key": "", "correlationId": "x" * 513, "priority": 11}
+    all_of_it = await api.call("POST", "/v1/requests", mixed, key=key)
+    assert set(all_of_it.body["errors"]) == {"flow", "key", "correlationId", "priority"}
+    assert (await api.call("GET", "/v1/requests", key=key)).body == {"items": [], "next": None}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"priority": 11}, {"correlationId": "x" * 513}, {"colour": "red"}, {"ttlSeconds": "soon"}],
+    ids=["out-of-range", "too-long", "unknown", "no-number"],
+)
+async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_the_payload(api_here, option):
+    key = await api_here.key("submit")
+    body = {"flow": "notification.sms", "payload": {"to": "no number", "body": "hello"}, **option}
+    wrong = {"payload.to", *option}
+    single = await api_here.call("POST", "/v1/requests", body, key=key)
+    assert (single.status, set(single.body["errors"])) == (422, wrong)
+    batch = await api_here.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
+    assert set(batch.body["results"][0]["problem"]["errors"]) == wrong
+    assert await api_here.engine.find() == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "code"),
+    [
+        (b"{", 400, "malformed_json"),
+        (b"\xff\xfe", 400, "malformed_json"),
+        (b"[]", 422, "invalid"),
+        (b"", 400, "malformed_json"),
+        (b'{"flow":"shop.note","payload":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001, 400, "too_deep"),
+        (b'{"flow":"shop.note","payload":{"text":"' + b"x" * 400_000 + b'"}}', 413, "too_large"),
+        (b'{"flow":"shop.note","payload":{"text":"' + b"x" * 270_000 + b'"}}', 422, "invalid"),
+    ],
+    ids=["half", "no-utf8", "list", "empty", "deep", "body-too-large", "payload-too-large"],
+)
+async def test_a_bad_body_gets_its_status_and_code(api_here, raw, status, code):
+    key = await api_here.key("submit")
+    answer = await api_here.call("POST", "/v1/requests", raw=raw, key=key)
+    assert (answer.status, answer.body["code"]) == (status, code)
+    assert await api_here.engine.find() == []
+
+
+async def test_an_answer_is_no_multiple_of_a_body_full_of_names_that_nobody_knows(api_here):
+    key, strange = await api_here.key("submit"), {f"strange-{number}": 1 for number in range(10_000)}
+    for body in ({**strange, "priority": 11}, {"flow": "shop.note", "payload": strange}):
+        single = await api_here.call("POST", "/v1/requests", body, key=key)
+        assert single.status == 422
+        assert {"priority", "payload.text"} & set(single.body["errors"])
+        batch = await api_here.call("POST", "/v1/requests/batch", {"requests": [body]}, key=key)
+        assert batch.body["results"][0]["verdict"] == "invalid"
+        assert max(len(single.text), len(batch.text)) < 20_000
+
+
+@pytest.mark.parametrize("depth", [101, 300, 500, 900, 950])
+@pytest.mark.parametrize("flow", ["notification.webhook", "notification.sms", "warehouse.pick"])
+async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_found_out(tmp_path, flow, depth):
+    deep = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
+    body = {
+        "notification.webhook": b'{"type":"a","data":%s}',
+        "notification.sms": b'{"to":"+4915155501234","templateCode":"x","data":%s}',
+        "warehouse.pick": b"%s",
+    }[flow] % deep
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", [webhook.flow(), sms.flow(), external("warehouse.pick")]) as api:
+        key = await api.key("submit")
+        one = b'{"flow":"%s","payload":%s}' % (flow.encode(), body)
+        answer = await api.call("POST", "/v1/requests", raw=one, key=key)
+        assert answer.status in (400, 422), answer.body
+        assert "nested too deeply" in answer.body["detail"]
+        many = await api.call("POST", "/v1/requests/batch", raw=b'{"requests":[%s]}' % one, key=key)
+        assert "nested too deeply" in many.text
+        assert many.status == 400 or many.body["results"][0]["verdict"] == "invalid"
+        assert await api.engine.find() == []
+
+
+async def test_a_payload_with_much_beside_each_other_is_not_nested(api_here):
+    data = {"rows": [{"text": "[" * 200, "cells": [[]] * 300}] * 20}
+    answer = await api_here.call(
+        "POST", "/v1/requests", {"flow": "notification.webhook", "payload": {"type": "a", "data": data}}, key=await api_here.key()
+    )
+    assert answer.status == 202
+
+
+async def test_a_body_that_is_not_json_is_refused(api_here):
+    key = await api_here.key("submit")
+    answer = await api_here.call("POST", "/v1/requests", raw=b"flow=shop.note", headers={"Content-Type": "text/plain"}, key=key)
+    assert (answer.status, answer.body["code"]) == (415, "not_json")
+
+
+async def test_a_batch_gets_a_verdict_each(api):
+    key = await api.key("submit", "read")
+    await api.submit(key, "first", key="a")
+    batch = [
+        {"flow": "shop.note", "payload": {"text": "first"}, "key": "a"},
+        {"flow": "shop.note", "payload": {"text": "other"}, "key": "a"},
+        {"flow": "shop.note", "payload": {"text": 1}},
+        {"flow": "shop.note", "payload": {"text": "new"}},
+        {"flow": "shop.note"},
+        7,
+        {"flow": "shop.note", "payload": {"text": "x" * 270_000}},
+    ]
+    answer = await api.call("POST", "/v1/requests/batch", {"requests": batch}, key=key)
+    assert answer.status == 200
+    verdicts = [one["verdict"] for one in answer.body["results"]]
+    assert verdicts == ["duplicate", "conflict", "invalid", "created", "invalid", "invalid", "invalid"]
+    assert answer.body["results"][2]["problem"]["errors"] == {"payload.text": "expected 'str', got 'int'"}
+    await api.call("GET", f"/v1/requests/shop.note/{answer.body['results'][3]['id']}?wait=20s", key=key)
+    assert len(await api.engine.find()) == 2
+
+
+@pytest.mark.parametrize(
+    "one",
+    [b'{"flow":"shop.note","payload":{"text":"\xff\xfe"}}', b'{"flow":"shop.note","payload":{"text":1e999}}', b'"\xff"'],
+    ids=["no-utf8", "no-number", "no-utf8-at-all"],
+)
+async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_other_out(api_here, one):
+    raw = b'{"requests":[%s,{"flow":"shop.note","payload":{"text":"hello"}}]}' % one
+    answer = await api_here.call("POST", "/v1/requests/batch", raw=raw, key=await api_here.key("submit"))
+    assert (answer.status, [result["verdict"] for result in answer.body["results"]]) == (200, ["invalid", "created"])
+    assert answer.body["results"][0]["problem"]["code"] == "malformed_json"
+
+
+async def test_a_batch_tells_every_fault_of_each(api_here):
+    one = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "key": ""}
+    answer = await api_here.call("POST", "/v1/requests/batch", {"requests": [one]}, key=await api_here.key("submit"))
+    assert set(answer.body["results"][0]["problem"]["errors"]) == {"payload.txt", "payload.text", "priority", "key"}
+
+
+async def test_a_batch_has_bounds(api_here):
+    key = await api_here.key("submit")
+    one = {"flow": "shop.note", "payload": {"text": "x"}}
+    many = await api_here.call("POST", "/v1/requests/batch", {"requests": [one] * 1_001}, key=key)
+    assert (many.status, set(many.body["errors"])) == (422, {"requests"})
+    keyed = await api_here.call("POST", "/v1/requests/batch", {"requests": [one]}, key=key, headers={"Idempotency-Key": "k"})
+    assert (keyed.status, keyed.body["code"]) == (400, "key_of_a_batch")
+    assert await api_here.engine.find() == []
+
+
+async def test_a_list_goes_on_where_it_ended(api):
+    key = await api.key("submit", "read")
+    ids = [(await api.submit(key, str(number))).body["id"] for number in range(5)]
+    for made in ids:
+        await api.call("GET", f"/v1/requests/shop.note/{made}?wait=20s", key=key)
+    # A list is read from views, which may be some milliseconds behind what a single request says.
+    while len((await api.call("GET", "/v1/requests?status=sent", key=key)).body["items"]) < len(ids):
+        await turn()
+    seen, cursor = [], ""
+    while True:
+        page = (await api.call("GET", f"/v1/requests?limit=2&status=sent{cursor}", key=key)).body
+        seen += [one["id"] for one in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert seen == ids[::-1]
+
+
+async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone(api):
+    mine, theirs = await api.key("submit", "read"), await api.key("read", tenant="acme")
+    await api.submit(mine, key="order-8")
+    first = (await api.submit(mine, key="order-7")).body["id"]
+
+    async def found(query: str, key: str = mine) -> list[str]:
+        page = (await api.call("GET", f"/v1/requests?{query}", key=key)).body
+        assert page["next"] is None
+        return [one["id"] for one in page["items"]]
+
+    assert await found("key=order-7") == await found("key=order-7&limit=1&flow=shop.note") == [first]
+    assert await found("key=order-7&flow=shop.letter") == await found("key=order-9") == []
+    assert await found("key=order-7", theirs) == []
+    await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=mine)
+    assert await found("key=order-7&status=sent") == [first]
+    assert await found("key=order-7&status=failed") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("key=", 422, "invalid"),
+        ("cursor=zzz", 400, "bad_cursor"),
+        ("limit=0", 422, "invalid"),
+        ("limit=many", 422, "invalid"),
+        ("status=lost", 422, "invalid"),
+        ("colour=red", 422, "invalid"),
+        ("limit=1&limit=2", 400, "repeated_parameter"),
+        ("limit=%ff", 400, "bad_query"),
+    ],
+)
+async def test_a_bad_query_is_told(api_here, query, status, code):
+    key = await api_here.key("read")
+    answer = await api_here.call("GET", f"/v1/requests?{query}", key=key)
+    assert (answer.status, answer.body["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("path", ["/v1/requests", "/v1/dead-letters", "/v1/unknown"])
+async def test_a_name_that_no_store_takes_is_no_fault_of_the_store(api, path):
+    key = await api.key("read", "operate")
+    answer = await api.call("GET", f"{path}?flow=%00", key=key)
+    assert (answer.status, set(answer.body["errors"])) == (422, {"flow"})
+    redrive = await api.call("POST", "/v1/dead-letters/redrive", {"flow": "\0"}, key=key)
+    assert (redrive.status, set(redrive.body["errors"])) == (422, {"flow"})
+
+
+async def test_the_timeline_and_the_attempts_tell_what_happened(api):
+    key = await api.key("submit", "read")
+    made = await api.call("POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": "refuse"}}, key=key)
+    here = made.headers["Location"]
+    events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
+    assert [one["type"] for one in events] == ["shop.note.RequestCreated.v1", "shop.note.Failed.v1"]
+    assert events[0]["actor"].startswith("key:")
+    attempts = (await api.call("GET", f"{here}/attempts", key=key)).body["attempts"]
+    assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [(1, "rejected", "said_no")]
+
+
+async def test_an_accepted_request_never_answers_404_however_far_the_views_are_behind(store_url):
+    async with served(store_url, work=False) as api:
+        key = await api.key("submit", "read")
+        made = await api.submit(key)
+        assert await api.engine.find() == []
+        shown = await api.call("GET", made.headers["Location"], key=key)
+        assert (shown.status, shown.body["status"]) == (200, "queued")
+        assert (await api.call("GET", made.headers["Location"] + "/events", key=key)).status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/requests/shop.note/0190b6f2-7c1a-7000-8000-000000000000",
+        "/v1/requests/shop.note/..%2f..",
+        "/v1/requests/shop.nothing/0190b6f2-7c1a-7000-8000-000000000000",
+        "/v1/nothing",
+    ],
+)
+async def test_what_is_not_there_is_a_problem_too(api_here, path):
+    key = await api_here.key("read")
+    answer = await api_here.call("GET", path, key=key)
+    assert answer.status == 404  # S4-29
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_a_method_that_does_not_fit_is_told_with_those_that_do(api_here):
+    answer = await api_here.call("PUT", "/v1/requests", {}, key=await api_here.key())
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
+
+
+async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
+    key = await api_here.key("read")
+    answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
+    assert "known: cancelled, expired, failed, queued, requested, sent, unknown, validated" in answer.body["errors"]["status"]
+    empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))
+    assert empty.body["detail"] == "the body is empty; send a JSON object"
+
+
+async def test_a_batch_that_is_a_bare_list_is_told_what_to_send(api_here):
+    answer = await api_here.call("POST", "/v1/requests/batch", [{"flow": "shop.note", "payload": {}}], key=await api_here.key())
+    assert (answer.status, answer.body["errors"]) == (422, {"body": 'must be a JSON object; send {"requests": […]}'})

@@ -1,0 +1,41 @@
+"""A channel of gesta's own that this process does not declare: the answer says how to add it, before what is wrong with a body."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta.flows import email, slack, sms, webhook
+from gesta.flows.channels import CHANNELS
+from tests.http_api.served import note, served
+
+
+@pytest.fixture
+async def bare(tmp_path):
+    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", flows=[note]) as one:
+        yield one
+
+
+def test_the_names_are_those_of_the_channels():
+    flows = [one.flow() for one in (slack, email, sms, webhook)]
+    assert {flow.name.rpartition(".")[2]: tuple(flow.config) for flow in flows} == CHANNELS
+    assert {flow.name.rpartition(".")[0] for flow in flows} == {"notification"}
+
+
+@pytest.mark.parametrize("body", [{"address": "ada@example.com"}, {"addres": "ada@example.com"}])
+async def test_a_list_of_a_channel_that_is_not_declared(bare, body):
+    answer = await bare.call("PUT", "/v1/suppression/notification.email", body, key=await bare.key())
+    assert answer.status == 422
+    assert set(answer.body["errors"]) == {"flow"}
+    assert answer.body["detail"].endswith("; add gesta.flows.email.flow() to the Engine's flows")
+
+
+@pytest.mark.parametrize("body", [{"fields": {"token": "xoxb-1-a"}}, {"token": "xoxb-1-a"}])
+async def test_config_of_a_channel_that_is_not_declared(bare, body):
+    answer = await bare.call("PUT", "/v1/config/slack.workspace/default", body, key=await bare.key())
+    assert answer.status == 404
+    assert answer.body["detail"].endswith("known: none; add gesta.flows.slack.flow() to the Engine's flows")
+
+
+async def test_a_name_that_is_nobodys_has_no_remedy(bare):
+    answer = await bare.call("PUT", "/v1/config/shop.desk/default", {"fields": {}}, key=await bare.key())
+    assert (answer.status, answer.body["detail"][-11:]) == (404, "known: none")

@@ -1,0 +1,116 @@
+"""What a flow itself checks at submit, with the tenant's config in its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from gesta import Done, Engine, InvalidRequest
+from gesta.flows.flow import ConfigBody
+from gesta.intake.submit import Invalid
+from gesta.intake.submit_options import Options
+from gesta.ports.event_store import Append
+from gesta.ports.outbox import Raw
+from gesta.tenants.config import TenantConfig
+from gesta.tenants.templates import Templates
+from tests.world import FLOW, URL, Note, Provider, all_events, let_run, note_flow, result
+
+ROOM = "chat.room"
+FAULT = {"text": "no room of this code"}
+
+
+class Room(ConfigBody, frozen=True):
+    name: str
+
+
+class Checking:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def check(self, note: Note, config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+        self.asked += 1
+        assert templates.find("welcome") is None
+        return {} if config.get(ROOM, note.text) is not None else FAULT
+
+
+@pytest.fixture
+def checking() -> Checking:
+    return Checking()
+
+
+def chat(checking: Checking, *, work: bool = True) -> Engine:
+    return Engine(URL, flows=[note_flow(Provider(), config={ROOM: Room}, check=checking.check)], work=work)
+
+
+async def test_what_it_refuses_is_not_accepted(gesta, checking):
+    async with chat(checking) as engine:
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(Note("ops"))
+        assert refused.value.fields == FAULT
+        with pytest.raises(InvalidRequest):
+            await engine.submit_many([Note("ops")])
+        assert await all_events(engine) == []
+
+
+async def test_what_it_does_not_refuse_goes_its_way(gesta, checking):
+    async with chat(checking) as engine:
+        await engine.operating.put_config(ROOM, "ops", {"name": "Operations"})
+        request = await engine.submit(Note("ops"))
+        await let_run(gesta)
+        assert await result(request) == Done(id="provider-1")
+        assert checking.asked == 1
+
+
+async def test_it_never_refuses_by_config_that_is_out_of_date(gesta, checking):
+    """Another process puts what this one, which only submits, has not read."""
+    async with chat(checking, work=False) as engine, chat(Checking()) as other:
+        with pytest.raises(InvalidRequest):
+            await engine.submit(Note("ops"))
+        await other.operating.put_config(ROOM, "ops", {"name": "Operations"})
+        assert (await engine.submit(Note("ops"))).verdict == "created"
+        assert len(await engine.submit_many([Note("ops")])) == 1
+
+
+async def test_a_payload_that_does_not_fit_its_type_is_refused_before(gesta, checking):
+    async with chat(checking) as engine:
+        with pytest.raises(InvalidRequest):
+            await engine.submit(Note(7))  # type: ignore[arg-type]
+        assert checking.asked == 0
+
+
+async def test_what_it_refuses_is_told_with_what_is_wrong_with_the_options(gesta, checking):
+    async with chat(checking) as engine:
+        for submitting in (
+            engine.submit(Note("ops"), key="", priority=11),
+            engine.submit_many([(Note("ops"), Options(key="", priority=11))]),
+        ):
+            with pytest.raises(InvalidRequest) as refused:
+                await submitting
+            assert set(refused.value.fields) == {"text", "key", "priority"}
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(Note("ops"), tenant="no/tenant")
+        assert set(refused.value.fields) == {"tenant"}
+        assert await all_events(engine) == []
+
+
+async def test_what_is_wrong_is_told_also_where_the_config_cannot_be_read(gesta, checking, ports):
+    async with chat(checking, work=False) as engine:
+        ports.events.fail("read", times=9)
+        with pytest.raises(InvalidRequest) as refused:
+            await engine.submit(Note("ops"), priority=11)
+        assert set(refused.value.fields) == {"priority"}
+        ports.events.heal()
+
+
+async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
+    async with chat(checking) as engine:
+        now, ids = engine.road.runtime.now_ms(), engine.road.ids
+        await engine.operating.put_config(ROOM, "ops", {"name": "Operations"})
+        rows = [
+            Raw(ids.new(), FLOW, "default", now, f'{{"text":"{room}"}}', None, None, None, 5, None) for room in ("ops", "missing")
+        ]
+        good, bad = await engine.road.intake.prepare(rows)
+        assert isinstance(good, Append)
+        assert isinstance(bad, Invalid)
+        assert bad.faults == FAULT

@@ -1,0 +1,109 @@
+"""Two SQLite files, engines on them whose effects are counted, and a copy from one to the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Retry, RetryPolicy, Unknown
+from gesta.domain.commands import Rules
+from gesta.domain.events import Actor
+from gesta.domain.state import State
+from gesta.maintenance.store_copy.copy import Copy, Report
+from gesta.maintenance.store_copy.selection import Home
+from gesta.runtime.clock import SystemRuntime
+from gesta.runtime.settings import Settings
+from gesta.security.envelope_encryption import MasterKey
+from gesta.stores import Stores, open_stores
+
+KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+#: Far more than anything here takes.
+PATIENCE_SECONDS = 60.0
+OPERATOR = Actor("operator")
+
+
+class Letter(Payload, frozen=True):
+    n: int
+    comes_to: str = "done"
+    to: Personal[str] = ""
+    own: str | None = None
+
+
+@dataclass
+class Stage:
+    folder: Path
+    #: Where a store is, unless it is a file in the folder.
+    urls: dict[str, str] = field(default_factory=dict)
+    #: Which letter had its effect how often.
+    effects: Counter[int] = field(default_factory=Counter)
+    #: Set when somebody is in the middle of a call that does not end.
+    is_stuck: asyncio.Event = field(default_factory=asyncio.Event)
+    told: list[str] = field(default_factory=list)
+
+    def url(self, name: str) -> str:
+        return self.urls.get(name, f"sqlite:///{self.folder / name}.db")
+
+    def flow(self) -> Flow:
+        async def send(payload: Letter, attempt: Attempt) -> Outcome:
+            if payload.comes_to == "later":
+                return Retry("busy", after_seconds=600)
+            self.effects[payload.n] += 1
+            if payload.comes_to == "stuck":
+                self.is_stuck.set()
+                await asyncio.Event().wait()
+            return Unknown("no_answer") if payload.comes_to == "unknown" else Done(f"letter-{payload.n}")
+
+        rules = Rules(RetryPolicy(attempts=5), "park")
+        return Flow("copy.letter", Letter, send, rules, timeout_seconds=60, request_id=lambda letter: letter.own)
+
+    def engine(self, name: str, *, work: bool = True) -> Engine:
+        return Engine(flows=[self.flow()], settings=Settings(url=self.url(name), master_key=KEY), work=work)
+
+    @asynccontextmanager
+    async def stores(self, *names: str) -> AsyncIterator[list[Stores]]:
+        async with AsyncExitStack() as stack:
+            opened = [await open_stores(self.url(name), SystemRuntime()) for name in names]
+            for one in opened:
+                stack.push_async_callback(one.close)
+            yield opened
+
+    async def copy(
+        self,
+        tenant: str | None = None,
+        *,
+        source: str = "source",
+        target: str = "target",
+        key: str = KEY,
+        wait_seconds: float = 0.0,
+    ) -> Report:
+        async with self.stores(source, target) as (giving, taking):
+            homes = Home(giving, self.url(source)), Home(taking, self.url(target))
+            copy = Copy(*homes, tenant, MasterKey(key, "the test"), SystemRuntime(), lambda *_: None, self.told.append)
+            return await copy.run(wait_seconds, OPERATOR)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        answer = condition()
+        if await answer if asyncio.iscoroutine(answer) else answer:
+            return
+        assert asyncio.get_running_loop().time() < deadline, "it never came to be so"
+        await asyncio.sleep(0.02)
+
+
+async def ended(engine: Engine, *requests: str, tenant: str = "default") -> list[State]:
+    """The requests, once nothing more happens to them by itself."""
+
+    async def states() -> list[State]:
+        return [(await engine.get(one, tenant=tenant)).state for one in requests]
+
+    async def is_over() -> bool:
+        return all(state.is_terminal or state.waits_for_a_person for state in await states())
+
+    await eventually(is_over)
+    return await states()

@@ -1,0 +1,257 @@
+"""The queue in another database than the rest: jobs are written down beside the views, and the relay carries them over."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gesta import Done, Engine, Retry
+from gesta.domain.ids import job_id
+from gesta.engine.environment import open_ports
+from gesta.errors import BadSettings, StoreError
+from gesta.ports.job_queue import Drop
+from gesta.projector.job_relay import Relay
+from gesta.projector.partitions import Partitions
+from gesta.runtime.settings import load
+from gesta.testing.contracts.samples import fresh_job
+from tests.world import URL, Note, Provider, die, events_of, let_run, note_flow, pass_time, result
+
+QUEUE = "memory:queue"
+
+
+def engine_apart(provider, **options):
+    return Engine(flows=[note_flow(provider, **options)], settings=load({"url": URL, "queue_url": QUEUE}))
+
+
+def databases(gesta):
+    """That of events and views, and that of the queue."""
+    return gesta._databases[URL], gesta._databases[QUEUE]
+
+
+@pytest.mark.parametrize("policy", ["same_key", "park"])
+async def test_a_request_goes_the_whole_road(gesta, policy):
+    provider = Provider(Retry("throttled"))
+    async with engine_apart(provider, on_unknown=policy) as engine:
+        request = await engine.submit(Note(), key="k")
+        assert await request.outcome() == Done("provider-2")
+        main, queue = databases(gesta)
+        assert (main.queue._rows, queue.queue._rows) == ({}, {})
+        assert await main.views.pending(10) == []
+
+
+async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_runs(gesta, ports):
+    async with Engine(URL, flows=[note_flow(Provider())]) as engine:
+        await (await engine.submit(Note())).outcome()
+        assert "relay" not in engine.road._tasks
+        assert ports.views.calls.keys().isdisjoint({"save_with_jobs", "pending", "are_pending", "relayed"})
+
+
+async def test_a_queue_that_is_down_stops_no_view(gesta, ports):
+    async with engine_apart(Provider()) as engine:
+        await let_run(gesta)
+        ports.queue.fail("put", times=10_000)
+        ports.queue.fail("take", times=10_000)
+        request = await engine.submit(Note())
+        await pass_time(gesta, 5)
+        (view,) = await engine.find()
+        assert view.state.status == "queued"
+        assert await engine.operating.unseen() == 0
+        ports.queue.heal()
+        await pass_time(gesta, 3)
+        assert await result(request) == Done("provider-1")
+
+
+async def test_a_pending_job_counts_as_live_so_the_sweep_restores_none(gesta, ports):
+    """One that it restored would be suspect, and this flow would leave it to a person."""
+
+    async def put(original, jobs):
+        if not any(job.suspect for job in jobs):
+            raise StoreError("the relay cannot reach the queue, and the sweep can")
+        return await original(jobs)
+
+    async with engine_apart(Provider(), on_unknown="park") as engine:
+        await let_run(gesta)
+        ports.queue.replace("put", put)
+        request = await engine.submit(Note())
+        await pass_time(gesta, 200, step_seconds=1)
+        ports.queue.heal()
+        await pass_time(gesta, 3)
+        assert await result(request) == Done("provider-1")  # S0-1
+
+
+async def test_cancelling_takes_a_pending_job_away(gesta, ports):
+    provider = Provider()
+    async with engine_apart(provider) as engine:
+        await let_run(gesta)
+        ports.queue.fail("put", times=10_000)
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert len(await databases(gesta)[0].views.pending(10)) == 1
+        assert await request.cancel() == "cancelled"
+        assert await databases(gesta)[0].views.pending(10) == []
+        ports.queue.heal()
+        await gesta.settle()
+        assert provider.calls == []
+
+
+async def test_while_the_queue_is_down_a_cancel_is_refused_and_takes_nothing_away(gesta, ports):
+    async with engine_apart(Provider()) as engine:
+        request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+        await let_run(gesta)
+        inner = databases(gesta)[1].queue
+        original, inner.settle = inner.settle, _down
+        with pytest.raises(StoreError):
+            await request.cancel()
+        inner.settle = original
+        await gesta.settle()
+        assert await result(request) == Done("provider-1")
+
+
+async def _down(*_):
+    raise StoreError("the queue is out of reach")
+
+
+async def test_events_that_cannot_be_written_put_the_dropped_job_back_unsuspected(gesta):
+    async with engine_apart(Provider(), on_unknown="park") as engine:
+        request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+        await let_run(gesta)
+        events = databases(gesta)[0].events
+        original, events.append = events.append, _down
+        with pytest.raises(StoreError):
+            await request.cancel()
+        events.append = original
+        await gesta.settle()
+        assert await result(request) == Done("provider-1")
+
+
+async def _scheduled(gesta, engine):
+    """A request whose job waits in the queue."""
+    request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+    await let_run(gesta)
+    (standing,) = await databases(gesta)[1].queue.jobs("", 10)
+    return request, standing.job
+
+
+async def test_a_job_that_a_relay_still_has_in_its_hands_is_not_put_while_its_request_is_called_back(gesta):
+    async with engine_apart(Provider()) as engine:
+        request, job = await _scheduled(gesta, engine)
+        events, queue = databases(gesta)[0].events, databases(gesta)[1].queue
+        append, put = events.append, []
+
+        async def put_and_append(appends):
+            put.extend(await queue.put([job]))
+            return await append(appends)
+
+        events.append = put_and_append
+        assert await request.cancel() == "cancelled"
+        assert put == [False]
+        assert await queue.find([job.id]) == set()
+
+
+async def test_a_death_before_a_decision_is_on_record_leaves_the_job_unsuspected(gesta):
+    provider = Provider()
+    engine = engine_apart(provider, on_unknown="park")
+    await engine.start()
+    request, job = await _scheduled(gesta, engine)
+    events = databases(gesta)[0].events
+    original, events.append = events.append, _never
+    cancelling = asyncio.ensure_future(request.cancel())
+    await let_run(gesta)
+    await die(engine)
+    cancelling.cancel()
+    events.append = original
+    assert await databases(gesta)[1].queue.find([job.id]) == {job.id}
+    async with engine_apart(provider, on_unknown="park") as engine:
+        await pass_time(gesta, 700, step_seconds=1)
+        assert await result(await engine.request(request.id)) == Done("provider-1")
+
+
+async def _never(*_):
+    await asyncio.Event().wait()
+
+
+async def test_a_death_between_drop_and_append_loses_no_request(gesta):
+    """The job is gone and nothing says why: the sweep restores it, suspect."""
+    provider = Provider()
+    engine = engine_apart(provider)
+    await engine.start()
+    request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 60, UTC))
+    await let_run(gesta)
+    job = job_id(request.id, 1)
+    assert await engine.road.outside.stores.queue.settle([Drop(job)]) == ["done"]
+    await die(engine)
+    async with engine_apart(provider) as engine:
+        await pass_time(gesta, 200, step_seconds=1)
+        again = await engine.request(request.id)
+        assert await result(again) == Done("provider-1")
+        assert len(provider.calls) == 1
+
+
+async def test_an_outcome_is_on_record_though_the_queue_went_down_during_the_call(gesta):
+    async def call(_payload, _attempt):
+        databases(gesta)[1].queue.settle = _down
+        return Done("p")
+
+    provider = Provider(call)
+    async with engine_apart(provider) as engine:
+        await let_run(gesta)
+        inner = databases(gesta)[1].queue
+        original = inner.settle
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert await result(request) == Done("p")  # S1-6: acked only after the append
+        assert len(await inner.find([job_id(request.id, 1)])) == 1
+        inner.settle = original
+        await pass_time(gesta, 2)
+        assert await inner.find([job_id(request.id, 1)]) == set()
+        # The append that was repeated with each try is one event.
+        assert len(await events_of(engine, request.id)) == 2
+    assert len(provider.calls) == 1
+
+
+async def test_a_rebuild_sends_nothing_again(gesta):
+    provider = Provider()
+    async with engine_apart(provider) as engine:
+        await (await engine.submit(Note())).outcome()
+        before = await engine.find()
+        await engine.operating.rebuild()
+        await pass_time(gesta, 130, step_seconds=1)
+        assert await engine.find() == before  # S0-4
+    assert len(provider.calls) == 1
+
+
+async def test_relays_at_once_put_a_job_once(gesta):
+    provider = Provider()
+    async with engine_apart(provider) as engine:
+        await let_run(gesta)
+        stores = engine.road.outside.stores
+        relays = [
+            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime), stores.pending, gesta.runtime,
+                  engine.road.telemetry)
+            for n in range(3)
+        ]  # fmt: skip
+        job = fresh_job("other.flow")
+        await stores.views.save_with_jobs([], [job], [], [])
+        await asyncio.gather(*(relay.step() for relay in relays))
+        assert await stores.views.pending(10) == []
+        taken, _ = await stores.queue.take("t", {"other.flow": 10}, 10, durable=False)
+        assert [one.job for one in taken] == [job]
+
+
+async def test_a_queue_url_that_names_no_store_is_told_with_its_setting(tmp_path, gesta):
+    with pytest.raises(BadSettings, match=r"queue_url: .*nowhere"):
+        await open_ports(load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime)
+
+
+@pytest.mark.parametrize("by", ["environment", "file"])
+async def test_the_queue_has_a_file_of_its_own(tmp_path, monkeypatch, by):
+    monkeypatch.chdir(tmp_path)
+    if by == "environment":
+        monkeypatch.setenv("GESTA_QUEUE_URL", "sqlite:///queue.db")
+    else:
+        (tmp_path / "gesta.toml").write_text("queue_url = 'sqlite:///queue.db'\n")
+    async with Engine("sqlite:///main.db", flows=[note_flow(Provider())]) as engine:
+        assert await (await engine.submit(Note(), ttl=timedelta(hours=1))).outcome() == Done("provider-1")
+    assert {path.name for path in tmp_path.glob("*.db")} == {"main.db", "queue.db"}

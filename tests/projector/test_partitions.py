@@ -1,0 +1,247 @@
+"""Several processes that project: each has its part of the log, and whatever becomes of them everything is dispatched once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gesta import Engine
+from gesta.engine.process_roles import Work
+from gesta.errors import StoreError
+from gesta.maintenance.store_copy.roles import LEASE_SECONDS as COPY_SECONDS
+from gesta.maintenance.store_copy.roles import Roles
+from gesta.maintenance.store_copy.selection import Home
+from gesta.ports.job_queue import Job
+from gesta.ports.leases import LEASE_SECONDS, RENEWAL_SECONDS
+from gesta.ports.read_model import Held, Move, fair_part
+from gesta.projector.partitions import CHECKPOINT, Places, Stand, Stretch, checkpoints_of
+from gesta.runtime.clock import spawn
+from gesta.stores.memory.database import MemoryDatabase
+from gesta.testing.plugin import Harness
+from tests.world import URL, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
+
+COUNT = 3
+#: Enough that every partition has some.
+REQUESTS = 24
+PROJECTOR = Work(frozenset({"projector"}))
+
+
+@pytest.fixture(autouse=True)
+def store(gesta: Harness) -> MemoryDatabase:
+    """The engines of these tests share a store that is divided."""
+    return gesta._databases.setdefault(URL, MemoryDatabase(gesta.runtime, COUNT))
+
+
+def projecting(provider: Provider) -> Engine:
+    return Engine(URL, flows=[note_flow(provider)], work=PROJECTOR)
+
+
+def parts(*engines: Engine) -> list[set[int]]:
+    return [set(engine.road.projector.partitions.ours) for engine in engines]
+
+
+async def test_two_processes_share_and_every_request_is_sent_once(gesta):
+    provider = Provider()
+    async with engine_of(provider) as first:
+        await let_run(gesta)
+        assert (parts(first), first.road.projector.is_here) == ([{0, 1, 2}], True)
+        async with projecting(provider) as second:
+            await pass_time(gesta, RENEWAL_SECONDS)
+            assert sorted(map(len, parts(first, second))) == [1, 2]
+            assert set.union(*parts(first, second)) == {0, 1, 2}
+            # Neither hears of every outcome: whoever waits looks.
+            assert (first.road.projector.is_here, second.road.projector.is_here) == (False, False)
+            seen: list[int] = []
+            for engine in (first, second):
+                engine.road.projector.listen(lambda views: seen.append(len(views)))
+            requests = [await first.submit(Note(str(n))) for n in range(REQUESTS)]
+            await pass_time(gesta, 2)
+            assert {await request.status() for request in requests} == {"sent"}
+            assert await first.road.projector.place() == await first.road.outside.stores.events.end()
+            assert await second.operating.unseen() == 0
+        # It has given up its part: nobody waits for a lease.
+        await pass_time(gesta, RENEWAL_SECONDS)
+        assert parts(first) == [{0, 1, 2}]
+    assert len(provider.calls) == REQUESTS
+
+
+async def test_the_part_of_a_process_that_died_goes_to_the_others(gesta):
+    provider = Provider()
+    async with engine_of(provider) as living:
+        await let_run(gesta)
+        before = asyncio.all_tasks()
+        dying = projecting(provider)
+        await dying.start()
+        await pass_time(gesta, RENEWAL_SECONDS)
+        assert all(parts(living, dying))
+        await die(dying, before)
+        requests = [await living.submit(Note(str(n))) for n in range(REQUESTS)]
+        await let_run(gesta)
+        assert None in [await result(request) for request in requests]
+        await pass_time(gesta, LEASE_SECONDS + RENEWAL_SECONDS)
+        assert {await request.status() for request in requests} == {"sent"}
+    assert len(provider.calls) == REQUESTS
+
+
+async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(gesta, store):
+    put: list[Job] = []
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
+        for n in range(REQUESTS):
+            await asking.submit(Note(str(n)))
+        projector = asking.road.projector
+        # As an owner of one partition leaves it who died half way.
+        projector._followed = frozenset({1})
+        assert await projector.step() == REQUESTS
+        ahead = set(store.queue._rows)
+        assert 0 < len(ahead) < REQUESTS
+        for n in range(REQUESTS):
+            await asking.submit(Note(str(n)))
+        project = store.commits.project
+
+        async def watch(views, jobs, parked, moves, offer):
+            put.extend(jobs)
+            return await project(views, jobs, parked, moves, offer)
+
+        store.commits.project = watch
+        projector._followed, projector._places = frozenset({0, 1, 2}), None
+        while await projector.step():
+            pass
+        assert len({job.id for job in put}) == len(put) == 2 * REQUESTS - len(ahead)
+        assert not ahead & {job.id for job in put}
+        assert await projector.place() == await asking.road.outside.stores.events.end() == 2 * REQUESTS
+
+
+async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta, store):
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as asking:
+        for n in range(REQUESTS):
+            await asking.submit(Note(str(n)))
+        projector = asking.road.projector
+        for followed in (frozenset({0, 2}), frozenset({0})):
+            projector._followed, projector._places = followed, None
+            await projector.step()
+            await asking.submit(Note("more"))
+        projector._followed, projector._places = frozenset({0, 1, 2}), None
+        await projector.step()
+        before, jobs = dict(store.views._rows), set(store.queue._rows)
+        store.queue._rows.clear()
+        await asking.operating.rebuild()
+        # What was put is not put again, whatever the partition; what was not is put by whoever projects.
+        assert set(store.queue._rows) == set()
+        assert dict(store.views._rows) == before
+        projector._places = None
+        while await projector.step():
+            pass
+        assert not jobs & set(store.queue._rows)
+        assert len(jobs) + len(store.queue._rows) == len(store.views._rows) == REQUESTS + 2
+
+
+async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, ports):
+    provider = Provider()
+    async with engine_of(provider):
+        await let_run(gesta)
+        commits = ports.commits
+        reached, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def stalls(original, *args):
+            reached.set()
+            await goes_on.wait()
+            answers.append(await original(*args))
+            return answers[-1]
+
+        answers: list[bool] = []
+        async with projecting(provider) as second:
+            # Of the engine that was opened first.
+            commits.replace("project", stalls)
+            requests = [await second.submit(Note(str(n))) for n in range(REQUESTS)]
+            await reached.wait()
+            await pass_time(gesta, LEASE_SECONDS + RENEWAL_SECONDS)
+            assert parts(second) == [{0, 1, 2}]
+            goes_on.set()
+            await pass_time(gesta, 3)
+            assert answers[0] is False
+            assert {await request.status() for request in requests} == {"sent"}
+    assert len(provider.calls) == REQUESTS
+
+
+@pytest.mark.parametrize("lapse", [False, True], ids=["taken by another", "taken by another and back"])
+async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, lapse):
+    """Whoever reads the places anew has forgotten the views: gesta.stores.recent_views."""
+    async with projecting(Provider()) as engine:
+        await pass_time(gesta, 2 * RENEWAL_SECONDS)
+        before = ports.views.calls["checkpoints"]
+        if lapse:
+            # It stood still, another had them meanwhile, and it gets the very same again.
+            gesta.runtime.advance(LEASE_SECONDS)
+        else:
+            await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)
+            gesta.runtime.advance(RENEWAL_SECONDS)
+        await let_run(gesta)
+        assert ports.views.calls["checkpoints"] == before + 1
+        assert len(engine.road.projector.partitions.ours) == (3 if lapse else 2)
+
+
+async def test_a_copy_has_the_whole_role_and_pushes_nobody_aside(gesta, store):
+    homes = Home(MemoryDatabase(gesta.runtime).stores(), "source"), Home(store.stores(), "target")
+    roles = Roles(*homes, "copy", gesta.runtime)
+    async with projecting(Provider()):
+        await let_run(gesta)
+        holding = spawn(roles.hold(), "gesta-test")
+        await pass_time(gesta, COPY_SECONDS + RENEWAL_SECONDS)
+        with pytest.raises(StoreError, match="worked on by another process"):
+            await holding
+    await roles.hold()
+    assert await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS) == set()
+    await roles.release()
+    assert len(await store.views.share(CHECKPOINT, COUNT, "another", LEASE_SECONDS)) == COUNT
+
+
+def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():
+    places = Places(4, {0: Stand(5, 0), 1: Stand(9, 0), 2: Stand(5, 0), 3: Stand(7, 0)})
+    assert places.next_stretch(again=False) == Stretch((0, 2), 5, 7, 5)
+    places.moved((0, 2), 7)
+    assert places.next_stretch(again=False) == Stretch((0, 2, 3), 7, 9, 7)
+    places.moved((0, 2, 3), 9)
+    assert places.next_stretch(again=False) == Stretch((0, 1, 2, 3), 9, None, 9)
+    stretch = Stretch((1, 3), 9, None, 9)
+    assert places.moves(stretch, 12) == [Move("projector/1", 9, 12, 0), Move("projector/3", 9, 12, 0)]
+
+
+def test_what_was_projected_at_once_meanwhile_is_not_projected_again():
+    """A stretch that was begun before it moves from where it began: its commit is refused, and nothing is dispatched twice."""
+    places = Places(2, {0: Stand(5, 0), 1: Stand(5, 0)})
+    stretch = places.next_stretch(again=False)
+    assert stretch is not None
+    places.reached(6)
+    assert places.moves(stretch, 6) == [Move("projector/0", 5, 6, 0), Move("projector/1", 5, 6, 0)]
+    assert places.lowest == 6
+    places.reached(4)
+    assert places.lowest == 6
+
+
+def test_what_was_dispatched_further_goes_on_by_itself_until_it_is_past_its_mark():
+    places = Places(2, {0: Stand(5, 20), 1: Stand(5, 8)})
+    assert places.next_stretch(again=False) == Stretch((1,), 5, None, 8)
+    assert places.next_stretch(again=True) == Stretch((1,), 5, 8, 8)
+    places.moved((1,), 8)
+    assert places.next_stretch(again=True) == Stretch((0,), 5, 20, 20)
+    places.moved((0,), 20)
+    assert places.next_stretch(again=True) is None
+    places.moved((1,), 20)
+    assert places.next_stretch(again=False) == Stretch((0, 1), 20, None, 20)
+
+
+@pytest.mark.parametrize("owners", range(1, 20))
+def test_however_many_there_are_everybody_gets_a_fair_part_and_it_comes_to_rest(owners):
+    now, names = 1_000_000, checkpoints_of(16)
+    parts = {name: Held(name, "", 0) for name in names}
+    rounds: list[list[int]] = []
+    for _ in range(3):
+        for owner in map(str, range(owners)):
+            parts |= {name: Held(name, owner, now + 3_000) for name in fair_part([*parts.values()], owner, now)}
+        held = [part.owner for part in parts.values()]
+        rounds.append([held.count(str(owner)) for owner in range(owners)])
+    assert rounds[1] == rounds[2]
+    least = 16 // owners
+    assert sum(rounds[2]) == 16
+    assert set(rounds[2]) <= {least, least + 1}

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import base64
+import os
+import stat
+
+import pytest
+
+from gesta import Engine
+from gesta.errors import BadSettings, LostMasterKey, WrongMasterKey
+from gesta.runtime.settings import Settings, load, resolve_reference
+from tests.world import Note, Provider, note_flow
+
+
+@pytest.fixture(autouse=True)
+def an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("GESTA_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def test_without_any_source_the_defaults_count():
+    settings = load()
+    assert settings == Settings()
+    assert settings.url == "sqlite:///gesta.db"
+    assert set(settings.sources.values()) == {"default"}
+
+
+def test_an_argument_goes_before_the_environment_and_that_before_the_file(an_empty_folder, monkeypatch):
+    (an_empty_folder / "gesta.toml").write_text('url = "sqlite:///file.db"\ntenant = "file"\nlog_level = "info"\n')
+    monkeypatch.setenv("GESTA_URL", "sqlite:///environment.db")
+    monkeypatch.setenv("GESTA_TENANT", "environment")
+    settings = load({"url": "sqlite:///argument.db", "app": None})
+    assert (settings.url, settings.tenant, settings.log_level) == ("sqlite:///argument.db", "environment", "info")
+    assert {name: settings.sources[name] for name in ("url", "tenant", "log_level", "app")} == {
+        "url": "argument", "tenant": "GESTA_TENANT", "log_level": "gesta.toml", "app": "default",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"retention_days": -3}, "retention_days in Settings(…): a whole number of days from 1 to 36,500 is needed, not -3"),
+        ({"api_port": "x"}, "api_port in Settings(…): a whole number from 0 is needed, not 'x'"),
+        ({"log_level": "loud"}, "log_level in Settings(…): 'loud' is not one of debug"),
+        ({"allow_private": ("localhost",)}, "allow_private in Settings(…): 'localhost' does not appear"),
+    ],
+)
+def test_what_a_program_writes_is_checked_like_a_file(wrong, words):
+    with pytest.raises(BadSettings) as refused:
+        Settings(**wrong)
+    assert words in str(refused.value)
+
+
+def test_networks_that_a_program_writes_as_one_text_are_not_read_letter_by_letter():
+    assert Settings(allow_private="10.1.0.0/16").allow_private == ("10.1.0.0/16",)  # type: ignore[arg-type]
+
+
+def test_tables_of_flows_come_from_the_file(an_empty_folder):
+    (an_empty_folder / "gesta.toml").write_text('[flows.webhook]\nurl = "https://example.com"\n')
+    assert load().flows == {"webhook": {"url": "https://example.com"}}
+
+
+def test_private_networks_may_be_a_list_or_a_text_with_commas(monkeypatch):
+    monkeypatch.setenv("GESTA_ALLOW_PRIVATE", "10.1.0.0/16, 127.0.0.1/32")
+    assert load().allow_private == ("10.1.0.0/16", "127.0.0.1/32")
+    assert load({"allow_private": ["10.0.0.0/8"]}).allow_private == ("10.0.0.0/8",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("url = 5", ["url", "gesta.toml", "a text is needed, not int"]),
+        ('ulr = "x"', ["ulr", "unknown setting in gesta.toml", "known: url"]),
+        ("url = ", ["gesta.toml", "not valid TOML"]),
+        ('log_level = "loud"', ["log_level", "'loud' is not one of debug, info"]),
+        ("flows = 5", ["flows", "one table per flow"]),
+        ('allow_private = ["10.1.0.0/99"]', ["allow_private", "gesta.toml"]),
+        ("allow_private = 5", ["allow_private", "a list of networks is needed"]),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_source(an_empty_folder, text, words):
+    (an_empty_folder / "gesta.toml").write_text(text)
+    with pytest.raises(BadSettings) as refusal:
+        load()
+    assert [word for word in words if word not in str(refusal.value)] == []
+
+
+def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch):
+    """Only the first was told: whoever mended it met the next one."""
+    (an_empty_folder / "gesta.toml").write_text('ulr = "x"\napi_port = "many"\nalerts = 5\n')
+    monkeypatch.setenv("GESTA_LOG_LEVEL", "loud")
+    monkeypatch.setenv("GESTA_RETENTION_DAYS", "-3")
+    with pytest.raises(BadSettings) as refusal:
+        load({"backlog_max": 0, "colour": "green"})
+    lines = str(refusal.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "alerts in gesta.toml", "api_port in gesta.toml", "log_level in GESTA_LOG_LEVEL", "retention_days in GESTA_RETENTION_DAYS",
+        "backlog_max in argument", "ulr", "colour",
+    ]  # fmt: skip
+    assert str(refusal.value).count("known: url") == 1
+
+
+def test_a_file_that_is_no_toml_hides_no_other_fault(an_empty_folder, monkeypatch):
+    (an_empty_folder / "gesta.toml").write_text("url = ")
+    monkeypatch.setenv("GESTA_API_RATE", "0")
+    with pytest.raises(BadSettings, match=r"(?s)not valid TOML.*\napi_rate in GESTA_API_RATE"):
+        load()
+
+
+def test_a_program_is_told_all_faults_of_its_settings_at_once():
+    with pytest.raises(BadSettings) as refusal:
+        Settings(retention_days=-3, log_level="loud", url=5)  # type: ignore[arg-type]
+    assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == ["url", "log_level", "retention_days"]
+
+
+def test_a_file_that_was_named_must_be_there(monkeypatch):
+    with pytest.raises(BadSettings, match=r"other\.toml: there is no such file"):
+        load(file="other.toml")
+    monkeypatch.setenv("GESTA_FILE", "another.toml")
+    with pytest.raises(BadSettings, match=r"another\.toml: there is no such file"):
+        load()
+
+
+def test_an_unknown_argument_is_refused():
+    with pytest.raises(BadSettings, match="unknown setting in argument"):
+        load({"colour": "green"})
+
+
+def test_the_master_key_is_not_shown():
+    assert "c2VjcmV0" not in repr(load({"master_key": "c2VjcmV0"}))
+
+
+def test_a_reference_names_a_variable_of_the_environment(monkeypatch):
+    monkeypatch.setenv("TOKEN", "t-1")
+    assert resolve_reference("env:TOKEN") == "t-1"
+    assert resolve_reference("plain") == "plain"
+    with pytest.raises(KeyError):
+        resolve_reference("env:NOT_SET")
+
+
+def engine(**options: str) -> Engine:
+    return Engine(flows=[note_flow(Provider())], settings=load(options), work=False)
+
+
+async def test_a_master_key_is_made_beside_the_store_for_its_owner_only_and_told(an_empty_folder):
+    async with engine() as first:
+        assert "made a master key in gesta.key (mode 0600)" in first.notes[0]
+        await first.submit(Note(), key="k")
+    path = an_empty_folder / "gesta.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(base64.b64decode(path.read_text())) == 32
+    async with engine() as second:
+        assert second.notes == ()
+        # The digests of keys hang on it: the same key is recognised by another process.
+        assert (await second.submit(Note(), key="k")).verdict == "duplicate"
+
+
+async def test_a_wrong_master_key_is_refused_and_changes_nothing(an_empty_folder):
+    async with engine() as first:
+        await first.submit(Note())
+    before = {path.name: path.read_bytes() for path in an_empty_folder.iterdir()}
+    with pytest.raises(WrongMasterKey, match="the master key from argument does not open"):
+        await engine(master_key=base64.b64encode(bytes(32)).decode()).start()
+    assert {path.name: path.read_bytes() for path in an_empty_folder.iterdir()} == before
+
+
+async def test_a_lost_key_file_is_told_and_no_new_one_is_made(an_empty_folder):
+    async with engine():
+        pass
+    (an_empty_folder / "gesta.key").unlink()
+    with pytest.raises(LostMasterKey):
+        await engine().start()
+    assert not (an_empty_folder / "gesta.key").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"short\n", b"\xff\xfe" * 22])
+async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
+    (an_empty_folder / "gesta.key").write_bytes(content)
+    with pytest.raises(BadSettings, match=r"master key from gesta\.key: 32 bytes in base64 are needed; for a new store make one"):
+        await engine().start()
+
+
+@pytest.mark.parametrize("given", [None, "c2hvcnQ="])
+async def test_a_broken_key_of_a_store_that_has_sealed_something_is_restored_and_not_made_anew(an_empty_folder, given):
+    """It advised `openssl rand`: a new key opens nothing of what is there."""
+    async with engine():
+        pass
+    (an_empty_folder / "gesta.key").write_text("half of it")
+    where = "gesta.key" if given is None else "argument"
+    with pytest.raises(BadSettings, match=f"which a new key cannot open: restore {where} from a backup") as refusal:
+        await engine(**({} if given is None else {"master_key": given})).start()
+    assert "openssl" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("gesta.db", "is not a store URL; write for instance 'sqlite:///gesta.db'"),
+        ("sqlite:gesta.db", "names no file"),
+        ("sqlite:///", "names no file"),
+        ("oracle://host", "no store is called 'oracle'"),
+        ("postgres://host/shop", "write postgresql:// where it says postgres://"),
+        ("memory:", "this store has no place for a key file"),
+    ],
+)
+async def test_a_url_that_names_no_store_is_told(url, text):
+    with pytest.raises(BadSettings, match=text):
+        await engine(url=url).start()
+
+
+@pytest.mark.parametrize(("given", "value"), [("5000", 5000), ("1_000_000", 1_000_000), (7, 7)])
+def test_a_whole_number_may_be_written_in_the_environment_or_in_the_file(given, value):
+    assert load({"backlog_max": given}).backlog_max == value
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("backlog_max", "0"), ("backlog_max", "many"), ("disk_free_min_mb", -1), ("disk_free_min_mb", True)]
+)
+def test_what_is_no_whole_number_is_told(name, given):
+    with pytest.raises(BadSettings, match=f"{name} in argument: a whole number from"):
+        load({name: given})

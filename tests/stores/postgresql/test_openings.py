@@ -1,0 +1,132 @@
+"""The schema: made once however many start at once, shared by versions side by side, and refused with a reason where it cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gesta import Done
+from gesta.errors import BadSettings, NotOurs, StoreError, TooNew
+from gesta.ports.event_store import Appended
+from gesta.runtime.clock import SystemRuntime
+from gesta.stores import open_stores
+from gesta.stores.migrations import migrations_of
+from gesta.stores.postgresql.address import address_of
+from gesta.testing.contracts.samples import fresh_append
+from gesta.testing.harnesses.postgresql import SharedServer
+from gesta.testing.postgres_server import TrialServer
+from tests.stores.postgresql.places import Note, connected, engine_at, fresh_url, opened
+
+KNOWN = len(migrations_of("gesta.stores.postgresql"))
+
+
+async def test_several_that_start_at_once_make_one_schema():
+    url = await fresh_url()
+    stores = await asyncio.gather(*(open_stores(url, SystemRuntime()) for _ in range(6)))
+    verdicts = await asyncio.gather(*(one.events.append([fresh_append()]) for one in stores))
+    assert verdicts == [[Appended(1)]] * 6
+    for one in stores:
+        await one.close()
+    async with connected(url) as (connection, database):
+        rows = await connection.fetch(database.sql.filled("select number from {schema}.migrations order by number"))
+        assert [row[0] for row in rows] == list(range(1, KNOWN + 1))
+
+
+async def test_a_schema_one_migration_ahead_is_worked_with(caplog):
+    """The next version has been started beside this one: it added a column, a table, a function and nothing else."""
+    url = await fresh_url()
+    async with opened(url):
+        pass
+    async with connected(url) as (connection, database):
+        ahead = "alter table {schema}.requests add column colour text; create table {schema}.novelties (id text);"
+        await connection.execute(database.sql.filled(ahead))
+        await connection.fetch(database.sql("note_migration"), KNOWN + 1, "next.sql", KNOWN)
+    async with engine_at(url) as engine:
+        request = await engine.submit(Note("beside"))
+        assert await request.outcome(timeout=20) == Done("beside")
+        await engine.operating.rebuild()
+        assert (await engine.get(request.id)).state.status == "sent"
+    assert f"schema {KNOWN + 1}, this gesta knows {KNOWN}" in caplog.text
+
+
+async def test_a_schema_that_this_version_cannot_work_with_is_refused():
+    url = await fresh_url()
+    async with opened(url):
+        pass
+    async with connected(url) as (connection, database):
+        await connection.fetch(database.sql("note_migration"), KNOWN + 1, "next.sql", KNOWN + 1)
+    with pytest.raises(TooNew, match=f"schema {KNOWN + 1}, this gesta knows {KNOWN}"):
+        await open_stores(url, SystemRuntime())
+
+
+async def test_a_schema_of_another_program_is_left_alone():
+    url = await fresh_url()
+    async with connected(url) as (connection, database):
+        await connection.execute(database.sql.filled("create schema {schema}; create table {schema}.events (id text)"))
+        with pytest.raises(NotOurs, match="another program's tables"):
+            await open_stores(url, SystemRuntime())
+        assert await connection.fetch(database.sql.filled("select * from {schema}.events")) == []
+
+
+@pytest.mark.parametrize("schema", ["user", "Mixed_Case", "_9", "select"])
+async def test_a_schema_may_be_called_by_any_plain_name(schema):
+    async with opened(f"{await SharedServer.url()}?schema={schema}") as stores:
+        assert await stores.events.append([fresh_append()]) == [Appended(1)]
+        assert stores.name.endswith(f"?schema={schema}")
+
+
+@pytest.mark.parametrize(
+    ("end", "fault"),
+    [
+        ("?schema=", "schema=''"),
+        ("?schema=pg_own", "schema='pg_own'"),
+        ("?schema=a%22b", "schema="),
+        ("?schema=9a", "schema='9a'"),
+        ("?schema=a;drop", "schema="),
+        ("?pool=1", "pool='1'"),
+        ("?pool=many", "pool='many'"),
+        ("?listen=maybe", "listen='maybe'"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(end, fault):
+    with pytest.raises(BadSettings) as raised:
+        address_of(f"postgresql://user:hidden@host/database{end}")
+    assert fault in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+def test_the_servers_own_options_are_passed_on_and_the_password_is_not_shown():
+    address = address_of("postgresql://ann:hidden@host:5433/orders?sslmode=require&schema=mine&pool=3&listen=off")
+    assert address.server == "postgresql://ann:hidden@host:5433/orders?sslmode=require"
+    assert address.name == "postgresql://ann@host:5433/orders?schema=mine"
+    assert (address.schema, address.pool, address.listen) == ("mine", 3, False)
+
+
+async def test_a_server_that_is_not_there_is_told():
+    with pytest.raises(StoreError, match="cannot be reached"):
+        await open_stores("postgresql://postgres@127.0.0.1:1/postgres", SystemRuntime())
+
+
+async def test_an_unknown_database_is_told():
+    url = (await SharedServer.url()).removesuffix("postgres") + "nowhere"
+    with pytest.raises(StoreError, match="no such database"):
+        await open_stores(url, SystemRuntime())
+
+
+@pytest.mark.slow
+async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
+    rules = tmp_path / "hba.conf"
+    rules.write_text("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    rules.chmod(0o644)
+    async with TrialServer(durable=False, options={"hba_file": str(rules)}) as server:
+        async with connected(server.url) as (connection, _):
+            await connection.execute("create role ann login password 'right'")
+        for password in ("wrong", "right"):
+            url = server.url.replace("postgres@", f"ann:{password}@")
+            fault = "does not let this user in" if password == "wrong" else "does not let this user in or do it"
+            with pytest.raises(StoreError, match=fault) as raised:
+                await open_stores(url, SystemRuntime())
+            assert password not in str(raised.value)

@@ -1,0 +1,225 @@
+"""Whoever runs gesta hears of what needs a person: once for each reason and window, and never of the alerts themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gesta import Engine, Rejected
+from gesta.admin.doctor.checks import diagnose
+from gesta.admin.doctor.collect import examine
+from gesta.domain.status_events import ALERTING
+from gesta.errors import BadSettings
+from gesta.flows import email, slack, sms, webhook
+from gesta.flows.deferrals import CredentialRefused
+from gesta.runtime.settings import Settings, load
+from gesta.subscriptions.alerts import WINDOW_MS, Alerting
+from gesta.testing.plugin import Harness
+from tests.world import FLOW, URL, Note, Provider, append_raw, die, let_run, note_flow, pass_time
+
+ENDPOINT = {"url": "https://ops.example/alerts", "secret": "whsec_" + "a" * 44}
+TO = "notification.webhook:ops"
+
+
+def engine_of(provider: Provider, to: str = TO, **options: Any) -> Engine:
+    settings = Settings(url=URL, alerts_to=to)
+    flows = [note_flow(provider, **options), webhook.flow(), slack.flow(), sms.flow(), email.flow()]
+    return Engine(flows=flows, settings=settings)
+
+
+async def watched(provider: Provider, to: str = TO, **options: Any) -> Engine:
+    engine = engine_of(provider, to, **options)
+    await engine.start()
+    await engine.operating.put_config(webhook.ENDPOINT, "ops", ENDPOINT)
+    return engine
+
+
+def heard(gesta: Harness) -> list[tuple[str, str, int]]:
+    """Kind, reason and count of every alert."""
+    effects = [effect.data for effect in gesta.sandbox.webhook.effects if effect.type == "gesta.alert"]
+    return [(data["kind"], data["reason"], data["count"]) for data in effects]
+
+
+async def test_dead_letters_of_one_reason_are_one_message_with_a_count_and_an_example(gesta):
+    engine = await watched(Provider(Rejected("bad_payload"), Rejected("bad_payload"), Rejected("http_404")))
+    requests = [(await engine.submit(Note())).id for _ in range(3)]
+    await gesta.settle()
+    await engine.stop()
+    assert sum(count for _, _, count in heard(gesta)) == 3
+    assert {(kind, reason) for kind, reason, _ in heard(gesta)} == {("dead_letter", "bad_payload"), ("dead_letter", "http_4xx")}
+    first = gesta.sandbox.webhook.effects[0].data
+    assert (first["flow"], first["tenant"]) == (FLOW, "default")
+    assert first["example"] in requests
+    assert f"gesta dlq show {first['example']}" in first["text"]
+
+
+async def test_nobody_is_called_because_of_a_test(gesta):
+    engine = await watched(Provider(*[Rejected("bad_payload")] * 3), sandbox=True)
+    for _ in range(2):
+        await engine.submit(Note(), test=True)
+    live = (await engine.submit(Note())).id
+    await gesta.settle()
+    assert len(await engine.find(status="failed")) == 3
+    await engine.stop()
+    assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
+    assert gesta.sandbox.webhook.effects[0].data["example"] == live
+
+
+async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
+    engine = await watched(Provider(*[Rejected("bad_payload")] * 5))
+    gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
+    await engine.submit(Note())
+    await let_run(gesta)
+    assert heard(gesta) == [("dead_letter", "bad_payload", 1)]
+    for _ in range(4):
+        await engine.submit(Note())
+    await pass_time(gesta, 60)
+    assert len(heard(gesta)) == 1
+    stores = engine.road.outside.stores
+    assert await stores.views.checkpoint("subscription/gesta/alerts") < await stores.events.end()
+    await gesta.settle()
+    assert heard(gesta) == [("dead_letter", "bad_payload", 1), ("dead_letter", "bad_payload", 4)]
+    assert await stores.views.checkpoint("subscription/gesta/alerts") == await stores.events.end()
+    await engine.stop()
+
+
+async def test_a_process_that_is_started_again_says_nothing_twice_and_loses_nothing(gesta, monkeypatch):
+    engine = await watched(Provider(Rejected("bad_payload")))
+    gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
+    await let_run(gesta)
+    reached = asyncio.Event()
+
+    async def never(self: Alerting) -> None:
+        if self._told > (self._position or 0) and heard(gesta):
+            reached.set()
+            await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Alerting, "_move", never)
+        await engine.submit(Note())
+        await let_run(gesta)
+        gesta.advance(1)
+        await let_run(gesta)
+        assert reached.is_set()
+        await die(engine)
+    async with engine_of(Provider(Rejected("bad_payload"))) as engine:
+        await pass_time(gesta, 10)
+        await engine.submit(Note())
+        await gesta.settle()
+    assert sum(count for _, _, count in heard(gesta)) <= 3
+    assert len(heard(gesta)) == 2
+    assert len({effect.id for effect in gesta.sandbox.webhook.effects}) == 2
+
+
+async def test_two_processes_say_it_once(gesta):
+    engine = await watched(Provider(Rejected("bad_payload")))
+    async with engine_of(Provider()) as other:
+        for one in (engine, other):
+            one.road.telemetry.crashed("projector", RuntimeError("x"))
+        await pass_time(gesta, 3)
+        assert heard(gesta) == [("crashed", "projector", 1)]
+    await engine.stop()
+
+
+async def test_an_alert_that_fails_makes_no_alert(gesta):
+    engine = await watched(Provider(Rejected("bad_payload")))
+    gesta.sandbox.webhook.on("gesta.alert", status=410)
+    await engine.submit(Note())
+    await gesta.settle()
+    alerts = await engine.find(flow=webhook.NAME)
+    assert [(view.state.status, view.state.source) for view in alerts] == [("failed", ALERTING)]
+    await engine.stop()
+
+
+async def test_alerts_are_told_to_no_subscription(gesta):
+    engine = await watched(Provider(Rejected("bad_payload")))
+    await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
+    await engine.operating.put_config(webhook.TOLD, "shop", {"endpoint": "shop", "flow": "notification.*"})
+    await engine.submit(Note())
+    await gesta.settle()
+    assert [effect.type for effect in gesta.sandbox.webhook.effects] == ["gesta.alert"]
+    await engine.stop()
+
+
+async def test_doubts_that_wait_for_a_person_are_told(gesta):
+    engine = await watched(Provider(TimeoutError()), on_unknown="park")
+    await engine.submit(Note())
+    await gesta.settle()
+    await engine.stop()
+    assert heard(gesta) == [("undecided", "unexpected_error", 1)]
+
+
+async def test_a_refused_credential_is_told(gesta):
+    engine = await watched(Provider(CredentialRefused("note.account/main", "token_revoked", "")))
+    await engine.submit(Note())
+    await let_run(gesta)
+    await pass_time(gesta, 2)
+    await engine.stop()
+    assert heard(gesta) == [("credential_refused", "note.account", 1)]
+    assert gesta.sandbox.webhook.effects[0].data["example"] == "note.account/main"
+
+
+async def test_what_is_set_aside_is_told(gesta):
+    engine = await watched(Provider())
+    request = await engine.submit(Note())
+    await let_run(gesta)
+    await append_raw(engine, request.id, 2, "Failed.v1", b"{")
+    await let_run(gesta)
+    await pass_time(gesta, 2)
+    await engine.stop()
+    assert heard(gesta) == [("parked", "event", 1)]
+
+
+@pytest.mark.parametrize(
+    ("to", "kind", "code", "fields"),
+    [
+        ("notification.slack:ops", slack.message.CHANNEL, "ops", {"channel_id": "C012AB3CD"}),
+        ("notification.sms:+4930123456", "sms.account", "default", {"account_sid": "AC1", "auth_token": "t", "sender": "+15550100"}),
+        (
+            "notification.email:ops@example.com", "email.sender", "default",
+            {"kind": "smtp", "from_address": "gesta@example.com", "host": "mail.example.com", "tls": "none"},
+        ),
+    ],
+)  # fmt: skip
+async def test_alerts_go_by_every_channel(gesta, to, kind, code, fields):
+    engine = await watched(Provider(Rejected("bad_payload")), to)
+    assert engine.road.alerts is not None
+    assert "there is no" in await engine.road.alerts.fault()
+    await engine.operating.put_config(slack.message.WORKSPACE, "default", {"token": "xoxb-1"})
+    await engine.operating.put_config(kind, code, fields)
+    assert await engine.road.alerts.fault() == ""
+    request = await engine.submit(Note())
+    await gesta.settle()
+    await engine.stop()
+    effects = [*gesta.sandbox.slack.effects, *gesta.sandbox.twilio.effects, *gesta.sandbox.smtp.effects]
+    assert len(effects) == 1
+    assert request.id in effects[0].text
+
+
+async def test_a_destination_that_cannot_be_is_said(gesta):
+    for to, fault in [
+        ("notification.webhook:nobody", "there is no webhook.endpoint nobody"),
+        ("shop.order:x", "this process has no flow shop.order"),
+        (f"{FLOW}:x", f"{FLOW} cannot carry alerts; flows that can: notification.email"),
+    ]:
+        engine = await watched(Provider(Rejected("bad_payload")), to)
+        assert engine.road.alerts is not None
+        assert (await engine.road.alerts.fault()).startswith(fault)
+        (found,) = [one for one in diagnose(await examine(engine.road, "default")) if one.about == "alerts"]
+        assert (found.level, fault in found.what) == ("bad", True)
+        await engine.submit(Note())
+        await gesta.settle()
+        await engine.stop()
+    assert heard(gesta) == []
+
+
+def test_the_setting_comes_from_its_table_and_is_checked(tmp_path):
+    file = tmp_path / "gesta.toml"
+    file.write_text('[alerts]\nto = "notification.slack:ops"\n')
+    assert load(file=str(file)).alerts_to == "notification.slack:ops"
+    for text in ('[alerts]\nto = "ops"\n', '[alerts]\nwho = "x"\n', "alerts = 3\n"):
+        file.write_text(text)
+        with pytest.raises(BadSettings, match="alerts"):
+            load(file=str(file))

@@ -1,0 +1,362 @@
+"""Handlers of `engine.on` are told of every change, in order, at least once, whatever dies or raises."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from gesta import Done, Engine, Event, Rejected, Retry, RetryPolicy, Unknown
+from gesta.domain.status_events import WORDS
+from gesta.errors import BadSubscription
+from gesta.subscriptions.handlers import Subscriber, checkpoint_of
+from tests.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
+
+LEDGER = checkpoint_of("ledger")
+
+
+class Told:
+    """A handler that remembers, and raises as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.events: list[Event] = []
+        self.failures = failures
+
+    async def __call__(self, event: Event) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the ledger of ada@example.com is closed")
+        self.events.append(event)
+
+    async def take(self, event: Event) -> None:
+        await self(event)
+
+    @property
+    def words(self) -> list[str]:
+        return [event.status for event in self.events]
+
+
+def listening(provider: Provider, told: Told, *statuses: str, flow: str = FLOW, since: Any = "now", **options: Any) -> Engine:
+    engine = engine_of(provider, **options)
+    engine.on(flow, *statuses, name="ledger", since=since)(told.take)
+    return engine
+
+
+async def checkpoint(engine: Engine) -> int:
+    return await engine.road.outside.stores.views.checkpoint(LEDGER)
+
+
+async def test_a_handler_is_told_what_became_of_a_request(gesta):
+    provider, told = Provider(Retry("busy"), Done(id="p-1")), Told()
+    async with listening(provider, told) as engine:
+        request = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
+        await gesta.settle()
+        assert told.words == ["created", "attempt_failed", "sent"]
+        sent = told.events[-1]
+        assert (sent.flow, sent.tenant, sent.request_id, sent.key) == (FLOW, "default", request.id, "order-7")
+        assert (sent.version, sent.attempts, sent.provider_id, sent.correlation_id) == (3, 2, "p-1", "c-1")
+        assert (sent.type, sent.at_ms) == (f"{FLOW}.Sent.v1", (await engine.get(request.id)).state.updated_at)
+        assert told.events[1].reason == "busy"
+        assert [event.position for event in told.events] == [1, 2, 3]
+        assert len({event.id for event in told.events}) == 3
+        assert "secret" not in repr(told.events)
+
+
+async def test_only_what_was_listened_for_is_told(gesta):
+    provider, told, kinds, others = Provider(Rejected("no")), Told(), Told(), Told()
+    engine = listening(provider, told, "failed", "sent")
+    engine.on("test.*", "failed", name="kind")(kinds.take)
+    engine.on("other.note", name="other")(others.take)
+    async with engine:
+        await engine.submit(Note())
+        await gesta.settle()
+    assert (told.words, kinds.words, others.words) == (["failed"], ["failed"], [])
+
+
+async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(gesta):
+    told, asked = Told(), Provider(Unknown("still"), Unknown("still"), Done(id="p-1"))
+    async with listening(Provider(TimeoutError()), told, on_unknown="ask", reconcile=asked) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+    assert len(asked.calls) == 3
+    assert told.words == ["created", "unknown", "sent"]
+    assert told.events[-1].type == f"{FLOW}.OutcomeResolved.v1"
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [("executed", ["sent"]), ("rejected", ["failed"]), ("not_executed", ["sent"])],
+)
+async def test_a_persons_word_is_told_by_what_it_changed(gesta, result, words):
+    told = Told()
+    async with listening(Provider(TimeoutError()), told, on_unknown="park") as engine:
+        request = await engine.submit(Note())
+        await gesta.settle()
+        await request.resolve(result, by="ada", evidence="seen")
+        await gesta.settle()
+    assert told.words == ["created", "unknown", *words]
+
+
+async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
+    provider, told = Provider(Rejected("no")), Told()
+    async with listening(provider, told) as engine:
+        request = await engine.submit(Note())
+        await gesta.settle()
+        await append_raw(engine, request.id, 2, "SentLate.v1", b'{"attempts":1}')
+        await gesta.settle()
+    assert told.words == ["created", "failed", "sent"]
+
+
+async def test_expired_and_cancelled_are_told(gesta):
+    told = Told()
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        called_back, too_late = await engine.submit(Note()), await engine.submit(Note(), ttl=timedelta(seconds=1))
+        await called_back.cancel()
+    gesta.advance(2)
+    async with listening(Provider(), told, since="beginning") as engine:
+        await gesta.settle()
+    words = {
+        request.id: [one.status for one in told.events if one.request_id == request.id] for request in (called_back, too_late)
+    }
+    assert words == {called_back.id: ["created", "cancelled"], too_late.id: ["created", "expired"]}
+
+
+async def test_a_new_subscription_starts_at_the_end_and_is_on_record_before_anything_is_told(gesta):
+    provider, told = Provider(), Told()
+    async with engine_of(provider) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+    async with listening(provider, told) as engine:
+        await let_run(gesta)
+        assert await checkpoint(engine) == 2
+        await die(engine)
+    # What happens while nobody listens is told at the next start: the beginning was durable.
+    async with engine_of(provider) as engine:
+        missed = await engine.submit(Note())
+        await gesta.settle()
+    async with listening(provider, told) as engine:
+        await pass_time(gesta, 6)
+    assert [(event.request_id, event.status) for event in told.events] == [(missed.id, "created"), (missed.id, "sent")]
+
+
+async def test_since_the_beginning_replays_everything_once(gesta):
+    provider, told = Provider(), Told()
+    async with engine_of(provider) as engine:
+        for _ in range(300):
+            await engine.submit(Note())
+        await gesta.settle()
+    for _ in range(2):
+        async with listening(provider, told, "sent", since="beginning") as engine:
+            await gesta.settle()
+            assert await checkpoint(engine) == 600
+    assert told.words == ["sent"] * 300
+    assert [event.position for event in told.events] == sorted(event.position for event in told.events)
+
+
+async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_pauses(gesta):
+    provider, told, other = Provider(), Told(failures=8), Told()
+    engine = listening(provider, told)
+    engine.on("*", name="other")(other.take)
+    async with engine:
+        at: list[int] = []
+        told_before = told.take
+
+        async def watch(event: Event) -> None:
+            at.append(gesta.runtime.now_ms())
+            await told_before(event)
+
+        subscriber = engine.road.subscriptions.subscribers[0]
+        assert isinstance(subscriber, Subscriber)
+        object.__setattr__(subscriber.subscription, "handler", watch)
+        await engine.submit(Note())
+        await let_run(gesta)
+        # It stops this subscription and nobody else.
+        assert (told.words, other.words) == ([], ["created", "sent"])
+        (one,) = [one for one in await engine.road.outside.stores.views.checkpoints() if one.name == LEDGER]
+        assert (one.position, one.failed_at_ms) == (0, at[0])
+        assert one.error == "position 1: ConnectionError: the ledger of [email] is closed"
+        sample = engine.road.telemetry.registry.get_sample_value
+        assert sample("subscription_failing", {"name": "ledger"}) == 1
+        await gesta.settle()
+        assert told.words == ["created", "sent"]
+        pauses = [round((late - early) / 1000) for early, late in pairwise(at)]
+        assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+        assert sample("subscription_failures_total", {"name": "ledger"}) == 8
+        assert sample("subscription_events_total", {"name": "ledger"}) == 2
+        assert sample("subscription_failing", {"name": "ledger"}) == 0
+        assert [one.error for one in await engine.road.outside.stores.views.checkpoints()] == [""] * 3
+
+
+async def test_a_handler_that_always_raises_does_not_keep_a_test_from_settling(gesta):
+    told = Told(failures=1_000)
+    async with listening(Provider(), told) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+    assert told.events == []
+
+
+async def test_a_slow_handler_delays_neither_attempts_nor_other_handlers(gesta):
+    provider, other, opened = Provider(), Told(), asyncio.Event()
+    engine = engine_of(provider)
+
+    async def slow(_: Event) -> None:
+        await opened.wait()
+
+    engine.on(FLOW, name="slow")(slow)
+    engine.on(FLOW, "sent", name="other")(other.take)
+    async with engine:
+        for _ in range(20):
+            await engine.submit(Note())
+        await let_run(gesta)
+        assert len(provider.calls) == 20
+        assert other.words == ["sent"] * 20
+        opened.set()
+
+
+async def test_what_was_told_before_a_failure_is_not_told_again_by_the_next_process(gesta):
+    provider, told, after = Provider(), Told(), Told()
+    async with listening(provider, told) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+        told.failures = 1_000
+        last = await engine.submit(Note())
+        await let_run(gesta)
+        await die(engine)
+    async with listening(provider, after) as engine:
+        await pass_time(gesta, 6)
+    assert told.words == ["created", "sent"]
+    assert [event.request_id for event in after.events] == [last.id] * 2
+
+
+async def test_one_process_at_a_time_tells_and_another_takes_over_within_5_seconds_of_its_death(gesta):
+    provider, first, second = Provider(), Told(), Told()
+    async with listening(provider, first) as dying:
+        await let_run(gesta)
+        survivors = set(asyncio.all_tasks())
+        async with listening(provider, second) as engine:
+            await engine.submit(Note())
+            await gesta.settle()
+            assert (first.words, second.words) == (["created", "sent"], [])
+            others = {task for task in asyncio.all_tasks() if task not in survivors}
+            await die(dying, others)
+            await engine.submit(Note())
+            await pass_time(gesta, 5)
+            assert second.words == ["created", "sent"]
+
+
+async def test_a_handler_that_takes_long_keeps_its_role(gesta):
+    provider, second, opened = Provider(), Told(), asyncio.Event()
+    engine = engine_of(provider)
+    begun = []
+
+    async def slow(event: Event) -> None:
+        begun.append(event)
+        await opened.wait()
+
+    engine.on(FLOW, "created", name="ledger")(slow)
+    async with engine:
+        await engine.submit(Note())
+        await let_run(gesta)
+        async with listening(provider, second, "created"):
+            await pass_time(gesta, 30)
+            assert (len(begun), second.words) == (1, [])
+            opened.set()
+
+
+async def test_a_clean_stop_keeps_what_was_told_and_gives_up_the_role(gesta):
+    provider, told = Provider(), Told()
+    engine = engine_of(provider)
+    stuck = asyncio.Event()
+
+    async def handler(event: Event) -> None:
+        told.events.append(event)
+        if len(told.events) == 3:
+            await stuck.wait()
+
+    engine.on(FLOW, name="ledger")(handler)
+    async with engine:
+        await let_run(gesta)
+        for _ in range(4):
+            await engine.submit(Note())
+        await let_run(gesta)
+        assert len(told.events) == 3
+    again = Told()
+    async with listening(provider, again) as engine:
+        # No wait for a lease: the role was given up.
+        await let_run(gesta)
+    assert [event.position for event in again.events] == [3, 4, 5, 6, 7, 8]
+
+
+async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports):
+    provider, told = Provider(), Told()
+    async with listening(provider, told, "sent") as engine:
+        await let_run(gesta)
+        for number, (port, verb) in enumerate(
+            ((ports.events, "follow"), (ports.views, "save"), (ports.views, "claim"), (ports.events, "read")), start=1
+        ):
+            port.fail(verb)
+            await engine.submit(Note())
+            await pass_time(gesta, 6)
+            assert len({event.id for event in told.events}) == number, verb
+
+
+async def test_a_rebuild_leaves_subscriptions_where_they_stand(gesta):
+    provider, told = Provider(), Told()
+    async with listening(provider, told) as engine:
+        await engine.submit(Note())
+        await gesta.settle()
+        await engine.operating.rebuild()
+        await gesta.settle()
+        assert await checkpoint(engine) == 2
+    assert told.words == ["created", "sent"]
+
+
+async def sync_or_not(_event: Event) -> None: ...
+
+
+async def none() -> None: ...
+
+
+async def two(_event: Event, _other: object) -> None: ...
+
+
+def plain(_event: Event) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("flow", "statuses", "name", "handler", "says"),
+    [
+        ("", (), "ledger", sync_or_not, "is no flow"),
+        ("payment", (), "ledger", sync_or_not, "'payment.*' is all of a kind"),
+        ("Payment.card", (), "ledger", sync_or_not, "is no flow"),
+        ("*.card", (), "ledger", sync_or_not, "is no flow"),
+        ("payment.card", ("sold",), "ledger", sync_or_not, f"'sold' is no status; known: {', '.join(WORDS)}"),
+        ("payment.card", (), "", sync_or_not, "name= is a text"),
+        ("payment.card", (), "ledger", plain, "`async def`"),
+        ("payment.card", (), "ledger", none, "one parameter"),
+        ("payment.card", (), "ledger", two, "one parameter"),
+    ],
+)
+def test_a_wrong_declaration_says_what_is_wrong(flow, statuses, name, handler, says):
+    with pytest.raises(BadSubscription) as raised:
+        Engine(URL).on(flow, *statuses, name=name)(handler)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("flow", ["*", "payment.*", "payment.card.*", "payment.card"])
+def test_flows_are_named_whole_by_kind_or_all(flow):
+    engine = Engine(URL)
+    engine.on(flow, *WORDS, name="ledger")(sync_or_not)
+    assert engine.subscriptions["ledger"].covers("payment.card.x" if flow == "payment.card.*" else "payment.card")
+
+
+async def test_a_name_is_declared_once_and_before_the_start(gesta):
+    engine = listening(Provider(), Told(), retry=RetryPolicy())
+    with pytest.raises(BadSubscription, match="declared already"):
+        engine.on("*", name="ledger")(sync_or_not)
+    async with engine:
+        with pytest.raises(BadSubscription, match="before the engine starts"):
+            engine.on("*", name="late")(sync_or_not)

@@ -1,0 +1,60 @@
+"""Events that nobody can read do not stop a subscription: they are set aside, and the rest is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta import Engine, Retry
+from tests.subscriptions.test_handlers import Told, checkpoint, listening
+from tests.world import FLOW, URL, Note, Provider, append_raw, let_run, note_flow, pass_time
+
+
+@pytest.mark.parametrize(("data", "meta"), [(b"{", None), (b'{"attempts":1}', b"{")])
+async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
+    provider, told = Provider(Retry("busy", after_seconds=100)), Told()
+    async with listening(provider, told) as engine:
+        poisoned = await engine.submit(Note())
+        await let_run(gesta)
+        await append_raw(engine, poisoned.id, 2, "Sent.v1", data, meta)
+        await engine.submit(Note())
+        await gesta.settle()
+        # S1-17: set aside, told, and the rest goes on.
+        parked = [one for one in await engine.operating.parked() if one.what == "event"]
+        assert [(one.stream, one.version) for one in parked] == [(f"{FLOW}.request-default-{poisoned.id}", 3)]
+        assert await checkpoint(engine) == await engine.road.outside.stores.events.end()
+    assert told.words == ["created", "attempt_failed", "created", "sent"]
+
+
+def counted(engine: Engine) -> float | None:
+    return engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"})
+
+
+async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
+    told = Told()
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        request = await engine.submit(Note())
+        await append_raw(engine, request.id, 1, "Sent.v1", b"{")
+    async with listening(Provider(), told, since="beginning") as engine:
+        # The projector does not find out where it stands.
+        ports.views.fail("checkpoints", times=100)
+        await pass_time(gesta, 3)
+        assert [(one.what, one.version) for one in await engine.operating.parked()] == [("event", 2)]  # S1-17
+        # It is the projector's to count.
+        assert counted(engine) is None
+        ports.views.heal()
+        await pass_time(gesta, 3)
+        assert counted(engine) == 1
+    assert told.words == ["created"]
+
+
+async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_are_told(gesta):
+    told = Told()
+    async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
+        poisoned, healthy = await engine.submit(Note()), await engine.submit(Note())
+        await append_raw(engine, poisoned.id, 1, "AttemptFailed.v1", b"{")
+        await append_raw(engine, poisoned.id, 2, "Sent.v1", b'{"attempts":1}')
+    async with listening(Provider(), told, "sent", since="beginning") as engine:
+        await gesta.settle()
+        parked = {(one.stream, one.version) for one in await engine.operating.parked() if one.what == "event"}
+        assert {version for stream, version in parked if poisoned.id in stream} == {2, 3}
+    assert [event.request_id for event in told.events] == [healthy.id]

@@ -1,0 +1,321 @@
+"""Tenants' endpoints are told what became of their requests: once for each event, by webhooks on the road itself, which tell of nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from gesta import Done, Engine, Rejected
+from gesta.admin.doctor.checks import diagnose
+from gesta.admin.doctor.collect import examine
+from gesta.domain.status_events import TELLING, Event
+from gesta.errors import BadConfig, Fenced, StoreError
+from gesta.flows import webhook
+from gesta.flows.flow import Payload
+from gesta.intake.submit_options import Options
+from gesta.ports.fences import Fence
+from gesta.subscriptions.log_consumer import BATCH
+from gesta.subscriptions.status_webhooks import Listening, Telling, request_of
+from gesta.testing.plugin import Harness
+from tests.world import FLOW, URL, Note, Provider, die, let_run, note_flow, pass_time
+
+ENDPOINT = {"url": "https://shop.example/told", "secret": "whsec_" + "a" * 44}
+CHECKPOINT = "subscription/gesta/webhooks"
+
+
+def engine_of(provider: Provider | None = None) -> Engine:
+    return Engine(URL, flows=[note_flow(provider or Provider()), webhook.flow()])
+
+
+async def subscribe(engine: Engine, tenant: str = "default", code: str = "shop", **fields: Any) -> None:
+    await engine.operating.put_config(webhook.ENDPOINT, code, ENDPOINT, tenant=tenant)
+    await engine.operating.put_config(webhook.TOLD, code, {"endpoint": code, **fields}, tenant=tenant)
+
+
+def told(gesta: Harness) -> list[tuple[str, str]]:
+    """Status and request of everything that the endpoints have got."""
+    return [(effect.data["status"], effect.data["requestId"]) for effect in gesta.sandbox.webhook.effects]
+
+
+async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(gesta):
+    gesta.sandbox.webhook.secrets = [ENDPOINT["secret"]]
+    async with engine_of(Provider(Rejected("bad_address", "ada@example.com"), Done(id="p-2"))) as engine:
+        await subscribe(engine, statuses=["sent", "failed"])
+        failed = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
+        await gesta.settle()
+        sent = await engine.submit(Note())
+        await gesta.settle()
+        state = (await engine.get(failed.id)).state
+    assert told(gesta) == [("failed", failed.id), ("sent", sent.id)]
+    first = gesta.sandbox.webhook.effects[0]
+    assert first.type == "request.failed"
+    assert {name: first.data[name] for name in ("flow", "key", "reason", "correlationId", "version", "attempts", "providerId")} == {
+        "flow": FLOW, "key": "order-7", "reason": "bad_address", "correlationId": "c-1", "version": 2, "attempts": 1, "providerId": "",
+    }  # fmt: skip
+    assert first.data["at"].endswith("Z")
+    assert set(first.data) == {
+        "id", "flow", "status", "requestId", "version", "key", "reason", "attempts", "providerId", "at", "correlationId", "test",
+    }  # fmt: skip
+    assert state.status == "failed"
+    assert "secret" not in first.text
+    assert "ada@" not in first.text
+    assert gesta.sandbox.webhook.refusals == []
+
+
+async def test_only_what_was_subscribed_is_told_and_only_to_its_tenant(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"], flow="test.*")
+        await subscribe(engine, "other", "theirs", flow=webhook.NAME)
+        mine = await engine.submit(Note())
+        await engine.submit(Note(), tenant="other")
+        await engine.submit(Note(), tenant="third")
+        await gesta.settle()
+        assert told(gesta) == [("sent", mine.id)]
+        assert {view.state.tenant for tenant in ("default", "other", "third") for view in await engine.find(tenant=tenant)} == {
+            "default", "other", "third",
+        }  # fmt: skip
+        assert await engine.find(tenant="other", flow=webhook.NAME) == []
+
+
+async def test_what_tells_is_told_to_nobody_and_a_tenants_own_webhooks_are(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent", "created"])
+        own = await engine.submit(webhook.Message("order.paid", {}, "shop"))
+        await gesta.settle()
+        # Created and sent of the tenant's own webhook; nothing of the two deliveries that told of it.
+        assert sorted(told_of(gesta)) == [("created", own.id), ("sent", own.id)]
+        deliveries = [view for view in await engine.find(flow=webhook.NAME) if view.state.id != own.id]
+        assert {view.state.source for view in deliveries} == {"gesta/told"}
+        assert len(deliveries) == 2
+        history = await engine.history(deliveries[0].state.id)
+        assert {meta.source for _, _, meta in history} == {"gesta/told"}
+
+
+def told_of(gesta: Harness) -> list[tuple[str, str]]:
+    effects = gesta.sandbox.webhook.effects
+    return [(effect.data["status"], effect.data["requestId"]) for effect in effects if effect.type.startswith("request.")]
+
+
+async def test_two_subscriptions_of_a_tenant_are_each_told_once(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, code="a", statuses=["sent"])
+        await subscribe(engine, code="b", statuses=["sent"])
+        request = await engine.submit(Note())
+        await gesta.settle()
+    assert told(gesta) == [("sent", request.id)] * 2
+
+
+async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice(gesta, monkeypatch):
+    engine = engine_of()
+    await engine.start()
+    await subscribe(engine, statuses=["created"])
+    await gesta.settle()
+    reached = asyncio.Event()
+
+    async def never(_: Telling) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Telling, "_move", never)
+        request = await engine.submit(Note())
+        while not (reached.is_set() and told(gesta)):
+            await asyncio.sleep(0)
+        await let_run(gesta)
+        stores = engine.road.outside.stores
+        assert await stores.views.checkpoint(CHECKPOINT) < await stores.events.end()
+        await die(engine)
+    async with engine_of() as engine:
+        await pass_time(gesta, 10)
+        await gesta.settle()
+        assert await engine.road.outside.stores.views.checkpoint(CHECKPOINT) == await engine.road.outside.stores.events.end()
+        assert len(await engine.find(flow=webhook.NAME)) == 1
+    assert told(gesta) == [("created", request.id)]
+    assert gesta.sandbox.webhook.effects[0].receipts == 1
+
+
+async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta, monkeypatch):
+    engine = engine_of()
+    await engine.start()
+    await subscribe(engine, statuses=["sent"])
+    await gesta.settle()
+    with monkeypatch.context() as patch:
+
+        async def fails(_: Telling) -> None:
+            raise StoreError("gone")
+
+        patch.setattr(Telling, "_move", fails)
+        await engine.submit(Note())
+        await let_run(gesta)
+        await die(engine)
+    async with engine_of() as engine:
+        await engine.operating.put_config(webhook.ENDPOINT, "new", ENDPOINT)
+        await engine.operating.put_config(webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["sent"]})
+        await pass_time(gesta, 10)
+        await gesta.settle()
+        assert len(await engine.find(flow=webhook.NAME)) == 1
+    assert len(told(gesta)) == 1
+
+
+async def test_nobody_follows_the_log_until_somebody_subscribes(gesta):
+    async with engine_of() as engine:
+        await engine.submit(Note())
+        await pass_time(gesta, 5)
+        views = engine.road.outside.stores.views
+        assert CHECKPOINT not in {one.name for one in await views.checkpoints()}
+        assert CHECKPOINT not in {one.name for one in await views.roles()}
+    assert CHECKPOINT not in {one.name for one in await views.roles()}
+
+
+async def test_a_subscription_put_by_another_process_is_followed(gesta):
+    async with engine_of() as engine:
+        await pass_time(gesta, 2)
+        async with Engine(URL, flows=[webhook.flow()], work=False) as other:
+            await subscribe(other, statuses=["sent"])
+        request = await engine.submit(Note())
+        await pass_time(gesta, 2)
+        assert told(gesta) == [("sent", request.id)]
+
+
+async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await subscribe(engine, "other", statuses=["sent"])
+        await engine.operating.delete_config(webhook.ENDPOINT, "shop")
+        await engine.submit(Note())
+        theirs = await engine.submit(Note(), tenant="other")
+        await gesta.settle()
+        assert told(gesta) == [("sent", theirs.id)]
+        findings = diagnose(await examine(engine.road, "default"))
+        assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [(one.level, one.what) for one in findings]
+        (shown,) = await engine.operating.told_webhooks()
+        assert shown.fault == "there is no webhook.endpoint shop"
+        await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
+        mine = await engine.submit(Note())
+        await gesta.settle()
+        assert told(gesta)[1:] == [("sent", mine.id)]
+        assert [one.fault for one in await engine.operating.told_webhooks()] == [""]
+
+
+async def test_an_endpoint_that_said_gone_is_told_nothing_more(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        gesta.sandbox.webhook.next(status=410)
+        for _ in range(3):
+            await engine.submit(Note())
+            await gesta.settle()
+        assert len(await engine.find(flow=webhook.NAME)) == 1
+        assert "disabled" in (await engine.operating.told_webhooks())[0].fault
+
+
+async def test_a_batch_is_submitted_at_once(gesta, monkeypatch):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["created"])
+        await gesta.settle()
+        sizes: list[int] = []
+        submit_each = engine.road.intake.submit_each
+
+        async def watch(requests: Any) -> Any:
+            sizes.append(len(requests))
+            return await submit_each(requests)
+
+        monkeypatch.setattr(engine.road.intake, "submit_each", watch)
+        await submit_each([(Note(str(n)), Options()) for n in range(BATCH)])
+        await gesta.settle()
+        assert sizes == [BATCH]
+    assert len(told(gesta)) == BATCH
+
+
+async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
+    async with engine_of() as engine:
+        for tenant in ("default", "other"):
+            await subscribe(engine, tenant, statuses=["sent"])
+        await gesta.settle()
+        telling, stores = engine.road.telling, engine.road.outside.stores
+        assert telling is not None
+        # What happened to both before one of them left, and was not told yet.
+        requests = [
+            (webhook.Message("request.sent", {}, "shop"), Options("told/shop/1", tenant, source=TELLING))
+            for tenant in ("default", "other")
+        ]
+        await stores.fences.put_up(Fence("left", "another store", "other"))
+        await telling._submit(requests)
+        await gesta.settle()
+        assert len(await engine.find(flow=webhook.NAME)) == 1
+        await stores.fences.put_up(Fence("left", "another store"))
+        with pytest.raises(Fenced):
+            await telling._submit(requests)
+        await stores.fences.take_down(Fence("left", "another store"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
+        ({"flow": "shop.misspelt"}, "flow: no flow 'shop.misspelt' is declared here.*known: "),
+        ({"flow": "shpo.*", "statuses": ["sold"]}, "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status"),
+        ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
+        ({"endpoint": ""}, "endpoint"),
+        ({"url": "https://x.example"}, "url"),
+    ],
+)
+async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fields, fault):
+    async with engine_of() as engine:
+        with pytest.raises(BadConfig, match=fault):
+            await engine.operating.put_config(webhook.TOLD, "shop", fields)
+        assert CHECKPOINT not in {one.name for one in await engine.road.outside.stores.views.checkpoints()}
+
+
+async def test_a_flow_that_others_declare_is_subscribed_once_the_tenant_has_requests_of_it(gesta):
+    async with engine_of() as engine, Engine(URL, flows=[webhook.flow()], work=False) as other:
+        with pytest.raises(BadConfig, match="no flow"):
+            await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+        await engine.submit(Note())
+        await gesta.settle()
+        await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW})
+        with pytest.raises(BadConfig, match="no flow"):
+            await other.operating.put_config(webhook.TOLD, "shop", {"flow": FLOW}, tenant="acme")
+
+
+async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await engine.submit_many([(webhook.Message("order.paid", {}, "shop"), Options(test=True))])
+        await gesta.settle()
+        views = await engine.find(flow=webhook.NAME)
+        assert {(view.state.source, view.state.test, view.state.status) for view in views} == {
+            ("gesta", True, "sent"),
+            ("gesta/told", True, "sent"),
+        }
+        assert len(views) == 2
+    # The world outside, which in this test is the harness's.
+    assert gesta.sandbox.webhook.calls == 0
+
+
+async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_keeps_nobody_waiting(gesta):
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await subscribe(engine, "other", "theirs", statuses=["sent"])
+        grown = await engine.submit(Note(), correlation_id=",".join(["a@b.co"] * 73))
+        others = await engine.submit(Note(), tenant="other")
+        await gesta.settle()
+    assert sorted(told(gesta)) == sorted([("sent", grown.id), ("sent", others.id)])
+
+
+async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(gesta, monkeypatch, caplog):
+    def bad_for_default(event: Event, one: Listening) -> tuple[Payload, Options]:
+        message, options = request_of(event, one)
+        return message, msgspec.structs.replace(options, key="") if event.tenant == "default" else options
+
+    monkeypatch.setattr("gesta.subscriptions.status_webhooks.request_of", bad_for_default)
+    async with engine_of() as engine:
+        await subscribe(engine, statuses=["sent"])
+        await subscribe(engine, "other", "theirs", statuses=["sent"])
+        await engine.submit(Note())
+        others = await engine.submit(Note(), tenant="other")
+        await gesta.settle()
+    assert told(gesta) == [("sent", others.id)]
+    assert "an endpoint cannot be told" in caplog.text

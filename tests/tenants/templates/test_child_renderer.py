@@ -1,0 +1,356 @@
+"""The real renderer: a process of its own that may be killed by what it is asked, at no cost for others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gesta.errors import RendererDown
+from gesta.runtime.clock import ManualRuntime, SystemRuntime, turn
+from gesta.tenants.templates import ChildRenderer, InlineRenderer, Template, child, child_process
+from gesta.tenants.templates.frames import Batch
+from gesta.tenants.templates.press import Fault, Names, Sheet
+from gesta.tenants.templates.renderer import KEPT, Shelf
+from tests.tenants.templates.corpus import HOSTILE
+
+GOOD = Template(text="Hello {{ name }}")
+
+
+@pytest_asyncio.fixture
+async def renderer() -> AsyncIterator[ChildRenderer]:
+    renderer = ChildRenderer(SystemRuntime())
+    yield renderer
+    await renderer.close()
+
+
+async def greeted(renderer: ChildRenderer, name: str = "Ann") -> bool:
+    return await renderer.render(GOOD, msgspec.json.encode({"name": name})) == Sheet({"text": f"Hello {name}"})
+
+
+def children() -> list[int]:
+    """Processes that this one has started and that have not ended."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+async def started(renderer: ChildRenderer) -> int:
+    """The process that renders now."""
+    before = set(children())
+    assert await greeted(renderer)
+    (pid,) = set(children()) - before
+    return pid
+
+
+async def test_the_child_starts_with_the_first_template_and_ends_with_the_renderer(renderer: ChildRenderer) -> None:
+    before = children()
+    await turn()
+    assert children() == before
+    pid = await started(renderer)
+    assert await renderer.variables(GOOD) == Names(["name"])
+    await renderer.close()
+    assert pid not in children()
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For how many each batch was."""
+    sizes: list[int] = []
+    ask = child_process.Child.ask
+
+    def noted(child: child_process.Child, batch: Batch) -> None:
+        sizes.append(sum(len(order.data) for order in batch.orders))
+        ask(child, batch)
+
+    monkeypatch.setattr(child_process.Child, "ask", noted)
+    return sizes
+
+
+async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, sizes: list[int]) -> None:
+    assert all(await asyncio.gather(*(greeted(renderer, str(number)) for number in range(600))))
+    assert sizes == [512, 88]
+
+
+async def test_different_orders_for_one_template_get_each_its_own_answer(renderer: ChildRenderer) -> None:
+    await started(renderer)
+    template = Template(text="A{{ n }}")
+    answers = await asyncio.gather(renderer.variables(template), renderer.render(template, b'{"n": 1}'))
+    assert list[object](answers) == [Names(["n"]), Sheet({"text": "A1"})]
+
+
+@pytest.mark.slow
+async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_death(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    slow = Template(text="{% for i in range(8000) %}{% if 'xz' in a %}{% endif %}{% endfor %}")
+    data = msgspec.json.encode({"a": "x" * 90_000})
+    answers = await asyncio.gather(*(renderer.render(slow, data) for _ in range(40)))
+    assert answers == [Sheet({"text": ""})] * 40
+    assert pid in children()
+
+
+async def test_what_nobody_waits_for_any_more_is_not_rendered(renderer: ChildRenderer, sizes: list[int]) -> None:
+    waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(3)]
+    waiting[1].cancel()
+    await turn()
+    waiting[2].cancel()
+    assert await waiting[0]
+    assert sizes == [1]
+
+
+async def test_a_child_knows_nothing_of_the_environment(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GESTA_MASTER_KEY", "a secret")
+    pid = await started(renderer)
+    names = [line.partition(b"=")[0] for line in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if line]
+    assert names == [b"PYTHONPATH"]
+
+
+async def test_the_system_bounds_the_child(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in Path(f"/proc/{pid}/limits").read_text().splitlines()}
+    assert limits["Max address space"] == [str(child.MEMORY_BYTES)] * 2
+    assert limits["Max file size"] == limits["Max core file size"] == ["0", "0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        # Little memory and few steps, but each takes long; and the other way round.
+        ("{% for i in range(12000) %}{% if 'xz' in a %}{% endif %}{% endfor %}", "takes too much time"),
+        ("{{ a|replace('x', a) }}", "takes too much memory"),
+    ],
+)
+async def test_a_template_that_takes_too_much_is_told_of_what(source: str, told: str) -> None:
+    renderer = ChildRenderer(ManualRuntime())
+    answer = await renderer.render(Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000}))
+    assert answer == Fault("template", told)
+    await renderer.close()
+
+
+@pytest.mark.slow
+async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered() -> None:
+    # On a clock that stands still: however slow the machine, nothing is given up for waiting.
+    renderer = ChildRenderer(ManualRuntime())
+    assert await greeted(renderer)
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    async def is_refused(name: str) -> bool:
+        source, data = HOSTILE[name]
+        return isinstance(await renderer.render(Template(text=source), msgspec.json.encode(data)), Fault)
+
+    hostile, good = list(HOSTILE), [greeted(renderer, str(number)) for number in range(len(HOSTILE))]
+    answers = await asyncio.gather(*map(is_refused, hostile), *good)
+    assert [name for name, is_so in zip(hostile, answers, strict=False) if not is_so] == []
+    assert all(answers)
+    # Each by itself, too: now the ones that killed a child are known.
+    for name in hostile:
+        assert await is_refused(name), name
+        assert await greeted(renderer)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes < 20_000
+    await renderer.close()
+
+
+@pytest.mark.slow
+def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() -> None:
+    pieces = [
+        "{{",
+        "}}",
+        "{%",
+        "%}",
+        "{#",
+        "#}",
+        " x ",
+        " for a in ",
+        "range(9)",
+        "endfor",
+        "if",
+        "endif",
+        "|replace('', x)",
+        "|join",
+        "~",
+        "*",
+        "9",
+    ]
+    pieces += [
+        "set x = ",
+        "macro m(a)",
+        "endmacro",
+        "m(x)",
+        "[",
+        "]",
+        "(",
+        ")",
+        "'",
+        '"',
+        ".",
+        "loop",
+        "|tojson",
+        "é",
+        "\x00",
+        "\ud800",
+        "raw",
+        "\n",
+    ]
+
+    async def rendered(renderer: ChildRenderer, template: Template) -> Sheet | Fault:
+        return await renderer.render(template, b'{"x": "xx"}')
+
+    @settings(max_examples=150)
+    @given(st.lists(st.sampled_from(pieces), max_size=30), st.sampled_from(["text", "html", "blocks", "subject"]))
+    def check(sources: list[str], part: str) -> None:
+        template = Template(**{part: "".join(sources)})
+        answer = runner.run(rendered(renderer, template))
+        assert isinstance(answer, Sheet | Fault)
+        assert runner.run(greeted(renderer))
+
+    renderer = ChildRenderer(SystemRuntime())
+    with asyncio.Runner() as runner:
+        check()
+        runner.run(renderer.close())
+
+
+async def test_a_killed_child_is_replaced_and_what_it_was_asked_is_asked_again(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    os.kill(pid, signal.SIGSTOP)
+    waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(3)]
+    for _ in range(5):
+        await turn()
+    os.kill(pid, signal.SIGKILL)
+    assert all(await asyncio.gather(*waiting))
+
+
+async def test_a_fresh_child_that_is_killed_is_no_fault_of_the_template(
+    renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    ask = child_process.Child.ask
+
+    def kill(child: child_process.Child, batch: Batch) -> None:
+        killed.extend(children())
+        os.kill(killed[-1], signal.SIGKILL)
+        ask(child, batch)
+
+    monkeypatch.setattr(child_process.Child, "ask", kill)
+    with pytest.raises(RendererDown, match="its process was killed"):
+        await greeted(renderer)
+    monkeypatch.undo()
+    assert await greeted(renderer)
+
+
+async def test_a_child_that_does_not_answer_is_given_up() -> None:
+    runtime = ManualRuntime()
+    renderer = ChildRenderer(runtime)
+    pid = await started(renderer)
+    os.kill(pid, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(greeted(renderer))
+    for _ in range(5):
+        await turn()
+    assert not waiting.done()
+    runtime.advance(child_process.STALL_SECONDS)
+    # It has waited as long as the child was given: whoever asked hears of it before an attempt would be cut.
+    runtime.advance(1)
+    with pytest.raises(RendererDown, match="too much is waiting"):
+        await waiting
+    assert await greeted(renderer)
+    await renderer.close()
+
+
+async def test_whoever_is_cut_off_while_waiting_takes_nothing_along(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    os.kill(pid, signal.SIGSTOP)
+    cut, waiting = asyncio.ensure_future(greeted(renderer)), asyncio.ensure_future(greeted(renderer, "Bob"))
+    for _ in range(5):
+        await turn()
+    cut.cancel()
+    os.kill(pid, signal.SIGCONT)
+    assert await waiting
+    assert cut.cancelled()
+
+
+async def test_signals_that_stop_the_parent_do_not_stop_the_child(renderer: ChildRenderer) -> None:
+    pid = await started(renderer)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(pid, number)
+    assert await greeted(renderer)
+    assert pid in children()
+
+
+PARENT = """
+import asyncio
+from gesta.tenants.templates import ChildRenderer, Template
+from gesta.runtime.clock import SystemRuntime
+from tests.tenants.templates.test_child_renderer import children
+
+async def main():
+    renderer = ChildRenderer(SystemRuntime())
+    await renderer.render(Template(text="x"), b"{}")
+    print(children()[0], flush=True)
+    await asyncio.get_running_loop().create_future()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_the_child_ends_when_its_parent_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+    try:
+        assert select.select([child], [], [], 20)[0] == [child]
+    finally:
+        os.close(child)
+
+
+async def test_where_the_template_engine_is_not_installed_the_line_that_installs_it_is_told(
+    renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gesta.tenants.templates.renderer.find_spec", lambda _: None)
+    for one in (renderer, InlineRenderer()):
+        with pytest.raises(RendererDown, match=r"pip install 'gesta\[slack\]'"):
+            await one.render(GOOD, b"{}")
+
+
+async def test_a_child_that_cannot_start_is_told(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RendererDown, match="ended while it started"):
+        await greeted(renderer)
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    with pytest.raises(RendererDown, match="No such file"):
+        await greeted(renderer)
+    monkeypatch.undo()
+    assert await greeted(renderer)
+
+
+async def test_whoever_still_waits_at_the_end_is_told(renderer: ChildRenderer) -> None:
+    os.kill(await started(renderer), signal.SIGSTOP)
+    waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(100)]
+    for _ in range(5):
+        await turn()
+    await renderer.close()
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {str(answer) for answer in answers} == {"no template can be filled in: this process is stopping"}
+
+
+def test_the_template_that_was_asked_for_longest_ago_makes_room() -> None:
+    shelf = Shelf()
+    templates = [Template(text=str(number)) for number in range(KEPT)]
+    assert [shelf.place(one) for one in templates] == [(number + 1, True, []) for number in range(KEPT)]
+    assert shelf.place(templates[0]) == (1, False, [])
+    assert shelf.place(Template(text="x")) == (KEPT + 1, True, [2])
+    big = Template(text="x" * 3_999_999)
+    assert len(shelf.place(big)[2]) >= KEPT - 1
+    assert shelf.place(big)[1:] == (False, [])

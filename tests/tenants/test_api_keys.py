@@ -1,0 +1,371 @@
+"""API keys: what they open, for whom, for how long, and what it costs to find out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gesta import Actor, Engine
+from gesta.errors import AccessDenied, Fenced, InvalidRequest, NotFound, StoreError
+from gesta.flows import webhook
+from gesta.ports.vault import Sealed
+from gesta.runtime.redaction import scrub, scrubbed_name
+from gesta.security.envelope_encryption import SYSTEM
+from gesta.tenants.api_keys import KEPT, SCOPES, Grant
+from gesta.tenants.key_notes import KEY_CREATED, KEY_REVOKED
+from tests.world import URL, Provider, note_flow
+
+ADA, BOB = Actor("ada", ("owner",)), Actor("bob")
+SECONDS_OF_OTHERS = 1.0
+
+
+def engine_here() -> Engine:
+    return Engine(URL, flows=[note_flow(Provider())], work=False)
+
+
+async def key_of(engine: Engine, tenant: str = "acme", **options):
+    given: dict[str, Any] = {"name": "shop", "scopes": ["read"], "actor": ADA} | options
+    return await engine.road.keys.create(tenant, **given)
+
+
+async def denied(engine: Engine, text: str) -> str:
+    with pytest.raises(AccessDenied) as error:
+        await engine.road.keys.check(text)
+    return str(error.value)
+
+
+def another(text: str) -> str:
+    """The same key but for one letter of its secret."""
+    return text[:-1] + ("a" if text[-1] != "a" else "b")
+
+
+async def test_a_key_opens_what_it_was_made_for(gesta):
+    async with engine_here() as engine:
+        expires = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=90)
+        key, text = await key_of(engine, scopes=["submit", "read"], expires_at=expires)
+        ends = round(expires.timestamp() * 1000)
+        assert await engine.road.keys.check(text) == Grant(key.id, "acme", frozenset({"read", "submit"}), "shop", False, ends)
+        assert re.fullmatch(r"gesta_live_[a-z0-9]{18}_[A-Za-z0-9]{43}", text)
+        assert (await key_of(engine, test=True))[1].startswith("gesta_test_")
+        assert (await engine.road.keys.check((await key_of(engine, test=True))[1])).is_test
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_scope_allows_itself_and_admin_allows_everything(scope):
+    grant = Grant("id", "acme", frozenset({scope}), "", False, None)
+    assert [other for other in SCOPES if grant.allows(other)] == (list(SCOPES) if scope == "admin" else [scope])
+
+
+async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
+    async with engine_here() as engine:
+        soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(seconds=5)
+        (_, expired), (revoked, ended) = await key_of(engine, expires_at=soon), await key_of(engine)
+        _, good = await key_of(engine)
+        await engine.road.keys.check(expired)
+        gesta.advance(5)
+        await engine.road.keys.revoke("acme", revoked.id, BOB)
+        texts = [
+            expired, ended, another(good), good.replace("live", "test"), good[:-1], good + "a", good.upper(), f" {good}",
+            f"{good}\n", "", "gesta_live_", "x" * 10_000, good.replace("_", "-"), good[:-1] + "\N{ARABIC-INDIC DIGIT ONE}",
+            good[:-1] + "\ud800",
+        ]  # fmt: skip
+        assert len({await denied(engine, text) for text in texts}) == 1
+        assert (await engine.road.keys.check(good)).tenant == "acme"
+
+
+async def test_the_text_of_a_key_is_kept_nowhere(gesta):
+    async with engine_here() as engine:
+        key, text = await key_of(engine)
+        await engine.road.keys.check(text)
+        stores = engine.road.outside.stores
+        held = await stores.vault.listed(("", "", 0), 100)
+        log = await stores.events.follow(0, 100)
+        secret = text.rpartition("_")[2].encode()
+        assert any(key.id in one.name for one in held)
+        assert not [one for one in held if secret in one.box or secret in one.name.encode()]
+        assert not [one for one in log if secret in one.data or secret in one.meta]
+        assert secret.decode() not in repr(key) + repr(await engine.road.keys.listed("acme"))
+
+
+async def test_a_list_tells_everything_but_the_text(gesta):
+    async with engine_here() as engine:
+        first, _ = await key_of(engine, name="first")
+        gesta.advance(1)
+        second, _ = await key_of(engine, name="second", scopes=["admin"], actor=BOB)
+        await key_of(engine, "globex")
+        ended = await engine.operating.revoke_key(first.id, tenant="acme", actor=BOB)
+        assert await engine.operating.list_keys("acme") == [second, ended]
+        assert (ended.created_by, ended.revoked_by, ended.revoked_ms) == ("ada", "bob", gesta.runtime.now_ms())
+        assert await engine.operating.list_keys("initech") == []
+
+
+async def test_a_key_of_another_tenant_is_not_there(gesta):
+    async with engine_here() as engine:
+        key, text = await key_of(engine, "acme-b")
+        for name in (key.id, f"{key.id}/acme-b", key.id.upper(), "", "x" * 500, f"../{key.id}", text):
+            for tenant in ("acme", "acme-b")[: 1 if name == key.id else 2]:
+                with pytest.raises(NotFound) as error:
+                    await engine.road.keys.revoke(tenant, name, BOB)
+                assert text not in str(error.value)
+        assert (await engine.road.keys.check(text)).tenant == "acme-b"
+        assert await engine.operating.list_keys("acme") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["read", "root"]}, "scopes"),
+        ({"scopes": "read"}, "scopes"),
+        ({"scopes": ["admin"], "test": True}, "scopes"),
+        ({"scopes": ["operate"], "test": True}, "scopes"),
+        ({"scopes": ["execute"], "test": True}, "scopes"),
+        ({"test": "yes"}, "test"),
+        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "expiresAt"),
+        ({"expires_at": datetime(2200, 1, 1)}, "expiresAt"),
+        ({"actor": None}, "actor"),
+        ({"tenant": "a/b"}, "tenant"),
+        ({"tenant": SYSTEM}, "tenant"),
+    ],
+)
+async def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(gesta, given, fault):
+    async with engine_here() as engine:
+        before = await engine.road.outside.stores.vault.listed(("", "", 0), 100)
+        with pytest.raises(InvalidRequest) as error:
+            await key_of(engine, **given)
+        assert error.value.fields.keys() == {fault}
+        assert await engine.road.outside.stores.vault.listed(("", "", 0), 100) == before
+        assert await engine.road.outside.stores.events.follow(0, 10) == []
+
+
+async def test_all_faults_of_a_key_are_told_at_once(gesta):
+    async with engine_here() as engine:
+        with pytest.raises(InvalidRequest) as error:
+            await key_of(engine, name="", scopes=["root"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+        assert error.value.fields.keys() == {"name", "scopes", "expiresAt"}
+
+
+async def test_a_key_counts_everywhere_and_its_end_does_within_a_second(gesta):
+    async with engine_here() as here, engine_here() as there:
+        key, text = await key_of(here)
+        assert (await there.road.keys.check(text)).key_id == key.id
+        await here.road.keys.revoke("acme", key.id, BOB)
+        await denied(here, text)
+        gesta.advance(SECONDS_OF_OTHERS)
+        await denied(there, text)
+
+
+async def test_requests_of_one_key_do_not_each_look_into_the_vault(gesta, ports):
+    async with engine_here() as engine:
+        _, text = await key_of(engine)
+        await engine.road.keys.check(text)
+        looked = ports.vault.calls.total()
+        for _ in range(100):
+            await engine.road.keys.check(text)
+            await denied(engine, another(text))
+        assert ports.vault.calls.total() == looked
+        gesta.advance(SECONDS_OF_OTHERS)
+        await asyncio.gather(*(engine.road.keys.check(text) for _ in range(100)))
+        assert ports.vault.calls.total() == looked + 1
+
+
+async def test_whoever_makes_keys_up_costs_neither_a_look_into_the_vault_nor_memory(gesta, ports):
+    async with engine_here() as engine:
+        _, text = await key_of(engine)
+        await engine.road.keys.check(text)
+        looked, remembered = ports.vault.calls.total(), len(engine.road.keys._seen)
+        for number in range(1_000):
+            await denied(engine, f"gesta_live_{number:018d}_{text[-43:]}")
+        assert ports.vault.calls.total() == looked
+        assert len(engine.road.keys._seen) == remembered == 1
+
+
+async def test_what_is_remembered_is_bounded(gesta):
+    async with engine_here() as engine:
+        keys = engine.road.keys
+        for number in range(KEPT + 10):
+            keys._remember(str(number), 0.0, None)
+        assert len(keys._seen) <= KEPT
+
+
+async def test_a_revocation_counts_here_although_an_older_look_ends_later(gesta, ports):
+    async with engine_here() as engine:
+        key, text = await key_of(engine)
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def late(original, *args):
+            answer = await original(*args)
+            if not began.is_set():
+                began.set()
+                await go_on.wait()
+            return answer
+
+        ports.vault.replace("newest", late)
+        looking = asyncio.create_task(engine.road.keys.check(text))
+        await began.wait()
+        await engine.road.keys.revoke("acme", key.id, BOB)
+        go_on.set()
+        with pytest.raises(AccessDenied):
+            await looking
+        await denied(engine, text)
+
+
+async def test_a_caller_who_goes_away_takes_nobody_along(gesta, ports):
+    async with engine_here() as engine:
+        _, text = await key_of(engine)
+        first, second = (asyncio.create_task(engine.road.keys.check(text)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).tenant == "acme"
+
+
+async def test_without_the_vault_nobody_is_let_in_and_nobody_is_denied(gesta, ports):
+    async with engine_here() as engine:
+        _, text = await key_of(engine)
+        ports.vault.is_down = True
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await engine.road.keys.check(text)
+        await denied(engine, "nonsense")
+        ports.vault.heal()
+        assert (await engine.road.keys.check(text)).tenant == "acme"
+        ports.vault.is_down = True
+        gesta.advance(SECONDS_OF_OTHERS)
+        with pytest.raises(StoreError):
+            await engine.road.keys.check(text)
+
+
+async def test_a_crash_while_a_key_is_made_leaves_a_note_without_a_key(gesta, ports):
+    async with engine_here() as engine:
+        ports.vault.fail("put")
+        with pytest.raises(StoreError):
+            await key_of(engine, scopes=["admin"])
+        (note,) = await engine.operating.audit("acme")
+        assert note.what == "key_created"
+        assert await engine.operating.list_keys("acme") == []
+        assert not await engine.road.keys.any_admin()
+        with pytest.raises(NotFound):
+            await engine.operating.revoke_key(note.about, tenant="acme", actor=BOB)
+
+
+async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_ended(gesta, ports):
+    async with engine_here() as engine:
+        ports.vault.fail("put", answer_lost=True)
+        with pytest.raises(StoreError):
+            await key_of(engine)
+        (unseen,) = await engine.operating.list_keys("acme")
+        assert (await engine.operating.revoke_key(unseen.id, tenant="acme", actor=BOB)).revoked_by == "bob"
+
+
+async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
+    async with engine_here() as engine:
+        before = await engine.road.outside.stores.vault.listed((SYSTEM, "", 0), 100)
+        for error in (None, Fenced("here", "left", "there", "acme")):
+            ports.events.fail("append", error)
+            with pytest.raises(StoreError):
+                await key_of(engine)
+        assert await engine.road.outside.stores.vault.listed((SYSTEM, "", 0), 100) == before
+
+
+async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_made_up_for(gesta, ports):
+    async with engine_here() as engine, engine_here() as other:
+        key, text = await key_of(other)
+        ports.events.fail("append")
+        with pytest.raises(StoreError):
+            await other.operating.revoke_key(key.id, tenant="acme", actor=ADA)
+        await denied(engine, text)
+        await denied(other, text)
+        assert [one.what for one in await engine.operating.audit("acme")] == ["key_created"]
+        assert (await engine.operating.list_keys("acme"))[0].revoked_by == "ada"
+        for _ in range(2):
+            again = await engine.operating.revoke_key(key.id, tenant="acme", actor=BOB)
+            assert again.revoked_by == "ada"
+        assert [one.what for one in await engine.operating.audit("acme")] == ["key_revoked", "key_created"]
+
+
+async def test_of_two_who_revoke_at_once_both_are_told_and_one_is_on_record(gesta):
+    async with engine_here() as here, engine_here() as there:
+        key, _ = await key_of(here)
+        ended = await asyncio.gather(*(one.operating.revoke_key(key.id, tenant="acme", actor=ADA) for one in (here, there)))
+        assert ended[0] == ended[1]
+        assert [one.what for one in await here.operating.audit("acme")] == ["key_revoked", "key_created"]
+
+
+@pytest.mark.parametrize("forged", ["another's", "an earlier version", "made up", "destroyed", "under another name"])
+async def test_what_was_changed_in_the_store_is_nobodys_key(gesta, forged):
+    async with engine_here() as engine:
+        (good, text), (other, _) = await key_of(engine, scopes=["read"]), await key_of(engine, "globex", scopes=["admin"])
+        vault = engine.road.outside.stores.vault
+        (mine,) = [one for one in await vault.listed((SYSTEM, "", 0), 100) if good.id in one.name]
+        (theirs,) = [one for one in await vault.listed((SYSTEM, "", 0), 100) if other.id in one.name]
+        if forged == "an earlier version":
+            # Whoever can write into the store would undo the revocation.
+            await engine.road.keys.revoke("acme", good.id, BOB)
+            await vault.put([Sealed(SYSTEM, mine.name, 3, mine.box)])
+        else:
+            box = {"another's": theirs.box, "made up": b"x" * 100, "destroyed": b"", "under another name": mine.box}[forged]
+            name = mine.name.replace("acme", "aaaa") if forged == "under another name" else mine.name
+            await vault.put([Sealed(SYSTEM, name, 2, box)])
+        engine.road.keys._seen.clear()
+        await denied(engine, text)
+        if forged != "under another name":
+            assert await engine.operating.list_keys("acme") == []
+
+
+async def test_a_key_between_two_changes_of_an_entity_is_no_change_of_it(gesta):
+    hook = {"url": "https://shop.example.com/", "secret": f"whsec_{'a' * 32}"}
+    async with Engine(URL, flows=[webhook.flow()], work=False) as engine:
+        await engine.operating.put_config("webhook.endpoint", "shop", hook, tenant="acme")
+        seen = engine.road.config.of("acme")
+        key, _ = await key_of(engine)
+        await engine.road.keys.revoke("acme", key.id, BOB)
+        await seen.disable("webhook.endpoint", "shop", "the receiver answered 410 Gone")
+        entity = await engine.operating.get_config("webhook.endpoint", "shop", tenant="acme")
+        assert getattr(entity.body, "disabled", None) is True
+
+
+async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(gesta, monkeypatch):
+    monkeypatch.setattr("gesta.tenants.api_keys.PAGE", 2)
+    async with engine_here() as engine:
+        keys = engine.road.keys
+        assert not await keys.any_admin()
+        for number in range(5):
+            await key_of(engine, f"t{number}", scopes=["read", "operate"])
+        assert not await keys.any_admin()
+        made = []
+        for number in range(7):
+            soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(seconds=60)
+            key, _ = await key_of(engine, f"t{number}", scopes=["admin"], expires_at=soon if number == 3 else None)
+            made.append(key)
+        for key in made[:3] + made[4:]:
+            assert await keys.any_admin()
+            await keys.revoke(key.tenant, key.id, BOB)
+        assert await keys.any_admin()
+        gesta.advance(60)
+        assert not await keys.any_admin()
+
+
+async def test_making_and_ending_a_key_are_on_record_with_who_decided(gesta):
+    async with engine_here() as engine:
+        key, _ = await key_of(engine, name="call +49 171 5550123", scopes=["admin"])
+        await engine.operating.revoke_key(key.id, tenant="acme", actor=BOB)
+        stored = await engine.road.outside.stores.events.read([("config-acme", 0)])
+        assert [one.type for one in stored] == [KEY_CREATED, KEY_REVOKED] == ["config.KeyCreated.v1", "config.KeyRevoked.v1"]
+        assert b"5550123" not in stored[0].data
+        trail = [(one.what, one.about, one.by, one.roles) for one in await engine.operating.audit("acme")]
+        assert trail == [("key_revoked", key.id, "bob", ()), ("key_created", key.id, "ada", ("owner",))]
+
+
+def test_no_log_shows_the_text_of_a_key():
+    text = "gesta_live_6tbbfyrlwwr5eo5nzg_0yEtQcdQgKTOWVzyFUknXGxxMgCEBaBNQqN46DX3xDS"
+    for said in (text, f"key {text}.", f"x{text}", f"https://h/{text}?k={text}", f'{{"a": "{text}"}}', f"{text},{text}"):
+        assert text[-43:] not in scrub(said)
+        assert text[-43:] not in scrubbed_name(said)
+    assert scrub("gesta_live is fine") == "gesta_live is fine"

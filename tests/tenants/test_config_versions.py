@@ -1,0 +1,117 @@
+"""Config is put and deleted at the version that its caller has seen, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gesta import Engine, Flow, NotFound
+from gesta.domain.commands import Rules
+from gesta.errors import BadConfig, Outdated
+from gesta.flows.flow import ConfigBody, Secret
+from gesta.tenants.config import PUT
+from gesta.tenants.config_writer import ConfigWriter
+from tests.tenants.test_config import Letter, Post
+from tests.world import URL
+
+KIND, STRICT = "test.account", "test.strict"
+
+
+class Strict(ConfigBody, frozen=True):
+    token: Secret[str]
+
+
+class Account(ConfigBody, frozen=True):
+    address: str
+    token: Secret[str] = ""
+
+
+@pytest.fixture
+async def operating(gesta):
+    flow = Flow("test.letter", Letter, Post().execute, Rules(), config={KIND: Account, STRICT: Strict})
+    async with Engine(URL, flows=[flow], work=False) as engine:
+        yield engine.operating
+
+
+async def test_an_entity_is_put_at_the_version_that_was_seen_and_at_no_other(operating):
+    first = await operating.put_config(KIND, "main", {"address": "one"}, expected=0)
+    second = await operating.put_config(KIND, "main", {"address": "two"}, expected=first.version)
+    for outdated in (0, first.version, second.version + 1):
+        with pytest.raises(Outdated) as refused:
+            await operating.put_config(KIND, "main", {"address": "three"}, expected=outdated)
+        assert refused.value.version == second.version
+    assert (await operating.get_config(KIND, "main")) == second
+
+
+async def test_a_change_to_another_entity_does_not_count(operating):
+    first = await operating.put_config(KIND, "main", {"address": "one"})
+    await operating.put_config(KIND, "other", {"address": "one"})
+    await operating.pause(tenant="default")
+    assert (await operating.put_config(KIND, "main", {"address": "two"}, expected=first.version)).version > first.version
+
+
+async def test_an_entity_is_deleted_at_the_version_that_was_seen(operating):
+    first = await operating.put_config(KIND, "main", {"address": "one"})
+    second = await operating.put_config(KIND, "main", {"address": "two"})
+    with pytest.raises(Outdated):
+        await operating.delete_config(KIND, "main", expected=first.version)
+    await operating.delete_config(KIND, "main", expected=second.version)
+    with pytest.raises(Outdated) as refused:
+        await operating.delete_config(KIND, "main", expected=second.version)
+    assert refused.value.version == 0
+    with pytest.raises(NotFound):
+        await operating.delete_config(KIND, "main")
+
+
+async def test_of_many_who_saw_the_same_version_one_changes_it(operating):
+    first = await operating.put_config(KIND, "main", {"address": "one"})
+    changes = [operating.put_config(KIND, "main", {"address": str(n)}, expected=first.version) for n in range(8)]
+    answers = await asyncio.gather(*changes, return_exceptions=True)
+    assert sorted(type(one).__name__ for one in answers) == ["Entity", *["Outdated"] * 7]
+
+
+async def test_what_is_answered_is_what_was_written_whoever_comes_next(operating, monkeypatch):
+    """The version is the caller's to build on: that of a change by somebody else would let them undo it unseen."""
+    append = ConfigWriter.append
+
+    async def followed(self: ConfigWriter, tenant: str, expected: int, type_name: str, data: bytes, actor: Any) -> bool:
+        done = await append(self, tenant, expected, type_name, data, actor)
+        if type_name == PUT and b"mine" in data:
+            monkeypatch.setattr(ConfigWriter, "append", append)
+            await operating.put_config(KIND, "main", {"address": "theirs"})
+        return done
+
+    monkeypatch.setattr(ConfigWriter, "append", followed)
+    mine = await operating.put_config(KIND, "main", {"address": "mine"})
+    assert (mine.body.address, mine.version) == ("mine", 1)
+    with pytest.raises(Outdated):
+        await operating.put_config(KIND, "main", {"address": "mine again"}, expected=mine.version)
+
+
+async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(operating, monkeypatch):
+    """Between the look, which found one to keep, and the append: the entity must not come back without its secret."""
+    await operating.put_config(STRICT, "main", {"token": "t-1"})
+    check = ConfigWriter.check
+
+    async def deleted_meanwhile(self: ConfigWriter, *arguments: Any) -> Any:
+        checked = await check(self, *arguments)
+        monkeypatch.setattr(ConfigWriter, "check", check)
+        await operating.delete_config(STRICT, "main")
+        await operating.list_config()
+        return checked
+
+    monkeypatch.setattr(ConfigWriter, "check", deleted_meanwhile)
+    with pytest.raises(BadConfig, match="token: missing"):
+        await operating.put_config(STRICT, "main", {})
+    assert await operating.list_config() == []
+
+
+async def test_a_url_that_comes_back_as_it_was_shown_stays_whole(operating):
+    whole = "https://user:pass@hooks.example/in?token=abc"
+    await operating.put_config(KIND, "main", {"address": whole})
+    await operating.put_config(KIND, "main", {"address": "https://[hidden]@hooks.example/in?…", "token": "t-1"})
+    assert (await operating.get_config(KIND, "main")).body.address == whole
+    await operating.put_config(KIND, "main", {"address": "https://hooks.example/in"})
+    assert (await operating.get_config(KIND, "main")).body.address == "https://hooks.example/in"

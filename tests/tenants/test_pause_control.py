@@ -1,0 +1,205 @@
+"""Pause and resume, through a whole engine on memory stores."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from gesta import Actor, Done, Engine, NotFound, Unknown
+from gesta.domain.codec import decode_meta
+from gesta.errors import BadScope, StoreError
+from gesta.flows import webhook
+from gesta.ports.job_queue import Held, Hold
+from gesta.tenants.pauses import Scope
+from tests.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
+
+
+async def test_what_is_paused_waits_without_an_attempt_and_goes_on_when_it_is_resumed(gesta):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await engine.operating.pause(flow=FLOW, reason="the provider moves")
+        request = await engine.submit(Note())
+        await pass_time(gesta, 30)
+        assert provider.calls == []
+        assert (await request.view()).state.attempts == 0
+        assert await engine.operating.held() == [Held("default", f"flow:{FLOW}", 1)]
+        assert await engine.operating.resume(flow=FLOW) == 1
+        await let_run(gesta)
+        assert await result(request) == Done(id="provider-1")
+
+
+@pytest.mark.parametrize("scope", [{"tenant": "acme"}, {"tenant": "acme", "flow": FLOW}])
+async def test_the_pause_of_a_tenant_is_nobody_elses(gesta, scope):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await engine.operating.pause(**scope)
+        await engine.submit(Note(), tenant="acme")
+        await engine.submit(Note(), tenant="globex")
+        await let_run(gesta)
+        assert [call.tenant for call in provider.calls] == ["globex"]
+
+
+async def test_a_credential_is_paused_for_those_who_use_it(gesta):
+    provider = Provider()
+    flow = note_flow(provider, credential=lambda note: f"shop.account/{note.text}")
+    async with Engine(URL, flows=[flow]) as engine:
+        await engine.operating.pause(tenant="default", credential="shop.account/old")
+        old, _ = await engine.submit(Note("old")), await engine.submit(Note("new"))
+        await let_run(gesta)
+        assert [payload.text for payload in provider.payloads] == ["new"]
+        (pause,) = await engine.operating.pauses_of([await old.view()])
+        assert pause is not None
+        assert pause.scope == Scope(tenant="default", credential="shop.account/old")
+        await engine.operating.resume(tenant="default", credential="shop.account/old")
+        await let_run(gesta)
+        assert await result(old) == Done(id="provider-2")
+
+
+async def test_a_webhook_is_paused_by_the_code_of_its_endpoint():
+    channel = webhook.flow()
+    assert channel.credential is not None
+    assert channel.credential(webhook.Message("a.b", {}, "shop")) == "webhook.endpoint/shop"
+
+
+async def test_running_attempts_go_on(gesta):
+    gate = Gate()
+    async with engine_of(Provider(gate)) as engine:
+        request = await engine.submit(Note())
+        await gate.reached.wait()
+        await engine.operating.pause(flow=FLOW)
+        gate.opened.set()
+        await let_run(gesta)
+        assert await result(request) == Done(id="through the gate")
+
+
+async def test_a_time_to_live_ends_while_the_request_is_held(gesta):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await engine.operating.pause(flow=FLOW)
+        request = await engine.submit(Note(), ttl=timedelta(minutes=1))
+        await pass_time(gesta, 62)
+        assert (await request.view()).state.status == "expired"
+        assert await engine.operating.resume(flow=FLOW) == 0
+        await let_run(gesta)
+        assert provider.calls == []
+
+
+async def test_a_held_request_can_be_called_back(gesta):
+    async with engine_of(Provider()) as engine:
+        await engine.operating.pause(flow=FLOW)
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        assert await request.cancel() == "cancelled"
+        assert await engine.operating.held() == []
+
+
+async def test_a_crash_between_the_two_steps_of_a_resume_is_put_right(gesta, ports):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await engine.operating.pause(flow=FLOW)
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        ports.queue.fail("unhold")
+        with pytest.raises(StoreError):
+            await engine.operating.resume(flow=FLOW)
+        await let_run(gesta)
+        assert provider.calls == []
+        await pass_time(gesta, 11)
+        assert await result(request) == Done(id="provider-1")
+
+
+async def test_a_worker_that_had_read_the_pause_before_it_ended_leaves_no_job_held(gesta, ports):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await engine.operating.pause(flow=FLOW)
+
+        async def resumed_meanwhile(settle, settlements):
+            if isinstance(settlements[0], Hold):
+                ports.queue.heal()
+                assert await engine.operating.resume(flow=FLOW) == 0
+            return await settle(settlements)
+
+        ports.queue.replace("settle", resumed_meanwhile)
+        request = await engine.submit(Note())
+        await let_run(gesta)
+        assert await result(request) == Done(id="provider-1")
+
+
+async def test_a_job_in_doubt_is_still_in_doubt_after_a_pause(gesta):
+    provider = Provider(Gate())
+    engine = engine_of(provider, on_unknown="park")
+    await engine.start()
+    request = await engine.submit(Note())
+    await let_run(gesta)
+    await die(engine)
+    async with engine_of(provider, on_unknown="park") as again:
+        await again.operating.pause(tenant="default")
+        await pass_time(gesta, 10)
+        found = await again.request(request.id)
+        assert (await found.view()).state.status == "queued"
+        assert [one.count for one in await again.operating.held()] == [1]
+        await again.operating.resume(tenant="default")
+        await let_run(gesta)
+        assert isinstance(await result(found), Unknown)
+        assert len(provider.calls) == 1
+
+
+async def test_a_pause_is_on_record_and_holds_after_a_restart(gesta):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        made = await engine.operating.pause(flow=FLOW, reason="audit", actor=Actor("ada"))
+        assert (made.reason, made.by, made.since_ms) == ("audit", "ada", gesta.runtime.now_ms())
+        (event,) = await engine.road.outside.stores.events.read([("config-_gesta", 0)])
+        assert (event.type, decode_meta(event.meta).actor) == ("config.Paused.v1", Actor("ada"))
+    async with engine_of(provider) as engine:
+        await engine.submit(Note())
+        await let_run(gesta)
+        assert provider.calls == []
+        assert await engine.operating.paused() == [made]
+        await engine.operating.resume(flow=FLOW, actor=Actor("bob"))
+        assert await engine.operating.paused("default") == []
+
+
+async def test_pausing_twice_is_pausing_once_and_only_what_is_paused_can_be_resumed(gesta):
+    async with engine_of(Provider()) as engine:
+        first = await engine.operating.pause(tenant="acme", reason="audit")
+        gesta.advance(5)
+        assert await engine.operating.pause(tenant="acme", reason="audit") == first
+        assert (await engine.operating.pause(tenant="acme", reason="fraud")).reason == "fraud"
+        assert len(await engine.road.outside.stores.events.read([("config-acme", 0)])) == 2
+        with pytest.raises(NotFound):
+            await engine.operating.resume(tenant="acme", flow=FLOW)
+        await engine.operating.resume(tenant="acme")
+
+
+@pytest.mark.parametrize(
+    ("scope", "fault"),
+    [
+        ({}, "say what it is about: a flow, a tenant or a credential"),
+        ({"flow": "no dots"}, "flow:"),
+        ({"flow": 7}, "flow:"),
+        ({"tenant": "_gesta"}, "tenant:"),
+        ({"credential": "shop.account/a"}, "name the tenant"),
+        ({"tenant": "acme", "credential": "shop.account"}, "kind/code"),
+        ({"tenant": "acme", "flow": FLOW, "credential": "shop.account/a"}, "leave the flow out"),
+        ({"tenant": "acme", "reason": "x" * 501}, "reason:"),
+    ],
+)
+async def test_a_scope_that_makes_no_sense_is_refused(gesta, scope, fault):
+    async with engine_of(Provider()) as engine:
+        with pytest.raises(BadScope, match=fault):
+            await engine.operating.pause(**scope)
+        assert await engine.road.outside.stores.events.follow(0, 10) == []
+
+
+async def test_a_pause_keeps_no_endpoint_from_being_disabled(gesta):
+    """The receiver says 410 while somebody pauses the tenant: both are on record."""
+    async with Engine(URL, flows=[webhook.flow()]) as engine:
+        fields = {"url": "https://example.com/hook", "secret": "whsec_" + "A" * 32}
+        await engine.operating.put_config("webhook.endpoint", "shop", fields)
+        config = engine.road.config.of("default")
+        await engine.operating.pause(tenant="default")
+        await config.disable("webhook.endpoint", "shop", "gone")
+        stored = await engine.operating.get_config("webhook.endpoint", "shop")
+        assert getattr(stored.body, "disabled", None) is True

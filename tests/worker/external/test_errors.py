@@ -1,0 +1,175 @@
+"""Stores that fail, and processes that die, while others have work in hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta import Engine
+from gesta.errors import StoreError
+from gesta.runtime.settings import Settings
+from gesta.stores.memory.job_queue import MemoryJobQueue
+from gesta.worker.external import RecordFailed, RecordSent
+from tests.worker.external.leased import FLOW, LEASE_SECONDS, NOTICED_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse
+from tests.world import die, let_run, pass_time
+
+
+async def test_a_token_is_good_in_another_process_and_after_a_restart(gesta):
+    async with warehouse() as engine:
+        await engine.submit(Pick())
+        item = await take_one(engine, gesta)
+        await die(engine)
+    async with warehouse() as other:
+        await pass_time(gesta, 10)
+        assert (await other.external.extend(FLOW, item.id, item.token)).lease_until == gesta.runtime.now_ms() + 60_000
+        assert (await other.external.fetch(FLOW, item.id, item.token)).attempt == 1
+        assert (await other.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))).status == "sent"
+
+
+async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await take_one(engine, gesta)
+        await die(engine)
+    gesta.advance(3 * LEASE_SECONDS)
+    async with warehouse() as other:
+        await pass_time(gesta, NOTICED_SECONDS + 4)
+        state = (await other.get(request.id)).state
+        assert (state.status, state.reason) == ("unknown", "no_report")
+
+
+async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_loss(gesta):
+    """Nobody can know whether the answer got out (K-4, K-5)."""
+    async with warehouse(on_unknown="same_key") as engine:
+        request = await engine.submit(Pick())
+        await let_run(gesta)
+        # The queue has it on record, and nobody hears of it.
+        await engine.road.outside.stores.queue.hand_out("token", f"@{FLOW}/default", 1, LEASE_SECONDS)
+        await die(engine)
+    async with warehouse(on_unknown="same_key") as other:
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS + 4)
+        item = await take_one(other, gesta)
+        assert (item.id, item.attempt) == (request.id, 2)  # K-4: attempts + 1
+
+
+async def test_a_lost_queue_is_restored_and_what_may_have_been_in_hand_is_in_doubt_first(gesta):
+    """K-11: the job that the sweep puts back is suspect."""
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await take_one(engine, gesta)
+        queue = engine.road.outside.stores.queue
+        assert isinstance(queue, MemoryJobQueue)
+        queue._rows.clear()
+        await pass_time(gesta, 130)
+        assert await take(engine, gesta) == []
+        state = (await request.view()).state
+        assert (state.status, state.reason) == ("unknown", "no_report")
+
+
+@pytest.mark.parametrize("port", ["views", "events", "vault"])
+async def test_a_store_that_fails_after_the_take_gives_the_work_back(gesta, ports, port):
+    verb = {"views": "get", "events": "read", "vault": "get"}[port]
+    async with warehouse(payload=Parcel) as engine:
+        request = await engine.submit(Parcel("Ada"))
+        await let_run(gesta)
+        getattr(ports, port).fail(verb)
+        with pytest.raises(StoreError):
+            await engine.external.take(FLOW)
+        item = await take_one(engine, gesta)
+        assert (item.id, item.attempt) == (request.id, 1)
+
+
+async def test_a_report_whose_answer_was_lost_is_recognised_when_it_comes_again(gesta, ports):
+    for report in (RecordSent(attempts=1), RecordFailed(reason="busy", retryable=True, attempts=1)):
+        async with warehouse(url=f"memory:{type(report).__name__}") as engine:
+            request = await engine.submit(Pick())
+            item = await take_one(engine, gesta)
+            ports.commits.fail("record", answer_lost=True)
+            with pytest.raises(StoreError):
+                await engine.external.report(FLOW, item.id, item.token, report)
+            answer = await engine.external.report(FLOW, item.id, item.token, report)
+            assert answer.attempts == 1
+            assert (await request.view()).state.version == 2
+
+
+async def test_a_report_that_did_not_reach_the_store_can_be_repeated(gesta, ports):
+    async with warehouse() as engine:
+        await engine.submit(Pick())
+        item = await take_one(engine, gesta)
+        ports.commits.fail("record", times=2)
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
+        assert (await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))).status == "sent"
+
+
+async def test_a_success_is_recorded_although_the_vault_is_out_of_reach(gesta, ports):
+    async with warehouse(payload=Parcel) as engine:
+        await engine.submit(Parcel("Ada"))
+        item = await take_one(engine, gesta)
+        ports.vault.is_down = True
+        report = RecordSent(attempts=1, provider_message_id="box-9", target_id="Ada's door")
+        assert (await engine.external.report(FLOW, item.id, item.token, report)).status == "sent"
+        ports.vault.heal()
+        state = (await engine.get(item.id)).state
+        assert (state.provider_id, state.target_id) == ("box-9", "")
+
+
+async def test_a_sweep_that_fails_in_the_middle_notices_later(gesta, ports):
+    async with warehouse() as engine:
+        request = await engine.submit(Pick())
+        await take_one(engine, gesta)
+        ports.commits.fail("record", times=1)
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        assert await request.status() == "queued"
+        await pass_time(gesta, 35)
+        state = (await request.view()).state
+        assert (state.status, state.attempts) == ("unknown", 1)
+
+
+async def test_a_report_and_the_sweep_that_meet_come_to_the_same_end(gesta, ports):
+    """The report comes while the sweep is just putting the doubt on record."""
+    async with warehouse() as engine:
+        await engine.submit(Pick())
+        item = await take_one(engine, gesta)
+
+        async def report_first(original, token, lanes, limit, lease_seconds):
+            lapsed = await original(token, lanes, limit, lease_seconds)
+            if lapsed:
+                ports.queue.heal()
+                await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
+            return lapsed
+
+        ports.queue.replace("lapsed", report_first)
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        assert (await engine.get(item.id)).state.status == "sent"
+        await pass_time(gesta, 40)
+        assert await engine.road.outside.stores.queue.count(10) == 0
+
+
+async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
+    settings = Settings(url="memory:main", queue_url="memory:queue")
+    async with Engine(settings=settings, flows=[pick_flow(on_unknown="same_key")]) as engine:
+        request = await engine.submit(Pick())
+        await pass_time(gesta, 1)
+        first = await take_one(engine, gesta)
+        await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
+        second = await take_one(engine, gesta)
+        assert (second.id, second.attempt, second.key) == (request.id, 2, first.key)
+        assert (await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))).status == "sent"
+        await pass_time(gesta, 1)
+        assert await engine.road.outside.stores.queue.count(10) == 0
+
+
+async def test_a_poison_request_is_parked_and_the_others_are_handed_out(gesta, ports):
+    async with warehouse() as engine:
+        poison, good = await engine.submit(Pick()), await engine.submit(Pick())
+        await let_run(gesta)
+
+        async def fail_on_poison(original, keys):
+            if any(key[2] == poison.id for key in keys):
+                raise ValueError("cannot be read")
+            return await original(keys)
+
+        ports.views.replace("get", fail_on_poison)
+        assert [item.id for item in await engine.external.take(FLOW, limit=10)] == [good.id]
+        assert [one.what for one in await engine.operating.parked()] == ["job"]

@@ -1,0 +1,57 @@
+"""Somebody cancels in the moment in which a job changes hands: the request ends, and does not wait for whoever has let go of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gesta import Retry
+from gesta.domain.commands import Cancel
+from gesta.ports.job_queue import Hold
+from tests.world import FLOW, Gate, Note, Provider, engine_of, let_run, pass_time, types_of
+
+
+async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_does_not_stay_queued(gesta, ports):
+    provider = Provider()
+    told: list[str] = []
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        await engine.operating.pause(flow=FLOW)
+
+        async def settle(original, settlements):
+            # The worker has read pause and request, and its hold is on the way.
+            if isinstance(settlements[0], Hold) and not told:
+                told.append(await request.cancel())
+            return await original(settlements)
+
+        ports.queue.replace("settle", settle)
+        request = await engine.submit(Note())
+        await pass_time(gesta, 5)
+        assert (told, await request.status()) == (["queued"], "cancelled")
+        assert await engine.road.outside.stores.queue.jobs("", 10) == []
+    assert provider.calls == []
+
+
+@pytest.mark.parametrize("after_seconds", [7_200.0, 900.01], ids=["far", "near the horizon of the queue"])
+async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_is_cancelled(gesta, monkeypatch, after_seconds):
+    gate = Gate(Retry("busy", after_seconds=after_seconds))
+    async with engine_of(Provider(gate), on_unknown="park") as engine:
+        request = await engine.submit(Note())
+        await gate.reached.wait()
+        apply = engine.road.recorder.apply
+
+        async def late(view, command, *args, **kwargs):
+            if isinstance(command, Cancel) and command.active:
+                gate.opened.set()
+                await let_run(gesta)
+                gesta.advance(0.05)
+                await let_run(gesta)
+            return await apply(view, command, *args, **kwargs)
+
+        monkeypatch.setattr(engine.road.recorder, "apply", late)
+        cancelling = asyncio.ensure_future(request.cancel())
+        await pass_time(gesta, 1)
+        assert await cancelling == "cancelled"
+        await pass_time(gesta, 1_100, 20)
+        assert await types_of(engine, request.id) == ["RequestCreated", "AttemptFailed", "RequestUpdated", "Cancelled"]

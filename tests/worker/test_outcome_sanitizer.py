@@ -1,0 +1,56 @@
+"""What an executor says of people and secrets is hidden before it is stored, wherever it says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from gesta import Done, Engine, Payload, Personal, Rejected, Retry
+from gesta.worker.outcome_sanitizer import discreet, without_texts
+from tests.security.people import ANA, URL, flow_of
+from tests.world import Provider, all_events, let_run
+
+
+@dataclass
+class Name:
+    first: str
+
+
+class File(Payload, frozen=True):
+    number: Personal[int]
+    born: Personal[date]
+    words: Personal[dict[str, str]]
+    who: Personal[Name]
+    size: Personal[int] = 500
+
+
+FILE = File(87654321, date(1980, 2, 3), {"Ana Lima": "a friend"}, Name("Benedita"))
+
+
+def test_numbers_dates_names_of_things_and_parts_of_dataclasses_are_hidden():
+    told = discreet(Rejected("no", "87654321 of 1980-02-03, Ana Lima, a friend of Benedita"), FILE, ())
+    assert told == Rejected("no", "[hidden] of [hidden], [hidden], [hidden] of [hidden]")
+
+
+def test_a_reason_is_hidden_like_a_detail_and_a_target():
+    assert discreet(Retry("token open sesame refused"), FILE, ["open sesame"]) == Retry("token [hidden] refused")
+    assert discreet(Done("p-1", target="Benedita"), FILE, ()) == Done("p-1", target="[hidden]")
+
+
+def test_a_short_number_is_no_secret_part_of_a_label():
+    assert discreet(Retry("http_500"), FILE, ()) == Retry("http_500")
+
+
+def test_of_what_nobody_can_read_only_a_label_is_kept():
+    assert without_texts(Rejected("no_mailbox", "of Ana")) == Rejected("no_mailbox")
+    assert without_texts(Rejected("no mailbox of Ana")) == Rejected("reported")
+    assert without_texts(Done("p-1", "Ana", "to Ana")) == Done("p-1")
+
+
+async def test_the_name_in_a_reason_is_in_no_event_and_goes_with_the_person(gesta):
+    provider = Provider(Rejected("no mailbox for Ana Lima", "no mailbox for Ana Lima"))
+    async with Engine(URL, flows=[flow_of(provider)]) as engine:
+        request = await engine.submit(ANA)
+        await let_run(gesta)
+        assert (await request.view()).state.reason == "no mailbox for [hidden]"
+        assert not any(b"Ana Lima" in event.data for event in await all_events(engine))

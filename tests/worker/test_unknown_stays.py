@@ -1,0 +1,109 @@
+"""An attempt that calls nobody ends no doubt about the one before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gesta import Engine, Flow, Payload, Unknown
+from gesta.domain.commands import Rules
+from gesta.flows.deferrals import Postponed
+from gesta.ports.job_queue import Taken
+from gesta.worker.pool import Pool
+from tests.worker.test_refused_credentials import ACCOUNT, Account
+from tests.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, pass_time
+
+
+class Old(Payload, frozen=True):
+    text: str
+
+
+class New(Payload, frozen=True):
+    words: str
+
+
+async def test_a_doubt_is_not_ended_by_a_payload_that_no_longer_fits(gesta):
+    """The second attempt calls nobody; the first may have had its effect."""
+    rules, first, second = Rules(on_unknown="same_key"), Provider(Unknown("no_answer")), Provider()
+    async with Engine(URL, flows=[Flow("test.p", Old, first.execute, rules)]) as engine:
+        request = await engine.submit(Old("x"))
+        await let_run(gesta)
+    async with Engine(URL, flows=[Flow("test.p", New, second.execute, rules)]) as engine:
+        await gesta.settle()
+        state = (await (await engine.request(request.id)).view()).state
+    assert (state.status, state.reason, state.due_at, second.calls) == ("unknown", "bad_payload", None, [])
+
+
+async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_costs_nobody_a_slot(gesta):
+    provider = Provider()
+
+    def credential(note):
+        return [ACCOUNT, "main"] if note.text == "bad" else f"{ACCOUNT}/main"
+
+    declared = Flow(FLOW, Note, provider.execute, Rules(), config={ACCOUNT: Account}, credential=credential)
+    async with Engine(URL, flows=[declared]) as engine:
+        await let_run(gesta)
+        await engine.operating.pause(tenant="default", credential=f"{ACCOUNT}/other")
+        requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
+        await gesta.settle()
+        assert [await request.status() for request in requests] == ["sent", "sent"]
+        assert engine.road.pool.lease.held == 0
+
+
+async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_keeps_no_slot(gesta, monkeypatch):
+    provider = Provider()
+    async with engine_of(provider) as engine:
+        await let_run(gesta)
+        look = engine.road.pausing.holds_of
+
+        def stumble(taken, found, flows):
+            if any(view.payload == b'{"text":"bad"}' for view in found.values()):
+                raise TypeError("no text")
+            return look(taken, found, flows)
+
+        monkeypatch.setattr(engine.road.pausing, "holds_of", stumble)
+        requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
+        await pass_time(gesta, 1)
+        assert await requests[0].status() == "sent"
+        assert [one.what for one in await engine.road.outside.stores.views.parked(None, 10)] == ["job"]
+        assert engine.road.pool.lease.held == 0
+
+
+async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_kept_by_its_other_work(gesta, monkeypatch):
+    """The process stands still for three and a half seconds right after it has taken the job, then goes on with much else."""
+    gate = Gate()
+    frozen: list[Taken] = []
+    engine = engine_of(Provider(gate))
+    await engine.start()
+    request = await engine.submit(Note("lost"))
+    await gate.reached.wait()
+    await die(engine)
+    start = Pool._start_attempt
+
+    def freeze(self, taken, view, payload):
+        start(self, taken, view, payload)
+        if taken.is_suspect and not frozen:
+            frozen.append(taken)
+            gesta.runtime._now_ms += 3_500
+
+    monkeypatch.setattr(Pool, "_start_attempt", freeze)
+    async with engine_of(Provider()) as engine:
+        while not frozen:
+            gesta.advance(0.05)
+            await let_run(gesta)
+        for number in range(30):
+            await engine.submit(Note(str(number)))
+            await pass_time(gesta, 1, 0.5)
+        assert await (await engine.request(request.id)).status() == "sent"
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
+async def test_a_job_that_is_put_off_for_no_number_of_seconds_comes_back(gesta, seconds):
+    async def execute(note, attempt):
+        raise Postponed(seconds)
+
+    async with Engine(URL, flows=[Flow(FLOW, Note, execute)]) as engine:
+        request = await engine.submit(Note())
+        await pass_time(gesta, 5)
+        assert await request.status() == "queued"
+        (job,) = await engine.road.outside.stores.queue.jobs("", 10)
+        assert (job.state, job.job.due_ms > gesta.runtime.now_ms()) == ("waiting", True)
