@@ -31,10 +31,19 @@ def ports(gesta: Harness) -> Iterator[Ports]:
     async def wire(settings: Settings) -> Outside:
         outside = await gesta.wire(settings)
         stores = outside.stores
-        faulty.events, faulty.views, faulty.queue = Faulty(stores.events), Faulty(stores.views), Faulty(stores.queue)
+        faulty.events, faulty.views, faulty.queue = (
+            Faulty(stores.events),
+            Faulty(stores.views),
+            Faulty(stores.queue),
+        )
         faulty.vault, faulty.commits = Faulty(stores.vault), Faulty(stores.commits)
         wired = replace(
-            stores, events=faulty.events, views=faulty.views, queue=faulty.queue, vault=faulty.vault, commits=faulty.commits
+            stores,
+            events=faulty.events,
+            views=faulty.views,
+            queue=faulty.queue,
+            vault=faulty.vault,
+            commits=faulty.commits,
         )
         return replace(outside, stores=wired)
 
@@ -45,7 +54,9 @@ def ports(gesta: Harness) -> Iterator[Ports]:
 
 @pytest.fixture(params=["together", "apart"])
 def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
-    """With all ports in one database, and with the queue in another: then each step of a commit is a call of its own."""
+    """With all ports in one database, and with the queue in another: then each step of a commit is
+    a call of its own.
+    """
     before, calls = Wiring.wire, Calls()
 
     def slow(stores: Stores, *names: str) -> Stores:
@@ -55,7 +66,9 @@ def calls(gesta: Harness, request: pytest.FixtureRequest) -> Iterator[Calls]:
     async def wire(settings: Settings) -> Outside:
         outside = await gesta.wire(settings)
         if request.param == "together":
-            return replace(outside, stores=slow(outside.stores, "events", "views", "queue", "vault", "commits"))
+            return replace(
+                outside, stores=slow(outside.stores, "events", "views", "queue", "vault", "commits")
+            )
         queue = (await gesta.wire(replace(settings, url=f"{settings.url} queue"))).stores
         main = slow(outside.stores, "events", "views", "vault")
         return replace(outside, stores=with_queue_apart(main, slow(queue, "queue"), gesta.runtime))

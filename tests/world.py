@@ -1,4 +1,6 @@
-"""What the tests of the stations share: a provider that plays a script, ports that fail on demand, the death of a process."""
+"""What the tests of the stations share: a provider that plays a script, ports that fail on demand,
+the death of a process.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class Note(Payload, frozen=True):
 
 
 class Provider:
-    """An executor that plays its script, one entry for each call, and remembers the calls. After the end of the script it says Done."""
+    """An executor that plays its script, one entry for each call, and remembers the calls.
+
+    After the end of the script it says Done.
+    """
 
     def __init__(self, *script: Play) -> None:
         self.script = deque(script)
@@ -66,7 +71,9 @@ class Gate:
 
 
 class Deaf(Gate):
-    """A call that goes on although it was cut off: a frozen process, or an executor that swallows its cancellation."""
+    """A call that goes on although it was cut off: a frozen process, or an executor that swallows
+    its cancellation.
+    """
 
     async def __call__(self, _payload: object, _attempt: Attempt) -> Outcome:
         self.reached.set()
@@ -95,12 +102,16 @@ def engine_of(provider: Provider, url: str = URL, **options: Any) -> Engine:
 
 
 def take_the_long_way(engine: Engine) -> None:
-    """Jobs are put first and taken after that, as it is where the projector is another process than the worker."""
+    """Jobs are put first and taken after that, as it is where the projector is another process than
+    the worker.
+    """
     engine.road.projector.offers = None
 
 
 async def pass_time(gesta: Harness, seconds: float, step_seconds: float = 0.25) -> None:
-    """Move the clock in small steps, so that everything that runs by the clock gets its turns on the way."""
+    """Move the clock in small steps, so that everything that runs by the clock gets its turns on
+    the way.
+    """
     for _ in range(round(seconds / step_seconds)):
         gesta.advance(step_seconds)
         await let_run(gesta)
@@ -112,10 +123,15 @@ async def let_run(gesta: Harness) -> None:
 
 
 async def die(engine: Engine, survivors: set[asyncio.Task[Any]] | None = None) -> None:
-    """The process of this engine is gone: no drain, no release, no record. What it had started elsewhere stays as it is."""
+    """The process of this engine is gone: no drain, no release, no record.
+
+    What it had started elsewhere stays as it is.
+    """
     road = engine.road
     tasks = {
-        task for task in asyncio.all_tasks() - (survivors or set()) if task.get_name().startswith("gesta-") and not task.done()
+        task
+        for task in asyncio.all_tasks() - (survivors or set())
+        if task.get_name().startswith("gesta-") and not task.done()
     }
     for task in tasks:
         task.cancel()
@@ -141,13 +157,32 @@ async def types_of(engine: Engine, request_id: str) -> list[str]:
 
 
 async def append_raw(
-    engine: Engine, request_id: str, expected: int, type_name: str, data: bytes, meta: bytes | None = None
+    engine: Engine,
+    request_id: str,
+    expected: int,
+    type_name: str,
+    data: bytes,
+    meta: bytes | None = None,
 ) -> None:
-    """Write an event as another process, another version of the code, or a fault would have written it."""
-    names = {"tenant": "default", "flow": FLOW, "requestId": request_id, "correlationId": "c", "causationId": "c"}
-    meta = msgspec.json.encode(names | {"occurredAt": engine.road.runtime.now_ms()}) if meta is None else meta
+    """Write an event as another process, another version of the code, or a fault would have written
+    it.
+    """
+    names = {
+        "tenant": "default",
+        "flow": FLOW,
+        "requestId": request_id,
+        "correlationId": "c",
+        "causationId": "c",
+    }
+    meta = (
+        msgspec.json.encode(names | {"occurredAt": engine.road.runtime.now_ms()})
+        if meta is None
+        else meta
+    )
     event = NewEvent(event_id(engine.road.ids.new_bytes(), 0), f"{FLOW}.{type_name}", data, meta)
-    await engine.road.outside.stores.events.append([Append(f"{FLOW}.request-default-{request_id}", expected, (event,))])
+    await engine.road.outside.stores.events.append(
+        [Append(f"{FLOW}.request-default-{request_id}", expected, (event,))]
+    )
 
 
 async def all_events(engine: Engine) -> list[Recorded]:
@@ -169,9 +204,18 @@ class Faulty:
         #: Every call fails, the hints too, until it is healed.
         self.is_down = False
 
-    def fail(self, verb: str, error: BaseException | None = None, *, times: int = 1, answer_lost: bool = False) -> None:
+    def fail(
+        self,
+        verb: str,
+        error: BaseException | None = None,
+        *,
+        times: int = 1,
+        answer_lost: bool = False,
+    ) -> None:
         """Let the next calls raise; with `answer_lost` after the work was done."""
-        self._faults[verb].extend([(error or StoreError("the store is out of reach"), answer_lost)] * times)
+        self._faults[verb].extend(
+            [(error or StoreError("the store is out of reach"), answer_lost)] * times
+        )
 
     def heal(self) -> None:
         self._faults.clear()
@@ -191,11 +235,15 @@ class Faulty:
             self.calls[verb] += 1
             if self.is_down:
                 raise StoreError("the store is out of reach")
-            error, answer_lost = self._faults[verb].popleft() if self._faults[verb] else (None, False)
+            error, answer_lost = (
+                self._faults[verb].popleft() if self._faults[verb] else (None, False)
+            )
             if error is not None and not answer_lost:
                 raise error
             hook = self._hooks.get(verb)
-            answer = await (original(*args, **kwargs) if hook is None else hook(original, *args, **kwargs))
+            answer = await (
+                original(*args, **kwargs) if hook is None else hook(original, *args, **kwargs)
+            )
             if error is not None:
                 raise error
             return answer
@@ -225,7 +273,9 @@ class Ports:
 
 
 class Slow(Faulty):
-    """A port whose calls take a turn before and after their effect, and fail when their number has come up."""
+    """A port whose calls take a turn before and after their effect, and fail when their number has
+    come up.
+    """
 
     def __init__(self, port: Any, calls: Calls) -> None:
         super().__init__(port)

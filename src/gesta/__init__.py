@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from gesta.domain.status_events import Event
     from gesta.engine.engine import Engine
     from gesta.engine.request import Request
-    from gesta.errors import Conflict, Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, TryLater
+    from gesta.errors import (
+        Conflict,
+        Erased,
+        GestaError,
+        InvalidRequest,
+        NotFound,
+        NotYet,
+        Refused,
+        TryLater,
+    )
     from gesta.flows.attempt import Attempt
     from gesta.flows.external import external
     from gesta.flows.flow import Flow, Payload, Personal, flow
@@ -55,7 +64,16 @@ _HOMES = {
     "gesta.domain.retry_policy": ("RetryPolicy",),
     "gesta.domain.status_events": ("Event",),
     "gesta.engine.engine": ("Engine",),
-    "gesta.errors": ("Conflict", "Erased", "GestaError", "InvalidRequest", "NotFound", "NotYet", "Refused", "TryLater"),
+    "gesta.errors": (
+        "Conflict",
+        "Erased",
+        "GestaError",
+        "InvalidRequest",
+        "NotFound",
+        "NotYet",
+        "Refused",
+        "TryLater",
+    ),
     "gesta.flows.attempt": ("Attempt",),
     "gesta.flows.external": ("external",),
     "gesta.flows.flow": ("Flow", "Payload", "Personal", "flow"),
@@ -67,7 +85,9 @@ _HOMES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """A public name is imported when it is first asked for: `gesta --help` need not load an engine."""
+        """A public name is imported when it is first asked for: `gesta --help` need not load an
+        engine.
+        """
         for home, names in _HOMES.items():
             if name in names:
                 return globals().setdefault(name, getattr(import_module(home), name))

@@ -57,7 +57,10 @@ class BadInput(GestaError):
 
 
 class InvalidRequest(BadInput):
-    """The payload or an option is wrong. `fields` has every fault: field path → what is wrong with it."""
+    """The payload or an option is wrong.
+
+    `fields` has every fault: field path → what is wrong with it.
+    """
 
     def __init__(self, flow: str, fields: Mapping[str, str]) -> None:
         lines = "; ".join(f"{name}: {fault}" for name, fault in fields.items())
@@ -67,7 +70,9 @@ class InvalidRequest(BadInput):
 
 class UnknownFlow(BadInput):
     def __init__(self, name: str, known: list[str], what: str = "flow") -> None:
-        told = f"no flow {name!r}" if what == "flow" else f"no flow that takes a {name} as its payload"
+        told = (
+            f"no flow {name!r}" if what == "flow" else f"no flow that takes a {name} as its payload"
+        )
         has = ", ".join(sorted(known)) or "none"
         super().__init__(f"{told} is registered with this engine; it has: {has}{how_to_add(name)}")
         self.name = name
@@ -79,10 +84,16 @@ class BadFlow(BadInput):
 
 
 class MissingExtra(BadFlow):
-    """A channel is declared whose client library is not installed. `extra` names what installs it."""
+    """A channel is declared whose client library is not installed. `extra` names what installs
+    it.
+    """
 
     def __init__(self, name: str, library: str, extra: str) -> None:
-        super().__init__(name, f"needs {library}, which is not installed; install it with: pip install 'gesta[{extra}]'")
+        super().__init__(
+            name,
+            f"needs {library}, which is not installed; install it with: pip install"
+            f" 'gesta[{extra}]'",
+        )
         self.name, self.extra = name, extra
 
 
@@ -103,7 +114,10 @@ class BadConfig(BadInput):
 
 
 class BadScope(BadInput):
-    """What is to be paused or resumed is not said well. `fields` has every fault: part → what is wrong with it."""
+    """What is to be paused or resumed is not said well.
+
+    `fields` has every fault: part → what is wrong with it.
+    """
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {fault}" for name, fault in fields.items()))
@@ -118,7 +132,9 @@ class BadCursor(BadInput):
 
 
 class BadTransaction(BadInput):
-    """The request cannot be part of what `within` was given; the text says why, and what is taken."""
+    """The request cannot be part of what `within` was given; the text says why, and what is
+    taken.
+    """
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"within: {fault}")
@@ -128,7 +144,9 @@ class AccessDenied(GestaError):
     """One text for every key that is none: whoever tries them learns nothing by it."""
 
     def __init__(self) -> None:
-        super().__init__("the API key is unknown, wrong, revoked or expired; make one with: gesta key create")
+        super().__init__(
+            "the API key is unknown, wrong, revoked or expired; make one with: gesta key create"
+        )
 
 
 class Conflict(GestaError):
@@ -139,7 +157,8 @@ class Conflict(GestaError):
         from gesta.runtime.redaction import scrubbed_name
 
         super().__init__(
-            f"key {scrubbed_name(key)!r} was used before for request {request_id} with other content; use a new key, or send the same content"
+            f"key {scrubbed_name(key)!r} was used before for request {request_id} with other"
+            " content; use a new key, or send the same content"
         )
         self.key, self.request_id = key, request_id
 
@@ -150,12 +169,17 @@ class NotFound(GestaError):
 
 
 class Outdated(GestaError):
-    """Config is not at the version that the caller has seen; nothing was written. `version` is the one it is at, 0: it is not there."""
+    """Config is not at the version that the caller has seen; nothing was written.
+
+    `version` is the one it is at, 0: it is not there.
+    """
 
     def __init__(self, kind: str, code: str, expected: int, version: int) -> None:
         stands = f"is at version {version}" if version else "is not there"
         wanted = f"not at {expected}" if expected else "and was to be new"
-        super().__init__(f"config {kind}/{code} {stands}, {wanted}; read it again, and decide again")
+        super().__init__(
+            f"config {kind}/{code} {stands}, {wanted}; read it again, and decide again"
+        )
         self.version = version
 
 
@@ -168,18 +192,26 @@ class Refused(GestaError):
 
 
 class LeaseLost(GestaError):
-    """Work that was handed out is no longer the holder's: its lease ended, or the request has come to an end. `state` is what counts now."""
+    """Work that was handed out is no longer the holder's: its lease ended, or the request has come
+    to an end.
+
+    `state` is what counts now.
+    """
 
     def __init__(self, state: State) -> None:
         super().__init__(
-            f"request {state.id}: this lease is over, and the request is {state.status} by now{f' ({state.reason})' if state.reason else ''}; "
-            "drop the work. If it was done all the same, report it as sent"
+            f"request {state.id}: this lease is over, and the request is {state.status} by"
+            f" now{f' ({state.reason})' if state.reason else ''}; drop the work. If it was done all"
+            " the same, report it as sent"
         )
         self.request_id, self.state = state.id, state
 
 
 class Forged(GestaError):
-    """What was posted as a provider's report is not. One text for all of it: whoever forges learns nothing."""
+    """What was posted as a provider's report is not.
+
+    One text for all of it: whoever forges learns nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__("this is no report that was signed for this place")
@@ -188,10 +220,17 @@ class Forged(GestaError):
 class NotYet(GestaError):
     """No outcome yet; the request goes on."""
 
-    def __init__(self, request_id: str, state: State | RequestShape, timeout_seconds: float) -> None:
-        last = f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})" if state.reason else ""
+    def __init__(
+        self, request_id: str, state: State | RequestShape, timeout_seconds: float
+    ) -> None:
+        last = (
+            f" (last attempt: {state.reason}{', ' if state.detail else ''}{state.detail})"
+            if state.reason
+            else ""
+        )
         super().__init__(
-            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; ask again later, `gesta doctor {request_id}` says what it waits for"
+            f"request {request_id} is still {state.status} after {timeout_seconds:g} s{last}; ask"
+            f" again later, `gesta doctor {request_id}` says what it waits for"
         )
         self.request_id, self.status, self.reason = request_id, state.status, state.reason
 
@@ -201,31 +240,44 @@ class Erased(GestaError):
 
     def __init__(self, request_id: str) -> None:
         super().__init__(
-            f"request {request_id}: a person its payload is about was erased; what became of the request stays on record"
+            f"request {request_id}: a person its payload is about was erased; what became of the"
+            " request stays on record"
         )
         self.request_id = request_id
 
 
 class PartlyAccepted(GestaError):
-    """A batch was being accepted in parts when the store failed. `answers` are those of its first requests; the others were not written."""
+    """A batch was being accepted in parts when the store failed.
+
+    `answers` are those of its first requests; the others were not written.
+    """
 
     def __init__(self, answers: Sequence[object], total: int, cause: StoreError) -> None:
         super().__init__(
-            f"{len(answers)} of {total} requests were accepted, then: {cause}; submit the other {total - len(answers)} again"
+            f"{len(answers)} of {total} requests were accepted, then: {cause}; submit the other"
+            f" {total - len(answers)} again"
         )
         self.answers = list(answers)
 
 
 class TryLater(GestaError):
-    """Refused before anything was written, so that nothing that was accepted is ever lost. The same call may be made again."""
+    """Refused before anything was written, so that nothing that was accepted is ever lost.
+
+    The same call may be made again.
+    """
 
     def __init__(self, what: str, advice: str, retry_after_seconds: float) -> None:
-        super().__init__(f"{what}; nothing was written. {advice}. Try again in {retry_after_seconds:g} s")
+        super().__init__(
+            f"{what}; nothing was written. {advice}. Try again in {retry_after_seconds:g} s"
+        )
         self.retry_after_seconds = retry_after_seconds
 
 
 class RendererDown(GestaError):
-    """The process that fills templates in cannot be had, or does not get to it. The template is not to blame."""
+    """The process that fills templates in cannot be had, or does not get to it.
+
+    The template is not to blame.
+    """
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"no template can be filled in: {fault}")
@@ -236,7 +288,8 @@ class PoisonEvent(GestaError):
 
     def __init__(self, stream: str, version: int, fault: str) -> None:
         super().__init__(
-            f"{stream} version {version} cannot be read ({fault}); it was written by other code, or changed in the store; see `gesta list --parked`"
+            f"{stream} version {version} cannot be read ({fault}); it was written by other code, or"
+            " changed in the store; see `gesta list --parked`"
         )
         self.stream, self.version = stream, version
 
@@ -247,38 +300,47 @@ class StoreError(GestaError):
 
 class Busy(StoreError):
     def __init__(self, request_id: str, tries: int) -> None:
-        super().__init__(f"request {request_id} changed {tries} times while it was being recorded; try again")
+        super().__init__(
+            f"request {request_id} changed {tries} times while it was being recorded; try again"
+        )
 
 
 class WrongMasterKey(StoreError):
     def __init__(self, where: str) -> None:
         super().__init__(
-            f"the master key from {where} does not open this store's vault; give the key it was made with (GESTA_MASTER_KEY, or the .key file beside the store)"
+            f"the master key from {where} does not open this store's vault; give the key it was"
+            " made with (GESTA_MASTER_KEY, or the .key file beside the store)"
         )
 
 
 class LostMasterKey(StoreError):
     def __init__(self, store: str, path: str) -> None:
         super().__init__(
-            f"{store} has sealed secrets, and its key file {path} is gone; put the file back, or set GESTA_MASTER_KEY to what was in it"
+            f"{store} has sealed secrets, and its key file {path} is gone; put the file back, or"
+            " set GESTA_MASTER_KEY to what was in it"
         )
 
 
 class NotOurs(StoreError):
     def __init__(self, path: str, fault: str) -> None:
-        super().__init__(f"{path} is not a gesta store ({fault}); nothing was changed. Name another file")
+        super().__init__(
+            f"{path} is not a gesta store ({fault}); nothing was changed. Name another file"
+        )
 
 
 class TooNew(StoreError):
     def __init__(self, path: str, found: int, known: int) -> None:
         super().__init__(
-            f"{path} has schema {found}, this gesta knows {known}; nothing was changed. Upgrade gesta: pip install -U gesta"
+            f"{path} has schema {found}, this gesta knows {known}; nothing was changed. Upgrade"
+            " gesta: pip install -U gesta"
         )
 
 
 class StoreFull(StoreError):
     def __init__(self, path: str, cause: str) -> None:
-        super().__init__(f"{path}: no room left ({cause}); nothing was written. Free space and submit again")
+        super().__init__(
+            f"{path}: no room left ({cause}); nothing was written. Free space and submit again"
+        )
 
 
 class Fenced(StoreError):
@@ -287,17 +349,24 @@ class Fenced(StoreError):
     def __init__(self, store: str, kind: str, other: str, tenant: str | None = None) -> None:
         whose = store if tenant is None else f"tenant {tenant} of {store}"
         if kind == "filling":
-            told = f"{store} is being filled from {other}; nothing was written. Repeat that `gesta copy` until it is done"
+            told = (
+                f"{store} is being filled from {other}; nothing was written. Repeat that `gesta"
+                " copy` until it is done"
+            )
         else:
             told = (
-                f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta copy --unfence` takes it back"
+                f"{whose} was copied to {other}; nothing was written. Point GESTA_URL there; `gesta"
+                " copy --unfence` takes it back"
             )
         super().__init__(told)
         self.kind, self.other, self.tenant = kind, other, tenant
 
 
 class Unreachable(StoreError):
-    """A server of gesta does not answer, or not as one does. `code` is what it said, if it said anything."""
+    """A server of gesta does not answer, or not as one does.
+
+    `code` is what it said, if it said anything.
+    """
 
     def __init__(self, text: str, code: str = "") -> None:
         super().__init__(text)

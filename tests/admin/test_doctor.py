@@ -21,12 +21,27 @@ from gesta.tenants.pauses import EVERYTHING, Pause, Scope
 from tests.world import FLOW, Note, Provider, engine_of, let_run, pass_time
 
 NOW = 1_800_000_000_000
-SOUND = Health(schema=2, faults=(), is_whole=True, size=5 * 2**20, log_size=0, free=2**40, open_to_others=())
+SOUND = Health(
+    schema=2, faults=(), is_whole=True, size=5 * 2**20, log_size=0, free=2**40, open_to_others=()
+)
 HELD = (Held("projector", "host:7:x", NOW + 3_000), Held("sweep", "host:7:x", NOW + 3_000))
 WELL = Facts(
-    now_ms=NOW, store="gesta.db", key_from="gesta.key", health=SOUND, roles=HELD, checkpoints=(Checkpoint("projector", 9),), end=9,
-    unseen=0, unseen_since_ms=None, backlog={}, parked=(), undecided=0, undecided_since_ms=None, dead_letters=0, odd_settings=(),
-)  # fmt: skip
+    now_ms=NOW,
+    store="gesta.db",
+    key_from="gesta.key",
+    health=SOUND,
+    roles=HELD,
+    checkpoints=(Checkpoint("projector", 9),),
+    end=9,
+    unseen=0,
+    unseen_since_ms=None,
+    backlog={},
+    parked=(),
+    undecided=0,
+    undecided_since_ms=None,
+    dead_letters=0,
+    odd_settings=(),
+)
 
 
 def found(**changes: Any) -> list[Finding]:
@@ -45,28 +60,122 @@ def test_a_healthy_store_gets_nothing_but_ok():
 @pytest.mark.parametrize(
     ("changes", "level", "about", "words"),
     [
-        ({"health": msgspec.structs.replace(SOUND, faults=("page 7 is lost",)) if False else Health(2, ("page 7 is lost",), True, 1, 0, 2**40, ())}, "bad", "store", "damaged: page 7"),
-        ({"health": Health(2, (), True, 1, 2**31, 2**40, ())}, "warn", "store", "write-ahead log has 2.0 GiB"),
+        (
+            {
+                "health": (
+                    msgspec.structs.replace(SOUND, faults=("page 7 is lost",))
+                    if False
+                    else Health(2, ("page 7 is lost",), True, 1, 0, 2**40, ())
+                )
+            },
+            "bad",
+            "store",
+            "damaged: page 7",
+        ),
+        (
+            {"health": Health(2, (), True, 1, 2**31, 2**40, ())},
+            "warn",
+            "store",
+            "write-ahead log has 2.0 GiB",
+        ),
         ({"health": Health(2, (), True, 1, 0, 500 * 2**20, ())}, "warn", "disk", "500.0 MiB free"),
         ({"health": Health(2, (), True, 1, 0, 5 * 2**20, ())}, "bad", "disk", "5.0 MiB free"),
-        ({"health": Health(2, (), True, 1, 0, 2**40, ("gesta.db",))}, "warn", "store", "others may read gesta.db"),
-        ({"unseen": 3, "unseen_since_ms": NOW - 30_000}, "warn", "views", "are 3 events behind, 30 s"),
+        (
+            {"health": Health(2, (), True, 1, 0, 2**40, ("gesta.db",))},
+            "warn",
+            "store",
+            "others may read gesta.db",
+        ),
+        (
+            {"unseen": 3, "unseen_since_ms": NOW - 30_000},
+            "warn",
+            "views",
+            "are 3 events behind, 30 s",
+        ),
         ({"unseen": 3, "unseen_since_ms": NOW - 90_000}, "bad", "views", "behind"),
-        ({"backlog": {"a.b": Backlog(1, 2, 3, NOW - 70_000)}}, "warn", "queue a.b", "2 ready, 1 waiting, 3 at work; the oldest ready one for 1.2 min"),
+        (
+            {"backlog": {"a.b": Backlog(1, 2, 3, NOW - 70_000)}},
+            "warn",
+            "queue a.b",
+            "2 ready, 1 waiting, 3 at work; the oldest ready one for 1.2 min",
+        ),
         ({"backlog": {"a.b": Backlog(0, 1, 0, NOW - 700_000)}}, "bad", "queue a.b", "1 ready"),
-        ({"outbox": (Deferred("a.b", True, 2, NOW - 30_000),)}, "warn", "outbox a.b", "2 requests of callers' transactions are not taken in, the oldest for 30 s"),
-        ({"outbox": (Deferred("a.b", False, 1, NOW - 90_000),)}, "bad", "outbox a.b", "1 request of callers' transactions is not taken in"),
-        ({"parked": (Parked("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),)}, "bad", "parked", "1 thing could not be processed, the newest 5 s ago: event a.b.request-t-1 version 3 (DecodeError)"),
-        ({"undecided": 2, "undecided_since_ms": NOW - 7_200_000}, "warn", "in doubt", "2 requests wait for a person's word, of all tenants, the oldest since 2 h ago"),
-        ({"undecided": 1, "undecided_since_ms": NOW - 7_200_000}, "warn", "in doubt", "1 request waits for a person's word"),
-        ({"pauses": (Pause(EVERYTHING, "copied from gesta.db", NOW - 7_200_000, "ann"),)}, "warn", "paused", "everything, 2 h ago: copied from gesta.db"),
-        ({"dead_letters": 1}, "warn", "dead letters", "1 request of tenant default failed for good"),
-        ({"checkpoints": (Checkpoint("subscription/ledger", 4, "position 5: ValueError: no", NOW - 60_000),)}, "bad", "subscription ledger", "stuck since 1 min ago, 5 events behind: position 5: ValueError: no"),
-        ({"checkpoints": (Checkpoint("subscription/ledger", 4),)}, "warn", "subscription ledger", "no running process has this handler"),
-        ({"checkpoints": (Checkpoint("subscription/ledger", 4),), "end": 90_000, "roles": (*HELD, Held("subscription/ledger", "x", NOW + 1))}, "warn", "subscription ledger", "behind"),
+        (
+            {"outbox": (Deferred("a.b", True, 2, NOW - 30_000),)},
+            "warn",
+            "outbox a.b",
+            "2 requests of callers' transactions are not taken in, the oldest for 30 s",
+        ),
+        (
+            {"outbox": (Deferred("a.b", False, 1, NOW - 90_000),)},
+            "bad",
+            "outbox a.b",
+            "1 request of callers' transactions is not taken in",
+        ),
+        (
+            {"parked": (Parked("event", "t", "a.b.request-t-1", 3, "DecodeError", NOW - 5_000),)},
+            "bad",
+            "parked",
+            (
+                "1 thing could not be processed, the newest 5 s ago: event a.b.request-t-1 version"
+                " 3 (DecodeError)"
+            ),
+        ),
+        (
+            {"undecided": 2, "undecided_since_ms": NOW - 7_200_000},
+            "warn",
+            "in doubt",
+            "2 requests wait for a person's word, of all tenants, the oldest since 2 h ago",
+        ),
+        (
+            {"undecided": 1, "undecided_since_ms": NOW - 7_200_000},
+            "warn",
+            "in doubt",
+            "1 request waits for a person's word",
+        ),
+        (
+            {"pauses": (Pause(EVERYTHING, "copied from gesta.db", NOW - 7_200_000, "ann"),)},
+            "warn",
+            "paused",
+            "everything, 2 h ago: copied from gesta.db",
+        ),
+        (
+            {"dead_letters": 1},
+            "warn",
+            "dead letters",
+            "1 request of tenant default failed for good",
+        ),
+        (
+            {
+                "checkpoints": (
+                    Checkpoint(
+                        "subscription/ledger", 4, "position 5: ValueError: no", NOW - 60_000
+                    ),
+                )
+            },
+            "bad",
+            "subscription ledger",
+            "stuck since 1 min ago, 5 events behind: position 5: ValueError: no",
+        ),
+        (
+            {"checkpoints": (Checkpoint("subscription/ledger", 4),)},
+            "warn",
+            "subscription ledger",
+            "no running process has this handler",
+        ),
+        (
+            {
+                "checkpoints": (Checkpoint("subscription/ledger", 4),),
+                "end": 90_000,
+                "roles": (*HELD, Held("subscription/ledger", "x", NOW + 1)),
+            },
+            "warn",
+            "subscription ledger",
+            "behind",
+        ),
         ({"odd_settings": ("GESTA_ULR is no setting",)}, "warn", "settings", "GESTA_ULR"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_well_is_said_with_what_to_do(changes, level, about, words):
     (finding,) = found(**changes)
     assert (finding.level, finding.about) == (level, about)
@@ -77,15 +186,23 @@ def test_what_is_not_well_is_said_with_what_to_do(changes, level, about, words):
 def test_a_store_that_nobody_works_on_is_bad_only_when_there_is_something_to_do():
     gone = (Held("projector", "host:7:x", NOW - 60_000),)
     projector, sweep = found(roles=gone)
-    assert (projector.level, projector.what) == ("warn", "nobody projects; the last lease ended 1 min ago")
+    assert (projector.level, projector.what) == (
+        "warn",
+        "nobody projects; the last lease ended 1 min ago",
+    )
     assert (sweep.level, sweep.what) == ("warn", "nobody sweeps; no process ever has")
-    assert [one.level for one in found(roles=gone, backlog={"a.b": Backlog(waiting=1)})] == ["bad", "bad"]
+    assert [one.level for one in found(roles=gone, backlog={"a.b": Backlog(waiting=1)})] == [
+        "bad",
+        "bad",
+    ]
     # A lease made before the clock was set back holds nothing.
     assert len(found(roles=(Held("projector", "x", NOW + 10**9), HELD[1]))) == 1
 
 
 def test_what_to_start_is_the_part_that_is_missing():
-    """Where the parts run as processes of their own, one more `gesta serve` is not what is wanted."""
+    """Where the parts run as processes of their own, one more `gesta serve` is not what is
+    wanted.
+    """
     (projector,) = found(roles=HELD[1:])
     assert projector.advice.startswith("start `gesta projector` (or `gesta serve`")
     (sweep,) = found(roles=HELD[:1])
@@ -96,18 +213,27 @@ def test_a_queue_that_nobody_takes_from_is_bad_before_it_is_slow():
     waited = NOW - 55_000
     (queue,) = found(backlog={"a.b": Backlog(0, 2, 4, waited, abandoned=4)})
     assert (queue.level, queue.about) == ("bad", "queue a.b")
-    assert queue.what == "2 ready, 0 waiting, 0 at work, 4 left by a worker that is gone; the oldest ready one for 55 s"
     assert (
-        queue.advice == "nobody executes a.b; start a process that declares it: `gesta worker --app …` or `gesta serve --app …`"
+        queue.what
+        == "2 ready, 0 waiting, 0 at work, 4 left by a worker that is gone; the oldest ready one"
+        " for 55 s"
     )
-    assert [one.level for one in found(backlog={"a.b": Backlog(ready=1, oldest_ready_ms=waited)})] == ["bad"]
+    assert (
+        queue.advice
+        == "nobody executes a.b; start a process that declares it: `gesta worker --app …` or `gesta"
+        " serve --app …`"
+    )
+    assert [
+        one.level for one in found(backlog={"a.b": Backlog(ready=1, oldest_ready_ms=waited)})
+    ] == ["bad"]
     # Somebody has one in hand, or may come any moment: all is well.
     assert found(backlog={"a.b": Backlog(0, 2, 4, waited, abandoned=3)}) == []
     assert found(backlog={"a.b": Backlog(ready=1, oldest_ready_ms=NOW - 20_000)}) == []
     # A worker that died has left something, and nobody has come for it.
-    assert [(one.level, one.advice[:19]) for one in found(backlog={"a.b": Backlog(leased=1, abandoned=1)})] == [
-        ("warn", "nobody executes a.b")
-    ]
+    assert [
+        (one.level, one.advice[:19])
+        for one in found(backlog={"a.b": Backlog(leased=1, abandoned=1)})
+    ] == [("warn", "nobody executes a.b")]
     # Others execute this one, in their own time.
     assert found(backlog={lane_of("a.b", "acme"): Backlog(ready=1, oldest_ready_ms=waited)}) == []
 
@@ -119,7 +245,9 @@ async def test_who_executes_the_flow_is_part_of_the_facts_of_a_request(gesta):
         await let_run(gesta)
         queue, view = engine.road.outside.stores.queue, await request.view()
         await queue.put([Job("x-1", "default", "other.flow", "x", 1)])
-        view = msgspec.structs.replace(view, state=msgspec.structs.replace(view.state, flow="other.flow"))
+        view = msgspec.structs.replace(
+            view, state=msgspec.structs.replace(view.state, flow="other.flow")
+        )
         assert (await examine_request(engine.road, view)).at_work == 0
         await queue.take("dies", {"other.flow": 1}, 0.5, durable=False)
         facts = await examine_request(engine.road, view)
@@ -128,15 +256,30 @@ async def test_who_executes_the_flow_is_part_of_the_facts_of_a_request(gesta):
 
 def test_who_projects_which_part_is_told_and_what_nobody_projects():
     def held(*owners: str) -> tuple[Held, ...]:
-        parts = (Held(f"projector/{n}", owner, NOW + 3_000 if owner else 0) for n, owner in enumerate(owners))
+        parts = (
+            Held(f"projector/{n}", owner, NOW + 3_000 if owner else 0)
+            for n, owner in enumerate(owners)
+        )
         return (*parts, HELD[1])
 
-    shared = diagnose(msgspec.structs.replace(WELL, partitions=4, roles=held("host:7:x", "host:9:y", "host:7:x", "host:9:y")))
+    shared = diagnose(
+        msgspec.structs.replace(
+            WELL, partitions=4, roles=held("host:7:x", "host:9:y", "host:7:x", "host:9:y")
+        )
+    )
     told = [one.what for one in shared if one.about == "projector"]
-    assert told == ["process 7 on host projects 2 of 4 partitions", "process 9 on host projects 2 of 4 partitions"]
+    assert told == [
+        "process 7 on host projects 2 of 4 partitions",
+        "process 9 on host projects 2 of 4 partitions",
+    ]
     assert found(partitions=4, roles=held(*["host:7:x"] * 4)) == []
-    (finding,) = found(partitions=4, roles=held("host:7:x", "", "host:7:x", ""), unseen=1, unseen_since_ms=NOW)
-    assert (finding.level, finding.what) == ("bad", "nobody projects 2 of 4 partitions; no process ever has")
+    (finding,) = found(
+        partitions=4, roles=held("host:7:x", "", "host:7:x", ""), unseen=1, unseen_since_ms=NOW
+    )
+    assert (finding.level, finding.what) == (
+        "bad",
+        "nobody projects 2 of 4 partitions; no process ever has",
+    )
 
 
 STATE = State("r-1", "default", FLOW, "queued", 2, NOW - 60_000, NOW - 10_000, dispatch_version=1)
@@ -147,43 +290,196 @@ JOB = Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 5_000), "rea
 @pytest.mark.parametrize(
     ("state", "facts", "words"),
     [
-        ({"status": "sent", "provider_id": "p-1"}, {}, "it was sent at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1"),
-        ({"status": "failed", "reason": "subject_erased"}, {}, "the person it is about was erased, and it cannot be sent any more"),
-        ({"status": "failed", "reason": "no", "attempts": 3}, {}, "it failed for good at 2027-01-15 07:59:50.000Z (10 s ago) after 3 tries: no; again: gesta redrive r-1"),
+        (
+            {"status": "sent", "provider_id": "p-1"},
+            {},
+            "it was sent at 2027-01-15 07:59:50.000Z (10 s ago); the provider calls it p-1",
+        ),
+        (
+            {"status": "failed", "reason": "subject_erased"},
+            {},
+            "the person it is about was erased, and it cannot be sent any more",
+        ),
+        (
+            {"status": "failed", "reason": "no", "attempts": 3},
+            {},
+            (
+                "it failed for good at 2027-01-15 07:59:50.000Z (10 s ago) after 3 tries: no;"
+                " again: gesta redrive r-1"
+            ),
+        ),
         ({"status": "expired"}, {}, "its time to live ended"),
         ({"status": "cancelled"}, {}, "it was called back"),
-        ({"status": "unknown", "reason": "timeout", "policy": "park"}, {"is_worked_on": False}, "only a person can tell; gesta resolve r-1 --executed"),
-        ({}, {"is_worked_on": False, "is_swept": False}, "no process works on this store; start `gesta serve`"),
-        ({"due_at": NOW + 60_000}, {"is_worked_on": False, "is_swept": False}, "(and it is not due before 2027-01-15 08:01:00.000Z)"),
-        ({}, {"job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1}, "a worker is at it right now, 1 try with this one"),
-        ({}, {"job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1, "is_worked_on": False, "is_swept": False}, "a worker is at it right now"),
-        ({}, {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)}, "the worker that had it is gone (its lease ended 33 s ago), and no worker has come for it; start one: `gesta worker` (or `gesta serve`)"),
-        ({}, {"job": Standing(JOB.job, "leased", 1, NOW + 10**9)}, "(its lease is from before the clock was set back)"),
-        ({"external": True}, {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)}, "has not reported (the lease ended 33 s ago); the sweep puts that on record"),
-        ({"external": True}, {"job": Standing(JOB.job, "leased", 1, NOW - 33_000), "is_swept": False}, "start `gesta sweeper` (or `gesta serve`)"),
-        ({"due_at": NOW + 30_000, "attempts": 1, "reason": "throttled", "detail": "429 from hooks.example.com"}, {}, "it waits until 2027-01-15 08:00:30.000Z (in 30 s) because of throttled, 429 from hooks.example.com, after 1 try"),
+        (
+            {"status": "unknown", "reason": "timeout", "policy": "park"},
+            {"is_worked_on": False},
+            "only a person can tell; gesta resolve r-1 --executed",
+        ),
+        (
+            {},
+            {"is_worked_on": False, "is_swept": False},
+            "no process works on this store; start `gesta serve`",
+        ),
+        (
+            {"due_at": NOW + 60_000},
+            {"is_worked_on": False, "is_swept": False},
+            "(and it is not due before 2027-01-15 08:01:00.000Z)",
+        ),
+        (
+            {},
+            {"job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1},
+            "a worker is at it right now, 1 try with this one",
+        ),
+        (
+            {},
+            {
+                "job": Standing(JOB.job, "leased", 1, NOW + 1),
+                "at_work": 1,
+                "is_worked_on": False,
+                "is_swept": False,
+            },
+            "a worker is at it right now",
+        ),
+        (
+            {},
+            {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)},
+            (
+                "the worker that had it is gone (its lease ended 33 s ago), and no worker has come"
+                " for it; start one: `gesta worker` (or `gesta serve`)"
+            ),
+        ),
+        (
+            {},
+            {"job": Standing(JOB.job, "leased", 1, NOW + 10**9)},
+            "(its lease is from before the clock was set back)",
+        ),
+        (
+            {"external": True},
+            {"job": Standing(JOB.job, "leased", 1, NOW - 33_000)},
+            "has not reported (the lease ended 33 s ago); the sweep puts that on record",
+        ),
+        (
+            {"external": True},
+            {"job": Standing(JOB.job, "leased", 1, NOW - 33_000), "is_swept": False},
+            "start `gesta sweeper` (or `gesta serve`)",
+        ),
+        (
+            {
+                "due_at": NOW + 30_000,
+                "attempts": 1,
+                "reason": "throttled",
+                "detail": "429 from hooks.example.com",
+            },
+            {},
+            (
+                "it waits until 2027-01-15 08:00:30.000Z (in 30 s) because of throttled, 429 from"
+                " hooks.example.com, after 1 try"
+            ),
+        ),
         ({"due_at": NOW + 30_000}, {}, "it is scheduled for 2027-01-15 08:00:30.000Z (in 30 s)"),
-        ({"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "in doubt (timeout) and will be asked about at the provider"),
-        ({"status": "unknown", "policy": "same_key", "due_at": NOW + 30_000, "reason": "timeout"}, {}, "sent again under the same key"),
-        ({"due_at": NOW + 60_000}, {"pause": PAUSE}, f"flow:{FLOW} is paused since 2027-01-15 07:59:00.000Z (audit) (and it is not due before 2027-01-15 08:01:00.000Z); it goes on with: gesta resume"),
-        ({}, {"is_erased": True}, "the person it is about was erased: it cannot be executed any more, and will end as failed (subject_erased) when it is taken"),
-        ({"due_at": NOW + 60_000}, {"is_erased": True}, "as failed (subject_erased) when it is due, at 2027-01-15 08:01:00.000Z (in 1 min)"),
+        (
+            {"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"},
+            {},
+            "in doubt (timeout) and will be asked about at the provider",
+        ),
+        (
+            {
+                "status": "unknown",
+                "policy": "same_key",
+                "due_at": NOW + 30_000,
+                "reason": "timeout",
+            },
+            {},
+            "sent again under the same key",
+        ),
+        (
+            {"due_at": NOW + 60_000},
+            {"pause": PAUSE},
+            (
+                f"flow:{FLOW} is paused since 2027-01-15 07:59:00.000Z (audit) (and it is not due"
+                " before 2027-01-15 08:01:00.000Z); it goes on with: gesta resume"
+            ),
+        ),
+        (
+            {},
+            {"is_erased": True},
+            (
+                "the person it is about was erased: it cannot be executed any more, and will end as"
+                " failed (subject_erased) when it is taken"
+            ),
+        ),
+        (
+            {"due_at": NOW + 60_000},
+            {"is_erased": True},
+            "as failed (subject_erased) when it is due, at 2027-01-15 08:01:00.000Z (in 1 min)",
+        ),
         ({}, {"is_erased": True, "pause": PAUSE}, f"when it is taken; flow:{FLOW} is paused since"),
-        ({}, {"is_erased": True, "is_worked_on": False, "is_swept": False}, "when it is taken; no process works on this store; start `gesta serve`"),
-        ({}, {"is_erased": True, "job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1}, "a worker is at it right now"),
-        ({"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"}, {"is_erased": True}, "nobody can ask about it or send it again, and a person decides; gesta resolve r-1 --executed"),
+        (
+            {},
+            {"is_erased": True, "is_worked_on": False, "is_swept": False},
+            "when it is taken; no process works on this store; start `gesta serve`",
+        ),
+        (
+            {},
+            {"is_erased": True, "job": Standing(JOB.job, "leased", 1, NOW + 1), "at_work": 1},
+            "a worker is at it right now",
+        ),
+        (
+            {"status": "unknown", "policy": "ask", "due_at": NOW + 30_000, "reason": "timeout"},
+            {"is_erased": True},
+            (
+                "nobody can ask about it or send it again, and a person decides; gesta resolve r-1"
+                " --executed"
+            ),
+        ),
         ({}, {"job": None}, "the sweep puts it back"),
-        ({}, {"job": None, "is_swept": False}, "nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)"),
-        ({}, {"job": None, "is_worked_on": False}, "nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)"),
-        ({}, {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW + 90_000), "waiting", 0)}, "(in 1.5 min) without spending a try: its provider takes no more at a time"),
-        ({}, {"at_work": 4}, f"it is ready since 5 s and nobody has taken it yet: every slot is busy, 4 of {FLOW} are at work"),
-        ({}, {}, f"it is ready since 5 s and nobody has taken it yet: nobody executes {FLOW}; start a process that declares it: `gesta worker --app …` or"),
-        ({}, {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 20), "ready", 0)}, f"the next free worker does, if one runs that declares the flow {FLOW}"),
+        (
+            {},
+            {"job": None, "is_swept": False},
+            "nobody sweeps, which puts it back; start `gesta sweeper` (or `gesta serve`)",
+        ),
+        (
+            {},
+            {"job": None, "is_worked_on": False},
+            "nobody projects, which puts it there; start `gesta projector` (or `gesta serve`)",
+        ),
+        (
+            {},
+            {
+                "job": Standing(
+                    Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW + 90_000), "waiting", 0
+                )
+            },
+            "(in 1.5 min) without spending a try: its provider takes no more at a time",
+        ),
+        (
+            {},
+            {"at_work": 4},
+            (
+                "it is ready since 5 s and nobody has taken it yet: every slot is busy, 4 of"
+                f" {FLOW} are at work"
+            ),
+        ),
+        (
+            {},
+            {},
+            (
+                f"it is ready since 5 s and nobody has taken it yet: nobody executes {FLOW}; start"
+                " a process that declares it: `gesta worker --app …` or"
+            ),
+        ),
+        (
+            {},
+            {"job": Standing(Job("r-1-1", "default", FLOW, "r-1", 1, due_ms=NOW - 20), "ready", 0)},
+            f"the next free worker does, if one runs that declares the flow {FLOW}",
+        ),
     ],
-)  # fmt: skip
+)
 def test_one_sentence_says_why_a_request_has_not_been_sent(state, facts, words):
     asked = {"is_worked_on": True, "job": JOB} | facts
-    assert words in why_not_sent(RequestFacts(msgspec.structs.replace(STATE, **state), NOW, **asked))
+    assert words in why_not_sent(
+        RequestFacts(msgspec.structs.replace(STATE, **state), NOW, **asked)
+    )
 
 
 @pytest.mark.parametrize("due_at", [None, NOW + 60_000])
@@ -196,7 +492,12 @@ def test_nobody_is_sent_to_retry_what_cannot_be_read_any_more(due_at):
 def test_a_job_that_is_a_pointer_is_not_suspicious():
     assert suspicious_fields(JOB) == []
     request_id = "01a1e19e-03cd-7000-aeb4-eaf4e483a646"
-    assert suspicious_fields(Standing(Job(f"{request_id}-12", "acme", FLOW, request_id, 12, "reconcile"), "ready", 0)) == []
+    assert (
+        suspicious_fields(
+            Standing(Job(f"{request_id}-12", "acme", FLOW, request_id, 12, "reconcile"), "ready", 0)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +512,10 @@ def test_a_job_that_is_a_pointer_is_not_suspicious():
     ],
 )
 def test_a_job_that_holds_anything_else_is_found(changes, fields):
-    assert suspicious_fields(Standing(msgspec.structs.replace(JOB.job, **changes), "ready", 0)) == fields  # S1-28
+    assert (
+        suspicious_fields(Standing(msgspec.structs.replace(JOB.job, **changes), "ready", 0))
+        == fields
+    )  # S1-28
 
 
 async def test_the_facts_are_those_of_the_running_engine(gesta):
@@ -221,7 +525,10 @@ async def test_the_facts_are_those_of_the_running_engine(gesta):
         waiting = await engine.submit(Note())
         await let_run(gesta)
         facts = await examine(engine.road, "default")
-        assert {role.name for role in facts.roles if role.is_held(facts.now_ms)} >= {"projector", "sweep"}
+        assert {role.name for role in facts.roles if role.is_held(facts.now_ms)} >= {
+            "projector",
+            "sweep",
+        }
         assert (facts.unseen, facts.end, facts.dead_letters, facts.undecided) == (0, 4, 1, 0)
         assert facts.backlog == {FLOW: Backlog(waiting=1)}
         assert [one for one in diagnose(facts) if one.level == "bad"] == []

@@ -1,4 +1,6 @@
-"""One door to time, chance, threads and tasks (runtime.py), one reader of the environment (settings.py)."""
+"""One door to time, chance, threads and tasks (runtime.py), one reader of the environment
+(settings.py).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ RUNTIME = "src/gesta/runtime/clock.py"
 SETTINGS = "src/gesta/runtime/settings.py"
 
 #: Modules that may not be imported at all: whoever has them has time, chance or a thread.
-MODULES = frozenset("time random secrets threading _thread sched multiprocessing concurrent".split())
+MODULES = frozenset(
+    "time random secrets threading _thread sched multiprocessing concurrent".split()
+)
 #: Names that may not be used, by what they stand for after imports are followed.
 NAMES = re.compile(
     r"""uuid\.(uuid\d|getnode)
@@ -33,26 +37,36 @@ ENVIRONMENT = re.compile(r"os\.(environ|environb|getenv|getenvb|putenv|unsetenv)
 
 #: Where a name may be used all the same. Key: file or folder, then the names; value: why.
 EXCEPTIONS: dict[tuple[str, frozenset[str]], str] = {
-    ("src/gesta/bench/", frozenset({"time", "time.perf_counter", "time.perf_counter_ns", "time.process_time"})): (
-        "a benchmark measures real time and nothing depends on the figure"
-    ),
-    ("src/gesta/bench/raw_sqlite.py", frozenset({"time", "time.time", "time.time_ns"})): (
-        "the bare loop is taken over as it is: it is what the engine is measured against"
-    ),
+    (
+        "src/gesta/bench/",
+        frozenset({"time", "time.perf_counter", "time.perf_counter_ns", "time.process_time"}),
+    ): "a benchmark measures real time and nothing depends on the figure",
+    (
+        "src/gesta/bench/raw_sqlite.py",
+        frozenset({"time", "time.time", "time.time_ns"}),
+    ): "the bare loop is taken over as it is: it is what the engine is measured against",
     ("src/gesta/tenants/templates/child.py", frozenset({"time", "time.perf_counter"})): (
-        "a process of its own that is bounded by the system's timers; no answer depends on the clock, and tests on their own clock do without it"
+        "a process of its own that is bounded by the system's timers; no answer depends on the"
+        " clock, and tests on their own clock do without it"
     ),
 }
 
 
 def check_seam(root: Path) -> list[str]:
-    """Time, chance, sleep, threads and tasks are asked of the runtime, so that the whole engine runs deterministically."""
+    """Time, chance, sleep, threads and tasks are asked of the runtime, so that the whole engine
+    runs deterministically.
+    """
     return [
-        module.at(node, f"{name}: ask the runtime (gesta.runtime.clock) for time, chance, threads and tasks")
+        module.at(
+            node,
+            f"{name}: ask the runtime (gesta.runtime.clock) for time, chance, threads and tasks",
+        )
         for module in modules(root)
         if module.shown != RUNTIME
         for name, node in _uses(module)
-        if not any(module.shown.startswith(place) and name in allowed for place, allowed in EXCEPTIONS)
+        if not any(
+            module.shown.startswith(place) and name in allowed for place, allowed in EXCEPTIONS
+        )
     ]
 
 
@@ -63,22 +77,31 @@ def check_exceptions(root: Path) -> list[str]:
     return [
         f"{place} no longer needs {', '.join(sorted(names))}: remove the exception"
         for place, names in EXCEPTIONS
-        if any(shown.startswith(place) for shown in present) and not any(s.startswith(place) and n in names for s, n in used)
+        if any(shown.startswith(place) for shown in present)
+        and not any(s.startswith(place) and n in names for s, n in used)
     ]
 
 
 def check_environment(root: Path) -> list[str]:
-    """Only settings.py reads the environment; `envvar=` of the command line library would be a second reader."""
+    """Only settings.py reads the environment; `envvar=` of the command line library would be a
+    second reader.
+    """
     found = []
     for module in modules(root):
         if module.shown == SETTINGS:
             continue
         names = aliases(module)
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute | ast.Name) and ENVIRONMENT.fullmatch(dotted(node, names)):
+            if isinstance(node, ast.Attribute | ast.Name) and ENVIRONMENT.fullmatch(
+                dotted(node, names)
+            ):
                 found.append(module.at(node, "only settings.py reads the environment"))
             elif isinstance(node, ast.keyword) and node.arg in {"envvar", "auto_envvar_prefix"}:
-                found.append(module.at(node.value, f"only settings.py reads the environment, not {node.arg}="))
+                found.append(
+                    module.at(
+                        node.value, f"only settings.py reads the environment, not {node.arg}="
+                    )
+                )
     return sorted(set(found))
 
 

@@ -11,7 +11,9 @@ from tests.architecture.source import modules
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 #: Words that say nothing about what a module holds.
-EMPTY_WORDS = frozenset("manager managers service services helper helpers util utils common base".split())
+EMPTY_WORDS = frozenset(
+    "manager managers service services helper helpers util utils common base".split()
+)
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 SQL = re.compile(
     r"insert\s+(or\s+\w+\s+)?into\b|\bselect\b.*\bfrom\b|\bupdate\b.*\bset\b|\bdelete\s+from\b|\b(create|alter|drop)\s+(table|index)\b",
@@ -66,7 +68,11 @@ def check_sql(root: Path) -> list[str]:
             continue
         prose = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
         code = [node for node in ast.walk(module.tree) if id(node) not in prose]
-        found += [module.at(node, "SQL belongs into a .sql file") for node in code if SQL.search(_text(node))]
+        found += [
+            module.at(node, "SQL belongs into a .sql file")
+            for node in code
+            if SQL.search(_text(node))
+        ]
     return sorted(set(found))
 
 
@@ -75,7 +81,9 @@ def _text(node: ast.AST) -> str:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=values):
-            return "".join(value.value if isinstance(value, ast.Constant) else "…" for value in values)  # type: ignore[misc]
+            return "".join(
+                value.value if isinstance(value, ast.Constant) else "…" for value in values
+            )  # type: ignore[misc]
         case _:
             return ""
 
@@ -83,7 +91,9 @@ def _text(node: ast.AST) -> str:
 def check_flow_tests(root: Path) -> list[str]:
     """Every channel has its test, called after it."""
     flows = root / "src" / "gesta" / "flows"
-    names = {path.stem for path in flows.glob("*.py")} | {path.parent.name for path in flows.glob("*/__init__.py")}
+    names = {path.stem for path in flows.glob("*.py")} | {
+        path.parent.name for path in flows.glob("*/__init__.py")
+    }
     return [
         f"src/gesta/flows/{name}: tests/flows/test_{name}.py is missing"
         for name in sorted(names - {"__init__", "flow"})

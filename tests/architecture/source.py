@@ -1,4 +1,8 @@
-"""Python sources as trees. Every check takes the root of a checkout, so that a test can feed it a small one with a planted fault."""
+"""Python sources as trees.
+
+Every check takes the root of a checkout, so that a test can feed it a small one with a planted
+fault.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,9 @@ def modules(root: Path, folder: str = "src") -> list[Module]:
         parts = path.relative_to(base).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text(encoding="utf-8")
-        found.append(Module(path, path.relative_to(root).as_posix(), name, text, _parse(text, str(path))))
+        found.append(
+            Module(path, path.relative_to(root).as_posix(), name, text, _parse(text, str(path)))
+        )
     return found
 
 
@@ -47,13 +53,19 @@ _parse = lru_cache(maxsize=2_000)(ast.parse)
 
 
 def imports(module: Module) -> Iterator[tuple[str, ast.AST]]:
-    """Absolute dotted names of everything imported, wherever the import stands. `from a import b` gives `a.b`."""
+    """Absolute dotted names of everything imported, wherever the import stands.
+
+    `from a import b` gives `a.b`.
+    """
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             source = _absolute(module, node)
-            yield from ((source if alias.name == "*" else f"{source}.{alias.name}", node) for alias in node.names)
+            yield from (
+                (source if alias.name == "*" else f"{source}.{alias.name}", node)
+                for alias in node.names
+            )
 
 
 def _absolute(module: Module, node: ast.ImportFrom) -> str:
@@ -72,13 +84,17 @@ def home(name: str, known: set[str]) -> str:
 
 
 def aliases(module: Module) -> dict[str, str]:
-    """What the names of a file stand for: `from asyncio import sleep as rest` gives {"rest": "asyncio.sleep"}."""
+    """What the names of a file stand for: `from asyncio import sleep as rest` gives {"rest":
+    "asyncio.sleep"}.
+    """
     names: dict[str, str] = {}
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 # `import a.b` binds `a`, `import a.b as c` binds `c` to all of it.
-                names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{_absolute(module, node)}.{alias.name}"
@@ -86,7 +102,10 @@ def aliases(module: Module) -> dict[str, str]:
 
 
 def dotted(node: ast.AST, names: dict[str, str]) -> str:
-    """`dt.datetime.now` with `import datetime as dt` → `datetime.datetime.now`. A call in the chain ends in `()`."""
+    """`dt.datetime.now` with `import datetime as dt` → `datetime.datetime.now`.
+
+    A call in the chain ends in `()`.
+    """
     match node:
         case ast.Name(id=name):
             return names.get(name, name)

@@ -1,6 +1,13 @@
 import pytest
 
-from tests.architecture.layers import KNOWN_CHANNELS, check_adapters, check_contracts, check_domain, check_flows, check_stations
+from tests.architecture.layers import (
+    KNOWN_CHANNELS,
+    check_adapters,
+    check_contracts,
+    check_domain,
+    check_flows,
+    check_stations,
+)
 from tests.architecture.source import ROOT, plant
 
 
@@ -26,7 +33,10 @@ def test_an_impure_import_in_the_domain_is_found(tmp_path, line):
 
 
 def test_pure_imports_in_the_domain_are_left_alone(tmp_path):
-    text = "import msgspec\nfrom msgspec.structs import replace\nfrom gesta.domain import events\nfrom . import ids\nfrom typing import Any"
+    text = (
+        "import msgspec\nfrom msgspec.structs import replace\nfrom gesta.domain import events\nfrom"
+        " . import ids\nfrom typing import Any"
+    )
     assert check_domain(plant(tmp_path, {"src/gesta/domain/lifecycle.py": text})) == []
 
 
@@ -48,13 +58,20 @@ def test_flows_know_no_adapter_and_no_other_flow():
 def test_a_flow_that_knows_an_adapter_or_another_flow_is_found(tmp_path, line):
     root = plant(
         tmp_path,
-        {"src/gesta/flows/__init__.py": "", "src/gesta/flows/slack.py": "class Message: ...", "src/gesta/flows/webhook.py": line},
+        {
+            "src/gesta/flows/__init__.py": "",
+            "src/gesta/flows/slack.py": "class Message: ...",
+            "src/gesta/flows/webhook.py": line,
+        },
     )
     assert len(check_flows(root)) == 1
 
 
 def test_a_flow_may_use_what_flows_share_and_its_own_folder(tmp_path):
-    text = "from gesta.flows.flow import Flow\nfrom gesta.flows import flow\nfrom gesta.flows.payment.ledger import Ledger\nimport aiohttp"
+    text = (
+        "from gesta.flows.flow import Flow\nfrom gesta.flows import flow\nfrom"
+        " gesta.flows.payment.ledger import Ledger\nimport aiohttp"
+    )
     root = plant(
         tmp_path,
         {
@@ -68,11 +85,16 @@ def test_a_flow_may_use_what_flows_share_and_its_own_folder(tmp_path):
 
 
 def test_no_station_knows_a_channel():
-    # R1-55: only the executor differs per channel; the stations before and behind it know nothing of it, but for what is listed.
+    # R1-55: only the executor differs per channel; the stations before and behind it know nothing
+    # of it, but for what is listed.
     assert check_stations(ROOT) == []
     assert {place for place, _ in KNOWN_CHANNELS} == {
-        "src/gesta/engine/pipeline.py", "src/gesta/subscriptions/status_webhooks.py", "src/gesta/admin/admin.py", "src/gesta/admin/doctor/collect.py", "src/gesta/http_api/endpoints.py",
-    }  # fmt: skip
+        "src/gesta/engine/pipeline.py",
+        "src/gesta/subscriptions/status_webhooks.py",
+        "src/gesta/admin/admin.py",
+        "src/gesta/admin/doctor/collect.py",
+        "src/gesta/http_api/endpoints.py",
+    }
 
 
 @pytest.mark.parametrize(
@@ -83,7 +105,13 @@ def test_no_station_knows_a_channel():
         ("intake.py", "from gesta.flows.webhook import Message"),
         ("projector/follow.py", "def late():\n    from ..flows import webhook"),
         # The exception is for the webhook alone.
-        ("telling.py", "from gesta.flows.webhook import Message\nfrom gesta.flows.slack import Message as Other"),
+        (
+            "telling.py",
+            (
+                "from gesta.flows.webhook import Message\nfrom gesta.flows.slack import Message as"
+                " Other"
+            ),
+        ),
     ],
 )
 def test_a_station_that_knows_a_channel_is_found(tmp_path, place, line):
@@ -108,16 +136,24 @@ def test_stations_may_use_what_flows_share_and_programs_any_channel(tmp_path):
         "src/gesta/flows/flow.py": "class Flow: ...",
         "src/gesta/flows/external.py": "",
         "src/gesta/flows/webhook.py": "from gesta.flows import flow",
-        "src/gesta/intake/submit.py": "from gesta.flows.flow import Flow\nfrom gesta.flows import external",
+        "src/gesta/intake/submit.py": (
+            "from gesta.flows.flow import Flow\nfrom gesta.flows import external"
+        ),
         "src/gesta/demo/shop.py": "from gesta.flows import webhook",
     }
     assert check_stations(plant(tmp_path, files)) == []
 
 
 def test_an_exception_that_is_no_longer_needed_is_found(tmp_path):
-    root = plant(tmp_path, {"src/gesta/flows/webhook.py": "", "src/gesta/subscriptions/status_webhooks.py": ""})
+    root = plant(
+        tmp_path,
+        {"src/gesta/flows/webhook.py": "", "src/gesta/subscriptions/status_webhooks.py": ""},
+    )
     assert check_stations(root) == [
-        "src/gesta/subscriptions/status_webhooks.py no longer needs gesta.flows.webhook: remove the exception"
+        (
+            "src/gesta/subscriptions/status_webhooks.py no longer needs gesta.flows.webhook: remove the"
+            " exception"
+        )
     ]
 
 
@@ -152,7 +188,10 @@ def test_an_adapter_that_knows_a_station_or_another_adapter_is_found(tmp_path, l
 
 
 def test_an_adapter_may_use_ports_domain_and_its_own_folder(tmp_path):
-    text = "import apsw\nfrom gesta.ports.read_model import Views\nfrom gesta.domain import ids\nfrom . import database\nfrom gesta.errors import GestaError"
+    text = (
+        "import apsw\nfrom gesta.ports.read_model import Views\nfrom gesta.domain import ids\nfrom"
+        " . import database\nfrom gesta.errors import GestaError"
+    )
     root = plant(
         tmp_path,
         {
@@ -170,7 +209,13 @@ def test_contracts_know_no_adapter():
 
 
 def test_a_contract_that_knows_an_adapter_is_found(tmp_path):
-    root = plant(tmp_path, {"src/gesta/testing/contracts/read_model.py": "from gesta.stores.memory import views"})
+    root = plant(
+        tmp_path,
+        {"src/gesta/testing/contracts/read_model.py": "from gesta.stores.memory import views"},
+    )
     assert check_contracts(root) == [
-        "src/gesta/testing/contracts/read_model.py:1: a contract may not know an adapter: gesta.stores.memory.read_model"
+        (
+            "src/gesta/testing/contracts/read_model.py:1: a contract may not know an adapter:"
+            " gesta.stores.memory.read_model"
+        )
     ]

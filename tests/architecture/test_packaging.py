@@ -55,7 +55,9 @@ def _pins(text: str) -> dict[str, str]:
 
 
 def test_the_requirements_to_run_are_part_of_those_to_develop():
-    run, dev = (_pins((ROOT / "requirements" / name).read_text()) for name in ("run.txt", "dev.txt"))
+    run, dev = (
+        _pins((ROOT / "requirements" / name).read_text()) for name in ("run.txt", "dev.txt")
+    )
     assert run
     assert {name: dev.get(name) for name in run} == run
 
@@ -63,12 +65,16 @@ def test_the_requirements_to_run_are_part_of_those_to_develop():
 def test_every_requirement_is_pinned_and_hashed():
     for path in (ROOT / "requirements").glob("*.txt"):
         entries = re.sub(r"\\\n\s*", "", path.read_text()).splitlines()
-        assert [line for line in entries if not re.match(r"[a-z0-9.-]+==\S+ .*--hash=sha256:", line)] == [], path.name
+        assert [
+            line for line in entries if not re.match(r"[a-z0-9.-]+==\S+ .*--hash=sha256:", line)
+        ] == [], path.name
 
 
 def test_every_core_dependency_is_in_the_requirements_to_run():
     pins = _pins((ROOT / "requirements" / "run.txt").read_text())
-    assert [line for line in PROJECT["dependencies"] if re.split(r"[<>=!;\s]", line)[0] not in pins] == []
+    assert [
+        line for line in PROJECT["dependencies"] if re.split(r"[<>=!;\s]", line)[0] not in pins
+    ] == []
 
 
 def test_the_wheel_holds_every_file_of_the_package(tmp_path, monkeypatch):
@@ -78,10 +84,16 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path, monkeypatch):
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
-        entry_points = next(archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))
+        entry_points = next(
+            archive.read(name).decode()
+            for name in archive.namelist()
+            if name.endswith("entry_points.txt")
+        )
     source = ROOT / "src"
     files = {
-        path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert inside == files
     assert "gesta/py.typed" in inside

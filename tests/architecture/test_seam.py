@@ -48,7 +48,10 @@ def test_going_round_the_runtime_is_found(tmp_path, text):
     [
         "import asyncio\nevent = asyncio.Event()",
         "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)",
-        "from gesta.runtime.clock import sleep, spawn\ndef f(runtime):\n    runtime.call_later(1, f)\n    spawn(g(), 'g')",
+        (
+            "from gesta.runtime.clock import sleep, spawn\ndef f(runtime):\n   "
+            " runtime.call_later(1, f)\n    spawn(g(), 'g')"
+        ),
         "import asyncio\nasyncio.get_running_loop().create_future()",
         "import os\nos.replace('a', 'b')",
         "def f(time):\n    return time.hour",
@@ -59,13 +62,21 @@ def test_what_is_no_time_or_chance_is_left_alone(tmp_path, text):
 
 
 def test_only_the_runtime_itself_is_free(tmp_path):
-    assert check_seam(plant(tmp_path, {"src/gesta/runtime/clock.py": "import time, random, threading"})) == []
+    assert (
+        check_seam(
+            plant(tmp_path, {"src/gesta/runtime/clock.py": "import time, random, threading"})
+        )
+        == []
+    )
 
 
 def test_a_benchmark_may_measure_time_but_not_sleep(tmp_path):
     measured = "import time\nstart = time.perf_counter()"
     assert check_seam(plant(tmp_path, {"src/gesta/bench/run.py": measured})) == []
-    assert len(check_seam(plant(tmp_path, {"src/gesta/bench/run.py": measured + "\ntime.sleep(1)"}))) == 1
+    assert (
+        len(check_seam(plant(tmp_path, {"src/gesta/bench/run.py": measured + "\ntime.sleep(1)"})))
+        == 1
+    )
 
 
 def test_every_exception_has_a_reason_and_is_needed():
@@ -95,4 +106,6 @@ def test_only_the_settings_read_the_environment():
 )
 def test_a_second_reader_of_the_environment_is_found(tmp_path, text):
     assert check_environment(plant(tmp_path, {"src/gesta/cli/main.py": text}))
-    assert check_environment(plant(tmp_path / "other", {"src/gesta/runtime/settings.py": text})) == []
+    assert (
+        check_environment(plant(tmp_path / "other", {"src/gesta/runtime/settings.py": text})) == []
+    )

@@ -22,7 +22,9 @@ def test_a_long_function_is_found(tmp_path):
     text = "class A:\n    async def f(self):\n" + "        x = 1\n" * 69
     assert shape.check_function_lengths(plant(tmp_path, {"src/gesta/engine/engine.py": text})) == []
     root = plant(tmp_path, {"src/gesta/engine/engine.py": text + "        x = 1\n"})
-    assert shape.check_function_lengths(root) == ["src/gesta/engine/engine.py:2: f has 71 lines, at most 70"]
+    assert shape.check_function_lengths(root) == [
+        "src/gesta/engine/engine.py:2: f has 71 lines, at most 70"
+    ]
 
 
 def test_every_module_is_called_after_what_it_holds():
@@ -38,7 +40,9 @@ def test_nothing_is_left_for_later():
     assert shape.check_leftovers(ROOT) == []
 
 
-@pytest.mark.parametrize("text", ["def f():\n    raise NotImplementedError", "x = 1  # TODO: better"])
+@pytest.mark.parametrize(
+    "text", ["def f():\n    raise NotImplementedError", "x = 1  # TODO: better"]
+)
 def test_a_leftover_is_found(tmp_path, text):
     assert len(shape.check_leftovers(plant(tmp_path, {"src/gesta/engine/engine.py": text}))) == 1
 
@@ -83,4 +87,6 @@ def test_a_flow_without_a_test_is_found(tmp_path):
             "tests/flows/test_slack.py": "",
         },
     )
-    assert shape.check_flow_tests(root) == ["src/gesta/flows/payment: tests/flows/test_payment.py is missing"]
+    assert shape.check_flow_tests(root) == [
+        "src/gesta/flows/payment: tests/flows/test_payment.py is missing"
+    ]

@@ -27,6 +27,8 @@ def test_a_host_or_a_path_is_found(tmp_path, line):
 
 
 def test_other_addresses_are_left_alone(tmp_path):
-    (tmp_path / "notes.md").write_text("https://example.com/work/items\n/v1/requests\n./home/page/x\n/tmp/gesta.db\n")
+    (tmp_path / "notes.md").write_text(
+        "https://example.com/work/items\n/v1/requests\n./home/page/x\n/tmp/gesta.db\n"
+    )
     (tmp_path / "gesta.db").write_bytes(b"\xff\xfe/root/x")
     assert check_texts(tmp_path) == []

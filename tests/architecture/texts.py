@@ -1,4 +1,6 @@
-"""What may stand in no file of the project: the host of a package registry, a path of somebody's machine."""
+"""What may stand in no file of the project: the host of a package registry, a path of somebody's
+machine.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ REGISTRY = re.compile(
 )
 MACHINE = re.compile(r"(?<![\w.}/:$])/(?:root|work|home/\w+|Users/\w+|opt/\w+)(?=/)|[.]pyenv\b")
 #: Made on the machine, never part of the project.
-SKIPPED = frozenset({".git", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "dist", "node_modules"})
+SKIPPED = frozenset(
+    {
+        ".git",
+        ".hypothesis",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        "__pycache__",
+        "dist",
+        "node_modules",
+    }
+)
 
 
 def check_texts(root: Path) -> list[str]:
@@ -34,5 +47,7 @@ def check_texts(root: Path) -> list[str]:
 
 def _files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.startswith(".venv"))
+        folders[:] = sorted(
+            name for name in folders if name not in SKIPPED and not name.startswith(".venv")
+        )
         yield from (Path(folder) / name for name in sorted(files) if name not in SKIPPED)

@@ -13,9 +13,12 @@ from gesta.bench.run import held_against
 from gesta.bench.subjects import Note, Subject, plain
 from gesta.errors import BadSettings
 
-MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb rss_idle_mb idle_cpu_percent
-fsync_ms""".split()
-TOLD = "runs flow history batch keyed light_samples raw_runs plain_runs of_plain file_system python cores store raw_store peer gc_threshold switch_interval_ms faults".split()
+MEASURED = """requests seconds requests_per_second raw_requests_per_second ratio p50_ms p99_ms rss_mb
+    rss_idle_mb idle_cpu_percent fsync_ms""".split()
+TOLD = (
+    "runs flow history batch keyed light_samples raw_runs plain_runs of_plain file_system python"
+    " cores store raw_store peer gc_threshold switch_interval_ms faults".split()
+)
 
 
 def small_run(tmp_path, **options):
@@ -31,7 +34,9 @@ def small_run(tmp_path, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"batch": True, "keyed": True}, {"keyed": True, "history": 1_500}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch": True, "keyed": True}, {"keyed": True, "history": 1_500}]
+)
 def test_it_prints_every_figure_and_removes_its_files(tmp_path, capsys, options):
     assert small_run(tmp_path, **options) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
@@ -46,7 +51,9 @@ def test_it_prints_every_figure_and_removes_its_files(tmp_path, capsys, options)
 def test_keyed_requests_are_held_against_those_without_keys_in_the_same_run(tmp_path, capsys):
     assert small_run(tmp_path, keyed=True) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert figures["of_plain"] == pytest.approx(held_against(figures["runs"], figures["plain_runs"]), abs=0.001)
+    assert figures["of_plain"] == pytest.approx(
+        held_against(figures["runs"], figures["plain_runs"]), abs=0.001
+    )
     assert small_run(tmp_path, keyed=True, json=False) == 0
     assert "without keys" in capsys.readouterr().out
 
@@ -63,7 +70,11 @@ def test_people_get_a_table(tmp_path, capsys):
 def test_webhooks_go_to_a_sandbox_that_counts_them(tmp_path, capsys):
     assert small_run(tmp_path, flow="webhook", requests=50) == 0
     figures = msgspec.json.decode(capsys.readouterr().out)
-    assert (figures["flow"], figures["requests"], figures["faults"]) == ("notification.webhook", 50, [])
+    assert (figures["flow"], figures["requests"], figures["faults"]) == (
+        "notification.webhook",
+        50,
+        [],
+    )
 
 
 @pytest.mark.slow
@@ -72,11 +83,14 @@ def test_slack_is_held_against_the_plain_flow_in_the_same_run(tmp_path, capsys):
     figures = msgspec.json.decode(capsys.readouterr().out)
     assert (figures["flow"], figures["faults"]) == ("notification.slack", [])
     assert [len(figures[name]) for name in ("runs", "raw_runs", "plain_runs")] == [2, 3, 3]
-    assert figures["of_plain"] == pytest.approx(held_against(figures["runs"], figures["plain_runs"]), abs=0.001)
+    assert figures["of_plain"] == pytest.approx(
+        held_against(figures["runs"], figures["plain_runs"]), abs=0.001
+    )
 
 
 def test_a_round_is_held_against_its_neighbours_and_the_median_round_counts():
-    # The machine is slower and slower, which no round's ratio shows; one round stood still for a while.
+    # The machine is slower and slower, which no round's ratio shows; one round stood still for a
+    # while.
     assert held_against([500, 400, 50, 200, 200], [1_000, 1_000, 600, 400, 400, 400]) == 0.5
     assert held_against([300], [900, 1_100]) == pytest.approx(0.3)
 
@@ -85,7 +99,11 @@ def test_a_round_is_held_against_its_neighbours_and_the_median_round_counts():
 def test_a_request_that_is_lost_is_told_and_the_exit_code_says_so(tmp_path, capsys, monkeypatch):
     @flow("bench.forgetful", on_unknown="same_key", concurrency=1_000)
     async def forgetful(note: Note, attempt: Attempt) -> Outcome:
-        return Retry("lost", after_seconds=3_600) if note.number == 499 else await plain.execute(note, attempt)
+        return (
+            Retry("lost", after_seconds=3_600)
+            if note.number == 499
+            else await plain.execute(note, attempt)
+        )
 
     subject = Subject(forgetful, lambda number: Note(number, "x"))
     monkeypatch.setattr("gesta.bench.command.subject_of", lambda _: nullcontext(subject))
@@ -109,7 +127,10 @@ def test_it_does_not_measure_a_file_system_in_memory_by_accident(tmp_path, monke
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"flow": "pigeon"}, "bench knows 'plain', 'webhook' and 'notification.slack', not 'pigeon'"),
+        (
+            {"flow": "pigeon"},
+            "bench knows 'plain', 'webhook' and 'notification.slack', not 'pigeon'",
+        ),
         ({"requests": 0}, "must be positive"),
         ({"url": "memory://"}, "keeps nothing that could be counted"),
         ({"url": "sqlite:///x.db", "history": 1}, "into a fresh store only"),

@@ -1,4 +1,6 @@
-"""`gesta bench --flood` measures one tenant beside another. How fast the machine is, no test asks."""
+"""`gesta bench --flood` measures one tenant beside another. How fast the machine is, no test
+asks.
+"""
 
 import re
 
@@ -11,13 +13,16 @@ from gesta.bench.tables import flood_rows
 from gesta.cli.main import main
 
 MEASURED = (
-    "quiet_p50_ms quiet_p99_ms flooded_p50_ms flooded_p99_ms factor flood_requests flood_done samples fsync_ms cores".split()
+    "quiet_p50_ms quiet_p99_ms flooded_p50_ms flooded_p99_ms factor flood_requests flood_done"
+    " samples fsync_ms cores".split()
 )
 TOLD = "is_within file_system python".split()
 
 
 def small_run(tmp_path, **options):
-    return run_flood_bench(requests=300, quiet_seconds=0.5, flood_seconds=1.0, folder=str(tmp_path), **options)
+    return run_flood_bench(
+        requests=300, quiet_seconds=0.5, flood_seconds=1.0, folder=str(tmp_path), **options
+    )
 
 
 @pytest.mark.slow
@@ -54,7 +59,8 @@ def test_a_p99_that_is_at_most_twice_the_quiet_one_is_within_and_no_other(
     tmp_path, capsys, monkeypatch, flooded_ms, factor, is_within, says
 ):
     async def measured(*_):
-        # Of a hundred values the last but one is the p99; the quiet one is 60 ms, and single outliers beyond it do not count.
+        # Of a hundred values the last but one is the p99; the quiet one is 60 ms, and single
+        # outliers beyond it do not count.
         return [50.0] * 98 + [60.0, 9_999.0], [50.0] * 98 + [flooded_ms, 9_999.0], 300, 200
 
     monkeypatch.setattr(flood, "_measure", measured)

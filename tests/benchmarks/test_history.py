@@ -51,7 +51,8 @@ def _blank(value):
 
 async def test_copies_have_the_rows_that_a_real_request_leaves(stored):
     path, _ = stored
-    # The event's own id is 16 random bytes in a copy as in a real one, so only its form can be compared.
+    # The event's own id is 16 random bytes in a copy as in a real one, so only its form can be
+    # compared.
     events = _shapes(path, "events", "stream, version, typeof(id), length(id), type, data, meta")
     assert list(events.values()) == [COUNT + 1, COUNT + 1]
     assert list(_shapes(path, "requests", "*").values()) == [COUNT + 1]
@@ -61,7 +62,10 @@ async def test_copies_have_the_rows_that_a_real_request_leaves(stored):
 async def test_every_copy_has_an_id_of_its_own_and_events_of_its_own(stored):
     path, _ = stored
     db = apsw.Connection(str(path))
-    assert db.execute("select count(distinct id), count(distinct stream) from events").get == (2 * (COUNT + 1), COUNT + 1)
+    assert db.execute("select count(distinct id), count(distinct stream) from events").get == (
+        2 * (COUNT + 1),
+        COUNT + 1,
+    )
     db.close()
 
 
@@ -72,8 +76,16 @@ async def test_copies_can_be_read_like_any_request(stored):
         assert all(view.state.id > sample.id for view in newest)
         copy, real = newest[0].state, (await engine.get(sample.id)).state
         assert (await engine.get(copy.id)).state == copy
-        assert (copy.status, copy.version, copy.attempts) == (real.status, real.version, real.attempts)
-        types = [name for name, event, meta in await engine.history(copy.id) if event is not None and meta.request_id == copy.id]
+        assert (copy.status, copy.version, copy.attempts) == (
+            real.status,
+            real.version,
+            real.attempts,
+        )
+        types = [
+            name
+            for name, event, meta in await engine.history(copy.id)
+            if event is not None and meta.request_id == copy.id
+        ]
         assert types == [name for name, _, _ in await engine.history(sample.id)]
         assert await engine.operating.counts() == {("bench.plain", "sent"): COUNT + 1}
 
@@ -89,7 +101,8 @@ async def test_the_projector_goes_on_after_the_copies(stored):
         async with Engine(f"sqlite:///{path}", flows=[plain], work=False) as engine:
             assert mark.position == 2 * (COUNT + 1)
             assert await check.faults(engine, subject, mark, [request.id], 1, 0) == []
-            # A request of the past has no event after that position: the count would notice a lost one.
+            # A request of the past has no event after that position: the count would notice a lost
+            # one.
             assert await check.faults(engine, subject, mark, [request.id, sample.id], 2, 0) == [
                 "1 of 2 requests have no Sent event"
             ]
@@ -99,7 +112,10 @@ def test_the_bare_loop_writes_the_same_past():
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.executescript(raw_sqlite.SCHEMA)
     raw_sqlite.write_history(db, 25, 10, b"x" * 330, b"m" * 150)
-    counts = [db.execute(f"select count(*) from {table}").fetchone()[0] for table in ("events", "views", "jobs")]
+    counts = [
+        db.execute(f"select count(*) from {table}").fetchone()[0]
+        for table in ("events", "views", "jobs")
+    ]
     assert counts == [50, 25, 0]
     db.close()
 

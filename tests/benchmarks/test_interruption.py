@@ -1,4 +1,6 @@
-"""A bench that is told to end does so in order: its files and its processes go, and the exit code names the signal."""
+"""A bench that is told to end does so in order: its files and its processes go, and the exit code
+names the signal.
+"""
 
 import signal
 import subprocess
@@ -20,13 +22,27 @@ def children_of(pid):
 
 @pytest.mark.parametrize(("number", "url"), [(signal.SIGTERM, None), (signal.SIGINT, "postgresql")])
 def test_a_signal_ends_a_bench_in_order(tmp_path, number, url):
-    command = [sys.executable, "-m", "gesta", "bench", "--requests", "1000000", "--folder", str(tmp_path)]
-    process = subprocess.Popen([*command, *(["--url", url] if url else [])], stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "gesta",
+        "bench",
+        "--requests",
+        "1000000",
+        "--folder",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(
+        [*command, *(["--url", url] if url else [])], stderr=subprocess.PIPE, text=True
+    )
     try:
         # The bare loop runs, on a server of the bench's own where one was asked for.
         programs = 2 if url else 1
         assert wait_until(
-            lambda: process.poll() is not None or (len(children_of(process.pid)) >= programs and has_begun(tmp_path))
+            lambda: (
+                process.poll() is not None
+                or (len(children_of(process.pid)) >= programs and has_begun(tmp_path))
+            )
         )
         assert process.poll() is None, process.communicate()
         children = children_of(process.pid)
@@ -42,4 +58,6 @@ def test_a_signal_ends_a_bench_in_order(tmp_path, number, url):
 
 def has_begun(folder):
     """Whether the bare loop has a file, or a server has one for it."""
-    return any(folder.glob("gesta-bench-*/*/raw.db")) or any(folder.glob("gesta-bench-*/*/data/postmaster.pid"))
+    return any(folder.glob("gesta-bench-*/*/raw.db")) or any(
+        folder.glob("gesta-bench-*/*/data/postmaster.pid")
+    )

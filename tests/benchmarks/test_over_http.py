@@ -1,4 +1,6 @@
-"""`gesta bench --http` measures the API beside its bounds. How fast the machine is, no test asks."""
+"""`gesta bench --http` measures the API beside its bounds. How fast the machine is, no test
+asks.
+"""
 
 import msgspec
 import pytest
@@ -23,9 +25,13 @@ def test_it_prints_every_rate_beside_its_bound_and_counts_every_request(tmp_path
     }
     assert (figures["requests"], figures["connections"], figures["faults"]) == (128, 64, [])
     for name in RATES:
-        beside = {"batch": "in_process_runs", "batch_keyed": "in_process_keyed_runs"}.get(name, "bare_runs")
+        beside = {"batch": "in_process_runs", "batch_keyed": "in_process_keyed_runs"}.get(
+            name, "bare_runs"
+        )
         bound = sum(figures[beside]) / 2
-        assert figures[name]["ratio"] == pytest.approx(figures[name]["requests_per_second"] / bound, rel=0.05)
+        assert figures[name]["ratio"] == pytest.approx(
+            figures[name]["requests_per_second"] / bound, rel=0.05
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,7 @@
-"""A peer under the same load: found, installed and measured, or refused with the reason. How fast it is, no test asks."""
+"""A peer under the same load: found, installed and measured, or refused with the reason.
+
+How fast it is, no test asks.
+"""
 
 import json
 import re
@@ -23,7 +26,16 @@ LOCK = json.loads((CHECKOUT / "package-lock.json").read_text())
 @pytest.mark.slow
 def test_a_run_beside_bullmq_prints_both_rates_and_leaves_nothing_behind(tmp_path, capsys):
     assert (
-        run_bench(requests=200, rounds=1, light_samples=5, idle_seconds=0.1, peer="bullmq", json=True, folder=str(tmp_path)) == 0
+        run_bench(
+            requests=200,
+            rounds=1,
+            light_samples=5,
+            idle_seconds=0.1,
+            peer="bullmq",
+            json=True,
+            folder=str(tmp_path),
+        )
+        == 0
     )
     figures = msgspec.json.decode(capsys.readouterr().out)
     told = figures["peer"]
@@ -31,7 +43,9 @@ def test_a_run_beside_bullmq_prints_both_rates_and_leaves_nothing_behind(tmp_pat
     assert told["store"].startswith("Valkey ")
     assert len(told["runs"]) == 2
     assert all(rate > 0 for rate in told["runs"])
-    assert told["ratio"] == pytest.approx(figures["requests_per_second"] / (sum(told["runs"]) / 2), abs=0.01)
+    assert told["ratio"] == pytest.approx(
+        figures["requests_per_second"] / (sum(told["runs"]) / 2), abs=0.01
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -45,7 +59,14 @@ async def test_the_node_of_the_wheel_does_as_well(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("version", "is_machines"), [("v20.1.0", True), ("v18.0.0", True), ("v16.20.2", False), ("v9.0.0", False), ("what?", False)]
+    ("version", "is_machines"),
+    [
+        ("v20.1.0", True),
+        ("v18.0.0", True),
+        ("v16.20.2", False),
+        ("v9.0.0", False),
+        ("what?", False),
+    ],
 )
 def test_the_node_of_the_machine_is_taken_when_it_is_new_enough(monkeypatch, version, is_machines):
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
@@ -68,7 +89,11 @@ async def test_packages_are_installed_once_and_again_when_the_lock_has_changed(t
         "shutil.rmtree('node_modules', ignore_errors=True); pathlib.Path('node_modules').mkdir()\n"
         "with open('calls', 'a') as calls: calls.write(sys.argv[1] + '\\n')\n"
     )
-    fake, lock, calls = node.Node("node", (sys.executable, str(npm))), tmp_path / "package-lock.json", tmp_path / "calls"
+    fake, lock, calls = (
+        node.Node("node", (sys.executable, str(npm))),
+        tmp_path / "package-lock.json",
+        tmp_path / "calls",
+    )
     for text, times in (("first", 1), ("first", 1), ("second", 2)):
         lock.write_text(text)
         await node.install(fake, tmp_path)
@@ -94,7 +119,11 @@ def test_the_packages_are_pinned_and_name_no_registry():
 def test_the_rate_of_a_peer_is_the_median_of_its_runs():
     runs = [PeerRun("BullMQ 1", "Node 20", "Valkey 9", 100, rate) for rate in (900, 300, 1_100)]
     figures = peer_figures(runs, 2.504)
-    assert (figures.requests_per_second, figures.runs, figures.ratio) == (900, [900, 300, 1_100], 2.5)
+    assert (figures.requests_per_second, figures.runs, figures.ratio) == (
+        900,
+        [900, 300, 1_100],
+        2.5,
+    )
 
 
 async def test_a_peer_needs_a_checkout(tmp_path):

@@ -1,4 +1,6 @@
-"""The benches of several processes: they print every figure, count what they did, and leave nothing behind."""
+"""The benches of several processes: they print every figure, count what they did, and leave nothing
+behind.
+"""
 
 from typing import Any
 
@@ -11,16 +13,35 @@ from gesta.bench.crash import CrashFigures
 from gesta.cli.main import main
 
 RIGHT = CrashFigures(
-    kills=1, interrupted=9, recovery_p50_seconds=4.2, recovery_p99_seconds=4.3, restarts=1, restart_interrupted=8, restart_p50_seconds=4.4,
-    restart_p99_seconds=4.5, requests=100, lost=0, doubled=0, repeated=17, seconds=12.0,
-)  # fmt: skip
+    kills=1,
+    interrupted=9,
+    recovery_p50_seconds=4.2,
+    recovery_p99_seconds=4.3,
+    restarts=1,
+    restart_interrupted=8,
+    restart_p50_seconds=4.4,
+    restart_p99_seconds=4.5,
+    requests=100,
+    lost=0,
+    doubled=0,
+    repeated=17,
+    seconds=12.0,
+)
 
 
 @pytest.mark.slow
 def test_processes_tell_how_soon_one_executes_what_another_sent(tmp_path, capfd):
-    assert run_processes_bench(json=True, folder=str(tmp_path), light_samples=10, idle_seconds=0.3) == 0
+    assert (
+        run_processes_bench(json=True, folder=str(tmp_path), light_samples=10, idle_seconds=0.3)
+        == 0
+    )
     figures = msgspec.json.decode(capfd.readouterr().out)
-    assert set(figures) == {"requests", "other_process_start_p50_ms", "other_process_start_p99_ms", "idle_cpu_percent"}
+    assert set(figures) == {
+        "requests",
+        "other_process_start_p50_ms",
+        "other_process_start_p99_ms",
+        "idle_cpu_percent",
+    }
     assert 0 < figures["other_process_start_p50_ms"] <= figures["other_process_start_p99_ms"]
     assert len(figures["idle_cpu_percent"]) == 2
     assert list(tmp_path.iterdir()) == []
@@ -44,7 +65,9 @@ def test_killed_workers_lose_and_double_nothing(tmp_path, capfd):
         ({"doubled": 1}, "wrong count: 1 of 100 requests have more than one effect\n"),
     ],
 )
-def test_the_exit_code_says_whether_anything_was_lost_or_doubled(tmp_path, monkeypatch, capsys, wrong: dict[str, Any], told):
+def test_the_exit_code_says_whether_anything_was_lost_or_doubled(
+    tmp_path, monkeypatch, capsys, wrong: dict[str, Any], told
+):
     async def measured(*_: object) -> CrashFigures:
         return msgspec.structs.replace(RIGHT, **wrong)
 

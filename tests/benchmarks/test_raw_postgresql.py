@@ -1,4 +1,6 @@
-"""The bare loop on PostgreSQL writes the rows of the one on SQLite, on a real server, and leaves nothing there."""
+"""The bare loop on PostgreSQL writes the rows of the one on SQLite, on a real server, and leaves
+nothing there.
+"""
 
 import sqlite3
 
@@ -29,7 +31,9 @@ async def server(tmp_path_factory):
 async def db(server):
     """A connection with the tables of the bare loop."""
     connection = await asyncpg.connect(server.url)
-    await connection.execute(f"create schema trial; set search_path to trial; {raw_postgresql.SCHEMA}")
+    await connection.execute(
+        f"create schema trial; set search_path to trial; {raw_postgresql.SCHEMA}"
+    )
     yield connection
     await connection.execute("drop schema trial cascade")
     await connection.close()
@@ -44,13 +48,21 @@ async def test_the_tables_have_the_columns_and_indexes_of_the_one_on_sqlite(db):
     twin.executescript(raw_sqlite.SCHEMA)
     for table in ("events", "views", "jobs"):
         columns = await db.fetch(
-            "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0 order by attnum", table
+            "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0 order by"
+            " attnum",
+            table,
         )
-        assert [row[0] for row in columns] == [row[1] for row in twin.execute(f"pragma table_info({table})")]
+        assert [row[0] for row in columns] == [
+            row[1] for row in twin.execute(f"pragma table_info({table})")
+        ]
         # The primary key of events is SQLite's table itself.
         indexes = len(twin.execute(f"pragma index_list({table})").fetchall()) + (table == "events")
         assert (
-            await db.fetchval("select count(*) from pg_indexes where schemaname = 'trial' and tablename = $1", table) == indexes
+            await db.fetchval(
+                "select count(*) from pg_indexes where schemaname = 'trial' and tablename = $1",
+                table,
+            )
+            == indexes
         )
     twin.close()
 
@@ -58,9 +70,15 @@ async def test_the_tables_have_the_columns_and_indexes_of_the_one_on_sqlite(db):
 async def test_a_batch_leaves_two_events_and_a_view_for_each_request_and_no_job(db):
     await raw_postgresql.write_batch(db, IDS)
     events = await _rows(db, "events")
-    assert [(stream[-36:], version) for _, stream, version, *_ in events] == [(one, 0) for one in IDS] + [(one, 1) for one in IDS]
-    assert [(len(data), len(meta)) for *_, data, meta in events] == [(330, 150)] * 10 + [(80, 150)] * 10
-    assert [(row[2], row[3], row[4], len(row[6])) for row in await _rows(db, "views")] == [(one, "sent", 2, 330) for one in IDS]
+    assert [(stream[-36:], version) for _, stream, version, *_ in events] == [
+        (one, 0) for one in IDS
+    ] + [(one, 1) for one in IDS]
+    assert [(len(data), len(meta)) for *_, data, meta in events] == [(330, 150)] * 10 + [
+        (80, 150)
+    ] * 10
+    assert [(row[2], row[3], row[4], len(row[6])) for row in await _rows(db, "views")] == [
+        (one, "sent", 2, 330) for one in IDS
+    ]
     assert await _rows(db, "jobs") == []
 
 
@@ -83,12 +101,18 @@ async def test_every_commit_of_a_batch_is_one_statement_that_does_its_part(db):
 
 async def test_a_past_is_two_events_and_a_view_for_each_request_and_no_job(db):
     await raw_postgresql.write_history(db, 25, 10)
-    counts = [await db.fetchval(f"select count(*) from {table}") for table in ("events", "views", "jobs")]
+    counts = [
+        await db.fetchval(f"select count(*) from {table}") for table in ("events", "views", "jobs")
+    ]
     assert counts == [50, 25, 0]
 
 
-async def test_the_bench_runs_it_in_a_process_of_its_own_and_it_leaves_nothing_behind(server, tmp_path):
-    store = BenchStore(Settings(url=f"{server.url}?schema=shop&pool=3"), tmp_path, is_here=True, is_own_file=False)
+async def test_the_bench_runs_it_in_a_process_of_its_own_and_it_leaves_nothing_behind(
+    server, tmp_path
+):
+    store = BenchStore(
+        Settings(url=f"{server.url}?schema=shop&pool=3"), tmp_path, is_here=True, is_own_file=False
+    )
     run = await store.raw(20, 10, 15)
     assert run.requests_per_second > 0
     assert run.store == store.name(run)

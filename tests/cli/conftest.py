@@ -1,4 +1,6 @@
-"""The command line in this process, in an empty folder; and in processes of its own where that is the point."""
+"""The command line in this process, in an empty folder; and in processes of its own where that is
+the point.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to work in, and no settings from outside."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("GESTA_") and name != "GESTA_API_PORT"]:
+    for name in [
+        name for name in os.environ if name.startswith("GESTA_") and name != "GESTA_API_PORT"
+    ]:
         monkeypatch.delenv(name)
     # What a command changes in its process, to be as it was afterwards.
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -39,7 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of a module with ON_THE_STORE_ONLY run in both shapes: on the store, and by a server; but for those that it names."""
+    """Tests of a module with ON_THE_STORE_ONLY run in both shapes: on the store, and by a server;
+    but for those that it names.
+    """
     store_only = getattr(metafunc.module, "ON_THE_STORE_ONLY", None)
     if store_only is not None and "cli" in metafunc.fixturenames:
         shapes = ["store"] if metafunc.function.__name__ in store_only else ["store", "server"]
@@ -48,17 +54,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def cli(
-    request: pytest.FixtureRequest, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Cli]:
     """Run a command in this process."""
     with ExitStack() as stack:
-        server = stack.enter_context(ServerBeside()) if getattr(request, "param", "store") == "server" else None
+        server = (
+            stack.enter_context(ServerBeside())
+            if getattr(request, "param", "store") == "server"
+            else None
+        )
 
         def run(*arguments: str, stdin: str = "") -> Answer:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-            asked = server if arguments and arguments[0] in SERVED and arguments[:2] != ("config", "apply") else None
-            for name, value in {"GESTA_SERVER": asked and asked.address, "GESTA_API_KEY": asked and asked.key}.items():
-                monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+            asked = (
+                server
+                if arguments and arguments[0] in SERVED and arguments[:2] != ("config", "apply")
+                else None
+            )
+            for name, value in {
+                "GESTA_SERVER": asked and asked.address,
+                "GESTA_API_KEY": asked and asked.key,
+            }.items():
+                monkeypatch.setenv(name, value) if value else monkeypatch.delenv(
+                    name, raising=False
+                )
             capsys.readouterr()
             with pytest.raises(SystemExit) as ended:
                 main(list(arguments))

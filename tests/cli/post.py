@@ -15,4 +15,6 @@ async def _send(letter: Letter, attempt: Attempt) -> Outcome:
     return Done(rendered.parts["text"])
 
 
-engine = Engine("sqlite:///gesta.db", flows=[Flow("post.letter", Letter, _send, config={TEMPLATE: Template})])
+engine = Engine(
+    "sqlite:///gesta.db", flows=[Flow("post.letter", Letter, _send, config={TEMPLATE: Template})]
+)

@@ -1,4 +1,6 @@
-"""Commands and engines that run: what a command answers, commands in processes of their own, an engine that does what waits."""
+"""Commands and engines that run: what a command answers, commands in processes of their own, an
+engine that does what waits.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ class Running:
 
     def __init__(self, arguments: tuple[str, ...]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gesta", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "gesta", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.heard = ""
 
@@ -72,14 +77,18 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def work(*notes: Note, key: str | None = None) -> list[str]:
-    """Submit notes and let an engine do all that waits in the store, until the views show how their attempts ended; their ids."""
+    """Submit notes and let an engine do all that waits in the store, until the views show how their
+    attempts ended; their ids.
+    """
 
     async def until_attempted() -> list[str]:
         async with Engine("sqlite:///gesta.db", flows=[note]) as engine:
             ids = [(await engine.submit(one, key=key)).id for one in notes]
             clock = engine.road.runtime
             until = clock.monotonic() + DEADLINE_SECONDS
-            while await engine.operating.unseen() or not all([(await engine.get(one)).state.attempts for one in ids]):
+            while await engine.operating.unseen() or not all(
+                [(await engine.get(one)).state.attempts for one in ids]
+            ):
                 assert clock.monotonic() < until, "it was never attempted"
                 await runtime.sleep(clock, 0.01)
             return ids

@@ -1,4 +1,6 @@
-"""A server beside the commands under test, in a thread with a loop of its own: it answers, and works on nothing."""
+"""A server beside the commands under test, in a thread with a loop of its own: it answers, and
+works on nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.cli.shop import note
 #: What commands ask of a server when one is named.
 SERVED = frozenset(
     "send show list tail retry cancel redrive resolve dlq config template key pause resume erase".split()
-)  # fmt: skip
+)
 
 
 class ServerBeside:
@@ -35,7 +37,9 @@ class ServerBeside:
         assert self._ready.wait(20)
         return self
 
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
@@ -46,7 +50,9 @@ class ServerBeside:
         engine = Engine(settings=settings, flows=[*flows_of(settings), note], work=False)
         listener = bind("127.0.0.1", 0)
         async with engine, serving(engine.web(), listener):
-            made = await engine.operating.create_key(name="a test", scopes=("admin",), actor=Actor("test"))
+            made = await engine.operating.create_key(
+                name="a test", scopes=("admin",), actor=Actor("test")
+            )
             self.address, self.key = address_of(listener), made[1]
             self._ready.set()
             await self._stop.wait()

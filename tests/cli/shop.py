@@ -1,4 +1,7 @@
-"""A program with flows of its own, as a user of the command line has one. Its flow comes to whatever the payload says."""
+"""A program with flows of its own, as a user of the command line has one.
+
+Its flow comes to whatever the payload says.
+"""
 
 from gesta import Attempt, Done, Engine, Outcome, Payload, Personal, Rejected, Retry, Unknown, flow
 

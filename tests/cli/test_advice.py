@@ -1,4 +1,6 @@
-"""What a command advises is typed as it stands: it has to be about the same tenant, program and store."""
+"""What a command advises is typed as it stands: it has to be about the same tenant, program and
+store.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_what_was_not_said_in_the_call_is_not_repeated(cli, monkeypatch):
 
 
 def test_show_and_doctor_advise_commands_that_work(cli):
-    request_id = cli("send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", *ACME).out.strip()
+    request_id = cli(
+        "send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", *ACME
+    ).out.strip()
     shown = cli("show", request_id, *ACME)
     assert advised(shown.err, "retry") == ("retry", request_id, *ACME)
     assert cli(*advised(shown.err, "retry")).code == 0
@@ -73,13 +77,24 @@ def test_a_key_is_ended_by_what_its_making_advises(cli):
     made = cli("key", "create", "--tenant", "acme")
     revoked = cli(*advised(made.err, "key revoke"))
     assert revoked.code == 0, revoked.err
-    assert advised(cli("key", "list", "--tenant", "b").err, "key create") == ("key", "create", "--tenant", "b")
+    assert advised(cli("key", "list", "--tenant", "b").err, "key create") == (
+        "key",
+        "create",
+        "--tenant",
+        "b",
+    )
 
 
 def test_a_password_on_the_command_line_is_not_repeated():
     assert Invocation(url="postgresql://ada:secret@db/shop").place == HERE
-    assert Invocation(url="sqlite:///my shop.db", file="a.toml").place.store == " --file a.toml --url 'sqlite:///my shop.db'"
-    assert Invocation(server="http://127.0.0.1:8420").place.command("list") == "gesta list --server http://127.0.0.1:8420"
+    assert (
+        Invocation(url="sqlite:///my shop.db", file="a.toml").place.store
+        == " --file a.toml --url 'sqlite:///my shop.db'"
+    )
+    assert (
+        Invocation(server="http://127.0.0.1:8420").place.command("list")
+        == "gesta list --server http://127.0.0.1:8420"
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +104,10 @@ def test_a_password_on_the_command_line_is_not_repeated():
         (Scope("a.b"), "gesta resume --flow a.b"),
         (Scope("a.b", "acme"), "gesta resume --tenant acme --flow a.b"),
         (Scope(None, "acme"), "gesta resume --tenant acme"),
-        (Scope(None, "acme", "webhook.endpoint/my shop"), "gesta resume --tenant acme --credential 'webhook.endpoint/my shop'"),
+        (
+            Scope(None, "acme", "webhook.endpoint/my shop"),
+            "gesta resume --tenant acme --credential 'webhook.endpoint/my shop'",
+        ),
     ],
 )
 def test_a_pause_is_ended_by_a_command_that_names_it_whole(scope, command):
@@ -101,8 +119,12 @@ def test_a_pause_is_ended_by_a_command_that_names_it_whole(scope, command):
 
 def test_the_program_that_was_asked_is_the_one_to_start_if_it_declares_the_flow():
     place = Place(app=options(app="shop:engine"), store=options(url="sqlite:///s.db"))
-    assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in nobody_executes("a.b", place, is_declared=True)
-    assert "`gesta worker --app … --url sqlite:///s.db`" in nobody_executes("a.b", place, is_declared=False)
+    assert "`gesta worker --app shop:engine --url sqlite:///s.db`" in nobody_executes(
+        "a.b", place, is_declared=True
+    )
+    assert "`gesta worker --app … --url sqlite:///s.db`" in nobody_executes(
+        "a.b", place, is_declared=False
+    )
 
 
 def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
@@ -111,7 +133,15 @@ def test_doctor_and_doctor_of_a_request_end_a_pause_by_the_same_command(cli):
     work()
     cli("pause", "--flow", "shop.note", *ACME)
     told = {one["about"]: one["advice"] for one in cli("doctor", *ACME, "--json").json}["paused"]
-    assert advised(told, "resume") == ("resume", "--tenant", "acme", "--flow", "shop.note", "--app", APP)
+    assert advised(told, "resume") == (
+        "resume",
+        "--tenant",
+        "acme",
+        "--flow",
+        "shop.note",
+        "--app",
+        APP,
+    )
     assert cli(*advised(told, "resume")).code == 0
     assert "paused" not in {one["about"] for one in cli("doctor", *ACME, "--json").json}
     assert request_id

@@ -1,4 +1,6 @@
-"""Bad input of every class: an exit code, a text that names the field or the cause, and nothing is written."""
+"""Bad input of every class: an exit code, a text that names the field or the cause, and nothing is
+written.
+"""
 
 import base64
 import re
@@ -18,16 +20,33 @@ WEBHOOK = ("send", "notification.webhook", '{"type": "a", "data": {}}')
     [
         ((*SEND, '{"colour": "red"}'), ["colour: unknown field"]),
         ((*SEND, '{"count": "seven"}'), ["count: expected 'int', got 'str'"]),
-        ((*SEND, '{"count": "seven", "colour": "red", "comes_to": 1}'), ["count:", "colour: unknown field", "comes_to:"]),
         (
-            (*SEND, '{"colour": "red"}', "--tenant", "no/slash", "--key", "", "--priority", "11", "--ttl", "0s"),
+            (*SEND, '{"count": "seven", "colour": "red", "comes_to": 1}'),
+            ["count:", "colour: unknown field", "comes_to:"],
+        ),
+        (
+            (
+                *SEND,
+                '{"colour": "red"}',
+                "--tenant",
+                "no/slash",
+                "--key",
+                "",
+                "--priority",
+                "11",
+                "--ttl",
+                "0s",
+            ),
             ["colour:", "tenant:", "key:", "priority:", "ttl:"],
         ),
         (
             (*SEND, "{}", "--deliver-at", "2030-01-31T09:00:00"),
             ["deliver_at: a time with its time zone is needed, for instance 2030-01-01T09:00:00Z"],
         ),
-        ((*SEND, "{}", "--deliver-at", "tomorrow"), ["'tomorrow' is no time", "2030-01-31T09:00:00Z"]),
+        (
+            (*SEND, "{}", "--deliver-at", "tomorrow"),
+            ["'tomorrow' is no time", "2030-01-31T09:00:00Z"],
+        ),
         ((*SEND, "{}", "--ttl", "soon"), ["'soon' is no duration", "15m"]),
         ((*SEND, "{}", "--ttl", "99999999999d"), ["longer than any request can live"]),
         ((*SEND, "{}", "--tenant", "-dash-first"), ["tenant: 1 to 63 of A-Z a-z 0-9"]),
@@ -63,7 +82,9 @@ def test_a_payload_without_end_is_not_read_to_its_end(cli):
     assert "payload from /dev/zero: more than 4194304 bytes" in answer.err
 
 
-@pytest.mark.parametrize("arguments", [("list",), ("dlq", "list"), ("config", "list"), ("show", "1"), ("tail",)])
+@pytest.mark.parametrize(
+    "arguments", [("list",), ("dlq", "list"), ("config", "list"), ("show", "1"), ("tail",)]
+)
 def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(cli, arguments):
     work()
     answer = cli(*arguments, "--tenant", "a b")
@@ -80,9 +101,18 @@ def test_a_tenant_that_cannot_be_is_refused_where_a_listing_would_only_be_empty(
         ("log_level = 'loud'", "log_level in gesta.toml: 'loud' is not one of debug"),
         ("allow_private = 7", "allow_private in gesta.toml: a list of networks"),
         ("flows = 'all'", "flows in gesta.toml: write one table per flow"),
-        ("[flows.slak]", "[flows.slak] in gesta.toml: there is no such flow; this gesta has: email, slack, sms, webhook"),
+        (
+            "[flows.slak]",
+            (
+                "[flows.slak] in gesta.toml: there is no such flow; this gesta has: email, slack,"
+                " sms, webhook"
+            ),
+        ),
         ("[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'", "colour: unknown; known: url,"),
-        ("[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'", "timeout_seconds: expected float, got str"),
+        (
+            "[flows.webhook]\ncolour = 1\ntimeout_seconds = 'x'",
+            "timeout_seconds: expected float, got str",
+        ),
         ("[flows.webhook]\nurl = 'https://example.com'", "url= needs secret="),
         ("url = 'mysql://x'", "no store is called 'mysql'"),
         ("url = 'gesta.db'", "'gesta.db' is not a store URL"),
@@ -133,7 +163,10 @@ def test_a_file_that_is_no_database_is_left_alone(cli, folder):
     before = path.read_bytes()
     answer = cli(*SEND, "{}", "--app", APP)
     assert answer.code == 6
-    assert "gesta.db is not a gesta store (it is not a SQLite database); nothing was changed" in answer.err
+    assert (
+        "gesta.db is not a gesta store (it is not a SQLite database); nothing was changed"
+        in answer.err
+    )
     assert path.read_bytes() == before
 
 
@@ -167,7 +200,10 @@ def test_a_folder_that_is_not_there_is_named(cli, folder):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [("list",), ("show", "1"), ("dlq", "list"), ("config", "list"), ("rebuild",), ("tail",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [("list",), ("show", "1"), ("dlq", "list"), ("config", "list"), ("rebuild",), ("tail",)],
+)
 def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli, folder, arguments):
     answer = cli(*arguments)
     assert answer.code == 6
@@ -177,7 +213,9 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_one(cli, folder, arg
     (folder / "empty.db").touch()
     empty = cli(*arguments, "--url", "sqlite:///empty.db")
     assert empty.code == 6
-    assert "empty.db (url from argument) is empty; `gesta serve` and `gesta send` make it" in empty.err
+    assert (
+        "empty.db (url from argument) is empty; `gesta serve` and `gesta send` make it" in empty.err
+    )
     assert [(path.name, path.stat().st_size) for path in folder.iterdir()] == [("empty.db", 0)]
 
 
@@ -203,6 +241,9 @@ def test_a_time_without_its_zone_is_told_together_with_the_other_faults(cli):
     answer = cli(*SEND, '{"count": "many"}', "--deliver-at", "2030-01-01T00:00:00", "--app", APP)
     assert answer.code == 2
     assert "count: " in answer.err
-    assert "deliver_at: a time with its time zone is needed, for instance 2030-01-01T09:00:00Z" in answer.err
+    assert (
+        "deliver_at: a time with its time zone is needed, for instance 2030-01-01T09:00:00Z"
+        in answer.err
+    )
     # Python is no answer to a shell.
     assert "datetime" not in answer.err

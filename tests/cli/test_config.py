@@ -10,7 +10,8 @@ SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode
 OTHER = "whsec_" + base64.b64encode(b"another secret of 32 bytes ....!").decode()
 KIND = "webhook.endpoint"
 
-#: Files of entities are for the store; and these count its events, or look whether there is one at all.
+#: Files of entities are for the store; and these count its events, or look whether there is one at
+#: all.
 ON_THE_STORE_ONLY = {
     "test_no_command_shows_a_secret",
     "test_all_faults_of_an_entity_are_told_at_once_and_nothing_is_written",
@@ -25,7 +26,12 @@ ON_THE_STORE_ONLY = {
 @pytest.fixture
 def stored(cli, monkeypatch):
     monkeypatch.setenv("HOOK_SECRET", SECRET)
-    assert cli("config", "put", KIND, "shop", "url=https://example.com/hook", "secret=env:HOOK_SECRET").code == 0
+    assert (
+        cli(
+            "config", "put", KIND, "shop", "url=https://example.com/hook", "secret=env:HOOK_SECRET"
+        ).code
+        == 0
+    )
 
 
 def test_no_command_shows_a_secret(cli, stored, folder):
@@ -50,10 +56,16 @@ def test_no_command_shows_a_secret(cli, stored, folder):
     assert SECRET.encode() not in written
 
 
-@pytest.mark.parametrize(("given", "stdin"), [("secret=@secret.txt", ""), ("secret=-", OTHER + "\n")])
-def test_a_secret_may_come_from_a_file_or_from_stdin_and_becomes_a_new_version(cli, folder, stored, given, stdin):
+@pytest.mark.parametrize(
+    ("given", "stdin"), [("secret=@secret.txt", ""), ("secret=-", OTHER + "\n")]
+)
+def test_a_secret_may_come_from_a_file_or_from_stdin_and_becomes_a_new_version(
+    cli, folder, stored, given, stdin
+):
     (folder / "secret.txt").write_text(OTHER + "\n")
-    answer = cli("config", "put", KIND, "shop", "url=https://example.com/hook", given, "--json", stdin=stdin)
+    answer = cli(
+        "config", "put", KIND, "shop", "url=https://example.com/hook", given, "--json", stdin=stdin
+    )
     assert answer.json["secrets"] == {"secret": 2}
     assert "history" not in answer.err
 
@@ -65,7 +77,9 @@ def test_a_secret_written_out_is_taken_with_a_warning(cli):
 
 
 def test_a_secret_left_out_keeps_the_stored_one_and_fields_are_typed(cli, stored):
-    answer = cli("config", "put", KIND, "shop", "url=https://example.com/new", "disabled=true", "--json")
+    answer = cli(
+        "config", "put", KIND, "shop", "url=https://example.com/new", "disabled=true", "--json"
+    )
     assert answer.json["fields"] == {"url": "https://example.com/new", "disabled": True}
     assert answer.json["secrets"] == {"secret": 1}
 
@@ -105,7 +119,15 @@ def test_an_unknown_kind_is_answered_with_the_known_ones(cli, folder):
 def test_what_is_left_out_of_a_stored_entity_keeps_its_value(cli, folder):
     cli("send", "notification.webhook", '{"type": "a", "data": {}}')
     assert (
-        cli("config", "put", "slack.workspace", "main", "token=xoxb-1", "default_channel_id=C012AB3CD", "per_second=2.5").code
+        cli(
+            "config",
+            "put",
+            "slack.workspace",
+            "main",
+            "token=xoxb-1",
+            "default_channel_id=C012AB3CD",
+            "per_second=2.5",
+        ).code
         == 0
     )
     answer = cli("config", "put", "slack.workspace", "main", "token=xoxb-2")
@@ -126,8 +148,9 @@ def test_an_entity_is_removed_once(cli, stored):
 def test_a_file_of_entities_is_applied_however_its_tables_are_written(cli, folder, monkeypatch):
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     (folder / "config.toml").write_text(
-        '[webhook.endpoint.shop]\nurl = "https://example.com/a"\nsecret = "env:HOOK_SECRET"\n'
-        '["webhook.endpoint".bank]\nurl = "https://example.com/b"\nsecret = "env:HOOK_SECRET"\ndisabled = true\n'
+        '[webhook.endpoint.shop]\nurl = "https://example.com/a"\nsecret ='
+        ' "env:HOOK_SECRET"\n["webhook.endpoint".bank]\nurl = "https://example.com/b"\nsecret ='
+        ' "env:HOOK_SECRET"\ndisabled = true\n'
     )
     assert cli("config", "apply", "config.toml", "--dry-run", "--json").lines == [
         {"kind": KIND, "code": "shop", "result": "checked"},
@@ -145,7 +168,11 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):
     )
     answer = cli("config", "apply", "config.toml")
     assert answer.code == 2
-    for told in ("webhook.endpoint/first: url:", "webhook.endpoint/second: colour: unknown field", "Nothing was written"):
+    for told in (
+        "webhook.endpoint/first: url:",
+        "webhook.endpoint/second: colour: unknown field",
+        "Nothing was written",
+    ):
         assert told in answer.err
     assert events_in() == 0
 
@@ -156,11 +183,17 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_with_all_faults(cli, folder):
         ("[[[", "not valid TOML"),
         (
             "[slak.workspace.main]\ntoken = 1",
-            "slak is no table [KIND.CODE]; kinds: email.sender, email.bodies, template, slack.workspace",
+            (
+                "slak is no table [KIND.CODE]; kinds: email.sender, email.bodies, template,"
+                " slack.workspace"
+            ),
         ),
         ("url = 1", "url is no table"),
         ("[webhook.endpoint]\nshop = 1", "webhook.endpoint.shop is no table"),
-        ('[webhook.endpoint.shop]\nsecret = "env:NOT_SET"', "shop: secret: the variable NOT_SET is not set"),
+        (
+            '[webhook.endpoint.shop]\nsecret = "env:NOT_SET"',
+            "shop: secret: the variable NOT_SET is not set",
+        ),
     ],
 )
 def test_a_malformed_file_is_refused_before_a_store_is_made(cli, folder, text, told):

@@ -19,12 +19,25 @@ def test_copy_says_what_was_copied_and_what_is_next(cli, shop):
     assert (answer.code, answer.out) == (0, f"{events_in()}\n")
     assert events_in("new.db") == events_in()
     said = " ".join(answer.err.split())
-    for text in ("gesta.key", "new.key", "export GESTA_URL=sqlite:////", "gesta resume --everything"):
+    for text in (
+        "gesta.key",
+        "new.key",
+        "export GESTA_URL=sqlite:////",
+        "gesta resume --everything",
+    ):
         assert text in said
     shutil.copy("gesta.key", "new.key")
     url = ("--url", "sqlite:///new.db", "--app", APP)
     assert cli("show", request_id, *url, "--json").json["status"] == "sent"
-    again = cli("send", "shop.note", '{"comes_to": "done", "email": "ada@example.com"}', "--key", "k", *url, "--json")
+    again = cli(
+        "send",
+        "shop.note",
+        '{"comes_to": "done", "email": "ada@example.com"}',
+        "--key",
+        "k",
+        *url,
+        "--json",
+    )
     assert (again.json["verdict"], again.json["id"]) == ("duplicate", request_id)
     paused = cli("pause", "--url", "sqlite:///new.db", "--json").json
     assert [one["scope"] for one in paused] == ["everything"]
@@ -35,7 +48,12 @@ def test_copy_says_what_was_copied_and_what_is_next(cli, shop):
 def test_copy_speaks_json_and_a_repetition_says_that_nothing_was_done(cli, shop):
     shop("retry")
     first = cli("copy", *FROM, *TO, "--json").json
-    assert (first["new"], first["jobs"], first["suspectJobs"], first["tenant"]) == (True, 0, 0, None)
+    assert (first["new"], first["jobs"], first["suspectJobs"], first["tenant"]) == (
+        True,
+        0,
+        0,
+        None,
+    )
     again = cli("copy", *FROM, *TO, "--json")
     assert (again.code, again.json["new"]) == (0, False)
 

@@ -34,14 +34,22 @@ def test_what_did_not_fail_is_no_dead_letter(cli, shop):
 def test_one_is_redriven_by_its_id(cli, shop):
     request_id = shop("rejected")
     answer = cli("dlq", "redrive", request_id, "--app", APP, "--json")
-    assert answer.lines == [{"id": request_id, "flow": "shop.note", "result": "queued", "error": None}]
+    assert answer.lines == [
+        {"id": request_id, "flow": "shop.note", "result": "queued", "error": None}
+    ]
     assert f"start `gesta serve --app {APP}`" in answer.err
 
 
 def test_a_key_does_where_an_id_does(cli, shop):
     request_id = shop("rejected", key="order-7")
-    assert cli("dlq", "show", "order-7", "--json", "--app", APP).json["original"]["requestId"] == request_id
-    assert cli("dlq", "redrive", "order-7", "--dry-run", "--json", "--app", APP).lines[0]["id"] == request_id
+    assert (
+        cli("dlq", "show", "order-7", "--json", "--app", APP).json["original"]["requestId"]
+        == request_id
+    )
+    assert (
+        cli("dlq", "redrive", "order-7", "--dry-run", "--json", "--app", APP).lines[0]["id"]
+        == request_id
+    )
     assert cli("dlq", "purge", "order-7", "--json", "--app", APP).lines[0]["id"] == request_id
     assert cli("dlq", "show", "order-8", "--app", APP).code == 3
 
@@ -57,9 +65,17 @@ def test_a_dry_run_tells_which_and_changes_nothing(cli, shop):
 
 def test_filters_choose_among_all(cli, shop):
     shop("rejected")
-    assert cli("dlq", "purge", "--all", "--reason", "other", "--app", APP).err == "no dead letters\n"
-    assert cli("dlq", "purge", "--all", "--flow", "other.flow", "--app", APP).err == "no dead letters\n"
-    assert len(cli("dlq", "purge", "--all", "--reason", "bad_address", "--app", APP, "--json").lines) == 1
+    assert (
+        cli("dlq", "purge", "--all", "--reason", "other", "--app", APP).err == "no dead letters\n"
+    )
+    assert (
+        cli("dlq", "purge", "--all", "--flow", "other.flow", "--app", APP).err
+        == "no dead letters\n"
+    )
+    assert (
+        len(cli("dlq", "purge", "--all", "--reason", "bad_address", "--app", APP, "--json").lines)
+        == 1
+    )
 
 
 def test_a_purged_letter_is_gone_and_its_events_stay(cli, shop):
@@ -74,7 +90,10 @@ def test_one_that_is_refused_holds_back_no_other_and_fails_the_command(cli, shop
     assert cli("redrive", first, "--app", APP).code == 0
     answer = cli("dlq", "redrive", "--all", "--app", APP, "--json")
     assert answer.code == 1
-    assert {one["id"]: one["result"] for one in answer.lines} == {first: "refused", second: "queued"}
+    assert {one["id"]: one["result"] for one in answer.lines} == {
+        first: "refused",
+        second: "queued",
+    }
     assert "1 of 2 were refused" in answer.err
 
 

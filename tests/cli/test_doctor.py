@@ -12,8 +12,14 @@ from tests.cli.shop import APP
 def put_job() -> None:
     """A job that waits for an hour."""
     db = apsw.Connection("gesta.db")
-    names = "id, tenant, flow, request_id, dispatch_version, kind, state, due_ms, priority, score, suspect"
-    db.execute(f"insert into jobs ({names}) values ('r-1', 'default', 'shop.note', 'r', 1, 'execute', 0, 9e15, 5, 0, 0)")
+    names = (
+        "id, tenant, flow, request_id, dispatch_version, kind, state, due_ms, priority, score,"
+        " suspect"
+    )
+    db.execute(
+        f"insert into jobs ({names}) values ('r-1', 'default', 'shop.note', 'r', 1, 'execute', 0,"
+        " 9e15, 5, 0, 0)"
+    )
     db.close()
 
 
@@ -26,7 +32,8 @@ def test_an_idle_store_is_warned_about_and_ends_with_0(cli, shop):
     answer = cli("doctor", "--json")
     assert answer.code == 0
     assert levels(answer) == dict.fromkeys(
-        ("store", "disk", "master key", "views", "queue", "in doubt", "dead letters", "parked"), "ok"
+        ("store", "disk", "master key", "views", "queue", "in doubt", "dead letters", "parked"),
+        "ok",
     ) | dict.fromkeys(("projector", "sweep"), "warn")
     shown = cli("doctor")
     assert "nobody projects" in shown.out
@@ -40,7 +47,12 @@ def test_what_waits_for_people_is_told_and_work_without_a_worker_is_bad(cli, sho
     answer = cli("doctor", "--json")
     assert answer.code == 1
     told = levels(answer)
-    assert (told["in doubt"], told["dead letters"], told["projector"], told["queue shop.note"]) == ("warn", "warn", "bad", "ok")
+    assert (told["in doubt"], told["dead letters"], told["projector"], told["queue shop.note"]) == (
+        "warn",
+        "warn",
+        "bad",
+        "ok",
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,13 +79,25 @@ def test_the_worker_of_a_request_that_is_gone_is_not_said_to_be_at_it(cli, shop)
     db = apsw.Connection("gesta.db")
     now = int(time.time() * 1000)
     # A retry is the same opening of the request, so its job has the same name.
-    db.execute("update jobs set id = ?1 || '-1', request_id = ?1, dispatch_version = 1, state = 2, token = 'gone'", (request_id,))
+    db.execute(
+        "update jobs set id = ?1 || '-1', request_id = ?1, dispatch_version = 1, state = 2, token ="
+        " 'gone'",
+        (request_id,),
+    )
     db.execute("insert into leases (token, until_ms) values ('gone', ?)", (now - 33_000,))
-    db.execute("insert or replace into roles (name, owner, until_ms) values ('projector', 'host:7:x', ?)", (now + 60_000,))
+    db.execute(
+        "insert or replace into roles (name, owner, until_ms) values ('projector', 'host:7:x', ?)",
+        (now + 60_000,),
+    )
     db.close()
-    assert cli("doctor", request_id).out.startswith("queued: the worker that had it is gone (its lease ended 3")
+    assert cli("doctor", request_id).out.startswith(
+        "queued: the worker that had it is gone (its lease ended 3"
+    )
     told = {one["about"]: one for one in cli("doctor", "--json").json}["queue shop.note"]
-    assert (told["level"], told["what"]) == ("warn", "0 ready, 0 waiting, 0 at work, 1 left by a worker that is gone")
+    assert (told["level"], told["what"]) == (
+        "warn",
+        "0 ready, 0 waiting, 0 at work, 1 left by a worker that is gone",
+    )
     assert "nobody executes shop.note" in told["advice"]
 
 
@@ -85,7 +109,9 @@ def test_a_request_that_is_not_there_is_not_found(cli, shop):
 def test_a_store_that_is_not_there_or_not_ours_is_a_line_and_an_exit_code(cli, folder):
     missing = cli("doctor", "--json")
     assert (missing.code, levels(missing)) == (6, {"store": "bad"})
-    (folder / "gesta.db").write_text("no database at all, but long enough to be taken for one" * 100)
+    (folder / "gesta.db").write_text(
+        "no database at all, but long enough to be taken for one" * 100
+    )
     assert cli("doctor", "--json").code == 6
 
 
@@ -99,9 +125,9 @@ def test_a_misspelt_variable_is_found(cli, shop, monkeypatch):
 def test_a_file_that_others_may_read_is_found(cli, shop, folder):
     shop("done")
     (folder / "gesta.db").chmod(0o644)
-    assert next(one["what"] for one in cli("doctor", "--json").json if one["level"] == "warn").startswith(
-        "others may read gesta.db"
-    )
+    assert next(
+        one["what"] for one in cli("doctor", "--json").json if one["level"] == "warn"
+    ).startswith("others may read gesta.db")
 
 
 def test_a_damaged_file_is_bad(cli, shop, folder):
@@ -144,7 +170,15 @@ def test_a_server_that_works_makes_all_well(start, cli):
 
 
 def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli):
-    request = ("send", "shop.note", '{"email": "ada@example.com"}', "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP)
+    request = (
+        "send",
+        "shop.note",
+        '{"email": "ada@example.com"}',
+        "--deliver-at",
+        "2030-01-01T09:00:00Z",
+        "--app",
+        APP,
+    )
     request_id = cli(*request).out.strip()
     cli("erase", "ada@example.com", "--app", APP)
     told = cli("doctor", request_id, "--app", APP).out
@@ -155,17 +189,25 @@ def test_a_request_of_an_erased_person_is_said_to_end_and_not_to_be_retried(cli)
 
 
 def test_a_pause_does_not_hide_that_a_request_is_not_due(cli, start):
-    request_id = cli("send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP).out.strip()
+    request_id = cli(
+        "send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--app", APP
+    ).out.strip()
     cli("pause", "--tenant", "default", "--app", APP)
     start("serve", "--app", APP).wait_for("ready")
     told = cli("doctor", request_id, "--app", APP).out
-    assert "(and it is not due before 2030-01-01 09:00:00.000Z); it goes on with: gesta resume --tenant default" in told
+    assert (
+        "(and it is not due before 2030-01-01 09:00:00.000Z); it goes on with: gesta resume"
+        " --tenant default" in told
+    )
 
 
 def test_the_help_says_that_a_store_that_cannot_be_looked_at_is_6(cli):
     told = " ".join(cli("doctor", "--help").out.split())
     assert "Ends with 1 when something is bad" in told
-    assert "it ends with 6: there is no store, the file is none, or the master key does not open it." in told
+    assert (
+        "it ends with 6: there is no store, the file is none, or the master key does not open it."
+        in told
+    )
 
 
 def test_what_the_help_says_of_2_and_6_is_so(cli, shop, folder, monkeypatch):

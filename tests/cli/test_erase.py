@@ -35,7 +35,9 @@ def test_erase_of_another_tenant_or_of_nobody_writes_nothing(cli, shop):
     assert events_in() == before
 
 
-@pytest.mark.parametrize("arguments", [("erase",), ("erase", ""), ("erase", "ada", "--tenant", "_")])
+@pytest.mark.parametrize(
+    "arguments", [("erase",), ("erase", ""), ("erase", "ada", "--tenant", "_")]
+)
 def test_a_bad_name_is_bad_input(cli, shop, arguments):
     shop("done")
     assert cli(*arguments).code == 2

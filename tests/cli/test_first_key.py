@@ -1,4 +1,6 @@
-"""`gesta serve` prints a link that makes the first admin key, where there is none and only this machine can come."""
+"""`gesta serve` prints a link that makes the first admin key, where there is none and only this
+machine can come.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_the_link_works_once_and_is_not_printed_again(start, cli):
     address, token = found.groups()
     with urllib.request.urlopen(f"{address}/first-key?token={token}", timeout=20) as page:
         assert "<button>" in page.read().decode()
-    shown = post(f"{address}/first-key", f"token={token}".encode(), "application/x-www-form-urlencoded")
+    shown = post(
+        f"{address}/first-key", f"token={token}".encode(), "application/x-www-form-urlencoded"
+    )
     (text,) = re.findall(r"gesta_live_\w+", shown)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         post(f"{address}/v1/first-key", f'{{"token": "{token}"}}'.encode(), "application/json")

@@ -51,7 +51,9 @@ def test_every_setting_tells_its_value_and_where_it_comes_from(cli, folder, monk
 
 
 def test_a_reference_to_a_secret_is_no_secret(cli, folder):
-    (folder / "gesta.toml").write_text("[flows.webhook]\nurl = 'https://example.com'\nsecret = 'env:HOOK'\n")
+    (folder / "gesta.toml").write_text(
+        "[flows.webhook]\nurl = 'https://example.com'\nsecret = 'env:HOOK'\n"
+    )
     assert rows(cli("settings", "--json"))["flows.webhook.secret"] == ("env:HOOK", "gesta.toml")
 
 
@@ -75,9 +77,9 @@ def test_settings_say_which_file_the_master_key_comes_from(cli, monkeypatch):
 
 def test_a_program_in_the_current_folder_is_found(cli, folder):
     (folder / "own_program.py").write_text(
-        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n"
-        "@flow('own.hello')\nasync def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n\n"
-        "engine = Engine('sqlite:///gesta.db', flows=[hello])\n"
+        "from gesta import *\n\nclass Hello(Payload):\n    text: str\n\n@flow('own.hello')\nasync"
+        " def hello(payload: Hello, attempt: Attempt) -> Outcome:\n    return Done()\n\nengine ="
+        " Engine('sqlite:///gesta.db', flows=[hello])\n"
     )
     (folder / "gesta.toml").write_text("app = 'own_program:engine'\n")
     assert cli("send", "own.hello", '{"text": "hi"}').code == 0
@@ -85,11 +87,16 @@ def test_a_program_in_the_current_folder_is_found(cli, folder):
 
 def test_flows_that_others_execute_are_declared_without_python(cli, folder):
     (folder / "gesta.toml").write_text(
-        '[flows.external."warehouse.pick"]\nlease_seconds = 30\non_unknown = "same_key"\nattempts = 2\n'
+        '[flows.external."warehouse.pick"]\nlease_seconds = 30\non_unknown = "same_key"\nattempts'
+        " = 2\n"
     )
     assert cli("send", "warehouse.pick", '{"any": ["thing"]}').code == 0
     (flow,) = [one for one in flows_of(load(file="gesta.toml")) if one.name == "warehouse.pick"]
-    assert (flow.lease_seconds, flow.rules.on_unknown, flow.rules.retry.attempts) == (30.0, "same_key", 2)
+    assert (flow.lease_seconds, flow.rules.on_unknown, flow.rules.retry.attempts) == (
+        30.0,
+        "same_key",
+        2,
+    )
     assert rows(cli("settings", "--json"))["flows.external.warehouse.pick"][1] == "gesta.toml"
 
 
@@ -122,7 +129,10 @@ def test_a_flow_that_others_execute_needs_a_table_and_a_name(cli, folder):
     [
         ("shop", "'shop' must be MODULE:NAME"),
         ("nowhere.at_all:engine", "nowhere.at_all cannot be imported: ModuleNotFoundError"),
-        ("broken_program:engine", "broken_program cannot be imported: ZeroDivisionError: division by zero"),
+        (
+            "broken_program:engine",
+            "broken_program cannot be imported: ZeroDivisionError: division by zero",
+        ),
         ("tests.cli.shop:motor", "tests.cli.shop has no Engine called 'motor'; it has: engine"),
         ("tests.cli.shop:note", "no Engine called 'note'"),
     ],
@@ -143,13 +153,20 @@ def test_another_packages_flow_is_there_once_it_is_installed(cli, folder, monkey
         "    return Flow('pigeon.letter', Letter, fly)\n"
     )
     (folder / "pigeon-1.0.dist-info").mkdir()
-    (folder / "pigeon-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n")
-    (folder / "pigeon-1.0.dist-info" / "entry_points.txt").write_text("[gesta.flows]\npigeon = pigeon:flow_of_pigeons\n")
+    (folder / "pigeon-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n"
+    )
+    (folder / "pigeon-1.0.dist-info" / "entry_points.txt").write_text(
+        "[gesta.flows]\npigeon = pigeon:flow_of_pigeons\n"
+    )
     (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 3\n")
     monkeypatch.syspath_prepend(str(folder))
     assert cli("send", "pigeon.letter", '{"to": "Ada"}').code == 0
     (folder / "gesta.toml").write_text("[flows.pigeon]\nspeed = 'fast'\n")
-    assert "[flows.pigeon] in gesta.toml: speed: expected int, got str" in cli("send", "pigeon.letter", '{"to": "Ada"}').err
+    assert (
+        "[flows.pigeon] in gesta.toml: speed: expected int, got str"
+        in cli("send", "pigeon.letter", '{"to": "Ada"}').err
+    )
 
 
 def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli, monkeypatch):
@@ -170,8 +187,12 @@ def test_a_channel_without_its_library_is_left_out_and_tells_what_to_install(cli
         ("pause", "--flow", "notification.slack"),
     ],
 )
-def test_whoever_asks_for_a_channel_without_its_library_is_told_what_to_install(cli, folder, monkeypatch, arguments):
-    """It said `no flow of this process has config of kind 'slack.workspace'`, and nothing of what brings it."""
+def test_whoever_asks_for_a_channel_without_its_library_is_told_what_to_install(
+    cli, folder, monkeypatch, arguments
+):
+    """It said `no flow of this process has config of kind 'slack.workspace'`, and nothing of what
+    brings it.
+    """
     monkeypatch.setattr("gesta.flows.slack.client.find_spec", lambda _: None)
     (folder / "slack.toml").write_text("[slack.workspace.default]\ntoken = 'env:TOKEN'\n")
     answer = cli(*arguments)
@@ -184,7 +205,10 @@ def test_a_flow_of_ones_own_that_is_unknown_is_told_with_the_option_that_brings_
     assert sent.code == 2
     assert "no flow 'shop.ship' is registered with this engine; it has: " in sent.err
     assert "; name its program with --app MODULE:NAME" in sent.err
-    assert "; name its program with --app MODULE:NAME" in cli("config", "put", "shop.desk", "a", "b=c").err
+    assert (
+        "; name its program with --app MODULE:NAME"
+        in cli("config", "put", "shop.desk", "a", "b=c").err
+    )
     # Its program was named: what is wrong is the name.
     assert "--app" not in cli("send", "shop.ship", "{}", "--app", "tests.cli.shop:engine").err
 
@@ -194,7 +218,9 @@ def test_over_http_and_in_programs_a_missing_library_is_part_of_the_text(monkeyp
     assert "pip install" not in str(UnknownFlow(f"notification.{extra}", []))
     monkeypatch.setattr("gesta.flows.channels.find_spec", lambda _: None)
     told = str(UnknownFlow(f"notification.{extra}", []))
-    assert told.endswith(f"to the Engine's flows; what it needs is not installed: pip install 'gesta[{extra}]'")
+    assert told.endswith(
+        f"to the Engine's flows; what it needs is not installed: pip install 'gesta[{extra}]'"
+    )
     assert "pip install" not in str(UnknownFlow(extra, []))
 
 

@@ -1,4 +1,6 @@
-"""Liveness and readiness of real processes, over HTTP: through a start, an outage of the store and a drain."""
+"""Liveness and readiness of real processes, over HTTP: through a start, an outage of the store and
+a drain.
+"""
 
 import signal
 import socket
@@ -58,7 +60,9 @@ def outage() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "projector", "worker", "sweeper"])
-def test_a_store_that_cannot_be_written_to_makes_a_process_unready_not_dead_and_it_recovers_by_itself(start: Start, command):
+def test_a_store_that_cannot_be_written_to_makes_a_process_unready_not_dead_and_it_recovers_by_itself(
+    start: Start, command
+):
     server = start(command, "--app", APP, "--health-port", "0")
     server.wait_for("ready; Ctrl-C")
     eventually(partial(is_ready, server))
@@ -74,7 +78,9 @@ def test_a_store_that_cannot_be_written_to_makes_a_process_unready_not_dead_and_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_a_process_that_drains_is_alive_and_not_ready_until_its_attempts_have_ended(start: Start, cli, command):
+def test_a_process_that_drains_is_alive_and_not_ready_until_its_attempts_have_ended(
+    start: Start, cli, command
+):
     server = start(command, "--app", SLOW_APP, "--health-port", "0")
     server.wait_for("ready; Ctrl-C")
     beside = [] if command == "serve" else [start("projector", "--app", SLOW_APP)]
@@ -98,7 +104,9 @@ def test_a_process_that_drains_is_alive_and_not_ready_until_its_attempts_have_en
 def test_metrics_are_there_too_and_nothing_else(start: Start, cli):
     server = start("serve", "--app", APP, "--health-port", "0")
     server.wait_for("ready; Ctrl-C")
-    sent = start("send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--wait", "10").end()
+    sent = start(
+        "send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--wait", "10"
+    ).end()
     assert sent.code == 0
     code, body = get(server, "/metrics")
     assert code == 200

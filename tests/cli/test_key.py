@@ -1,4 +1,6 @@
-"""API keys on the command line: printed once and alone, listed without their text, ended by their id."""
+"""API keys on the command line: printed once and alone, listed without their text, ended by their
+id.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,43 @@ def test_a_key_stands_alone_on_stdout(cli):
     assert text not in answer.err
     assert "not shown again" in answer.err
     grant = check(text)
-    assert (grant.tenant, grant.scopes, grant.is_test, grant.expires_ms) == ("default", {"read", "submit"}, False, None)
+    assert (grant.tenant, grant.scopes, grant.is_test, grant.expires_ms) == (
+        "default",
+        {"read", "submit"},
+        False,
+        None,
+    )
     assert cli("key", "list").out.count(grant.key_id) == 1
 
 
 def test_a_key_has_the_scopes_the_end_and_the_tenant_that_were_asked_for(cli):
     answer = cli(
-        "key", "create", "--scope", "operate", "--scope", "read", "--expires", "90d", "--name", "shop", "--tenant", "acme", "--by", "ada", "--json"
-    )  # fmt: skip
+        "key",
+        "create",
+        "--scope",
+        "operate",
+        "--scope",
+        "read",
+        "--expires",
+        "90d",
+        "--name",
+        "shop",
+        "--tenant",
+        "acme",
+        "--by",
+        "ada",
+        "--json",
+    )
     made = answer.json
     text = made.pop("key")
     grant = check(text)
     assert (grant.tenant, grant.scopes, grant.name) == ("acme", {"operate", "read"}, "shop")
     assert cli("key", "list", "--tenant", "acme", "--json").lines == [made]
-    assert (made["scopes"], made["createdBy"], made["revokedAt"]) == (["read", "operate"], "ada", None)
+    assert (made["scopes"], made["createdBy"], made["revokedAt"]) == (
+        ["read", "operate"],
+        "ada",
+        None,
+    )
     assert cli("key", "list", "--json").lines == []
 
 

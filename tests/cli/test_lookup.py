@@ -17,7 +17,9 @@ async def test_a_key_that_led_to_several_requests_names_none_of_them(gesta):
     async def execute(_payload: Other, _attempt: object) -> Done:
         return Done()
 
-    async with Engine(URL, flows=[note_flow(Provider()), Flow("test.other", Other, execute, Rules())]) as engine:
+    async with Engine(
+        URL, flows=[note_flow(Provider()), Flow("test.other", Other, execute, Rules())]
+    ) as engine:
         first = await engine.submit(Note(), key="order-7")
         assert (await find_view(engine, "order-7", "default")).state.id == first.id
         second = await engine.submit(Other(), key="order-7")

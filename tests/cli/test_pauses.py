@@ -27,11 +27,28 @@ def request_id(cli):
 
 def test_pause_alone_tells_what_is_paused(cli, request_id):
     assert "nothing is paused" in cli("pause", "--app", APP).err
-    made = cli("pause", "--flow", "shop.note", "--reason", "stocktaking", "--by", "ada", "--app", APP)
+    made = cli(
+        "pause", "--flow", "shop.note", "--reason", "stocktaking", "--by", "ada", "--app", APP
+    )
     assert (made.code, made.out.strip()) == (0, "flow:shop.note")
     (listed,) = cli("pause", "--app", APP, "--json").json
-    assert list(listed) == ["scope", "flow", "tenant", "credential", "reason", "since", "refused", "by", "held"]
-    assert (listed["scope"], listed["tenant"], listed["reason"], listed["by"]) == ("flow:shop.note", None, "stocktaking", "ada")
+    assert list(listed) == [
+        "scope",
+        "flow",
+        "tenant",
+        "credential",
+        "reason",
+        "since",
+        "refused",
+        "by",
+        "held",
+    ]
+    assert (listed["scope"], listed["tenant"], listed["reason"], listed["by"]) == (
+        "flow:shop.note",
+        None,
+        "stocktaking",
+        "ada",
+    )
     assert "stocktaking" in cli("pause", "--app", APP).out
 
 
@@ -44,14 +61,17 @@ def test_a_paused_tenant_without_held_jobs_is_shown_by_list_and_not_paused_by_lo
     looked = cli("pause", "--list", "--tenant", "acme")
     assert (looked.code, looked.out) == (0, "")
     assert (
-        "nothing is paused for everybody or for tenant acme, and no jobs are held; of another tenant: gesta pause" in looked.err
+        "nothing is paused for everybody or for tenant acme, and no jobs are held; of another"
+        " tenant: gesta pause" in looked.err
     )
     assert events_in() == before
     (listed,) = cli("pause", "--list", "--tenant", "globex", "--json").json
     assert (listed["scope"], listed["reason"]) == ("tenant:globex", "audit")
     assert cli("pause", "--list", "--json").json == []
     cli("pause", "--everything")
-    assert [one["scope"] for one in cli("pause", "--list", "--tenant", "acme", "--json").json] == ["everything"]
+    assert [one["scope"] for one in cli("pause", "--list", "--tenant", "acme", "--json").json] == [
+        "everything"
+    ]
     assert cli("pause", "--list", "--everything").code == 2
 
 
@@ -78,23 +98,39 @@ def test_resume_lets_go_what_was_held(cli, request_id):
 def test_a_flow_is_everybodys_unless_a_tenant_is_chosen(cli, request_id, monkeypatch):
     work()
     assert cli("pause", "--flow", "shop.note").out.strip() == "flow:shop.note"
-    assert cli("pause", "--flow", "shop.note", "--tenant", "acme").out.strip() == "tenant:acme flow:shop.note"
+    assert (
+        cli("pause", "--flow", "shop.note", "--tenant", "acme").out.strip()
+        == "tenant:acme flow:shop.note"
+    )
     monkeypatch.setenv("GESTA_TENANT", "globex")
     assert cli("pause", "--flow", "shop.note").out.strip() == "tenant:globex flow:shop.note"
-    assert cli("pause", "--credential", "shop.account/a").out.strip() == "tenant:globex credential:shop.account/a"
+    assert (
+        cli("pause", "--credential", "shop.account/a").out.strip()
+        == "tenant:globex credential:shop.account/a"
+    )
     # A tenant is paused only when it is named here; this one only asks.
     listed = [one["scope"] for one in cli("pause", "--json").json]
-    assert listed == ["flow:shop.note", "tenant:globex credential:shop.account/a", "tenant:globex flow:shop.note"]
+    assert listed == [
+        "flow:shop.note",
+        "tenant:globex credential:shop.account/a",
+        "tenant:globex flow:shop.note",
+    ]
 
 
 def test_what_is_not_paused_cannot_be_resumed(cli, request_id):
     missing = cli("resume", "--flow", "shop.note", "--app", APP)
     assert missing.code == 3
-    assert "no pause 'flow:shop.note' for this tenant; nothing is paused for everybody or for tenant default" in missing.err
+    assert (
+        "no pause 'flow:shop.note' for this tenant; nothing is paused for everybody or for tenant"
+        " default" in missing.err
+    )
     bad = cli("resume", "--app", APP)
     assert bad.code == 2
     # It said what to pause, to somebody who resumes.
-    assert "say what goes on: --flow, --tenant, --credential or --everything; `gesta pause --list --app" in bad.err
+    assert (
+        "say what goes on: --flow, --tenant, --credential or --everything; `gesta pause --list"
+        " --app" in bad.err
+    )
 
 
 def test_who_resumes_something_else_than_what_is_paused_is_told_what_is(cli, request_id):
@@ -105,7 +141,8 @@ def test_who_resumes_something_else_than_what_is_paused_is_told_what_is(cli, req
     missing = cli("resume", "--flow", "shop.note", "--tenant", "default")
     assert missing.code == 3
     assert (
-        "no pause 'tenant:default flow:shop.note' for this tenant; paused: everything (gesta resume --everything)" in missing.err
+        "no pause 'tenant:default flow:shop.note' for this tenant; paused: everything (gesta resume"
+        " --everything)" in missing.err
     )
     assert "acme" not in missing.err
     own = cli("resume", "--tenant", "acme")

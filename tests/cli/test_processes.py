@@ -27,7 +27,8 @@ def receiver(folder) -> Iterator[SandboxServer]:
     server = SandboxServer()
     asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
     (folder / "gesta.toml").write_text(
-        f"allow_private = ['127.0.0.0/8']\n[flows.webhook]\nurl = '{server.url}/webhook'\nsecret = '{SECRET}'\n"
+        f"allow_private = ['127.0.0.0/8']\n[flows.webhook]\nurl = '{server.url}/webhook'\nsecret ="
+        f" '{SECRET}'\n"
     )
     yield server
     asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result()
@@ -37,10 +38,17 @@ def receiver(folder) -> Iterator[SandboxServer]:
 
 
 @pytest.mark.slow
-def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_attempt_end(start: Start, cli, receiver):
+def test_a_request_sent_beside_a_server_is_executed_and_sigterm_lets_a_running_attempt_end(
+    start: Start, cli, receiver
+):
     server = start("serve")
     server.wait_for("ready")
-    for told in ("works on sqlite:///gesta.db", "flows: ", "notification.webhook", "made a master key in gesta.key"):
+    for told in (
+        "works on sqlite:///gesta.db",
+        "flows: ",
+        "notification.webhook",
+        "made a master key in gesta.key",
+    ):
         assert told in server.heard
 
     sent = start("send", "notification.webhook", MESSAGE, "--key", "order-1", "--wait", "10").end()
@@ -79,7 +87,10 @@ def test_a_server_tells_of_jobs_that_it_leaves_alone(start: Start, cli):
     assert projector.end(signal.SIGTERM).code == 0
     server = start("serve")
     server.wait_for("ready")
-    assert "left alone: 1 of shop.note, a flow that is not declared here; name its program with --app" in server.heard
+    assert (
+        "left alone: 1 of shop.note, a flow that is not declared here; name its program with --app"
+        in server.heard
+    )
     assert server.end(signal.SIGTERM).code == 0
 
 
@@ -101,11 +112,17 @@ def test_tail_follows_what_other_processes_append(start: Start, cli):
     counted, endless = start("tail", "--count", "1", "--json"), start("tail")
     counted.wait_for("following")
     endless.wait_for("following")
-    sent = cli("send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--key", "k").out.strip()
+    sent = cli(
+        "send", "shop.note", '{"email": "ada@example.com"}', "--app", APP, "--key", "k"
+    ).out.strip()
     answer = counted.end()
     assert answer.code == 0
     (line,) = answer.lines
-    assert (line["requestId"], line["type"], line["data"]["key"]) == (sent, "shop.note.RequestCreated.v1", "k")
+    assert (line["requestId"], line["type"], line["data"]["key"]) == (
+        sent,
+        "shop.note.RequestCreated.v1",
+        "k",
+    )
     assert "ada@" not in answer.out
     assert endless.process.stdout is not None
     assert sent in endless.process.stdout.readline()

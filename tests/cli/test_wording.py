@@ -28,10 +28,19 @@ def test_a_duration_is_told_in_its_largest_unit(duration_ms, words):
     ("event", "words"),
     [
         (None, "written by a newer gesta"),
-        (e.AttemptFailed(2, "http_500", "answered 500", 61_000), "attempt 2, http_500, answered 500, next in 1 min"),
-        (e.OutcomeUnknown(1, "lease_lost", "same_key", next_at=1_000), "attempt 1, lease_lost, resend at once"),
+        (
+            e.AttemptFailed(2, "http_500", "answered 500", 61_000),
+            "attempt 2, http_500, answered 500, next in 1 min",
+        ),
+        (
+            e.OutcomeUnknown(1, "lease_lost", "same_key", next_at=1_000),
+            "attempt 1, lease_lost, resend at once",
+        ),
         (e.OutcomeUnknown(1, "timeout", "park"), "attempt 1, timeout, a person decides"),
-        (e.Failed("max_attempts_exceeded", 5, retryable=True, last_error="busy"), "max_attempts_exceeded, busy, 5 tries"),
+        (
+            e.Failed("max_attempts_exceeded", 5, retryable=True, last_error="busy"),
+            "max_attempts_exceeded, busy, 5 tries",
+        ),
         (e.Updated("redrive", intent=2), "redrive, intent 2"),
         (e.Expired(0), "attempts 0"),
     ],

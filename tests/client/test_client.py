@@ -10,7 +10,15 @@ import pytest
 
 from gesta import Attempt, Done, Outcome, Payload, Rejected, flow
 from gesta.client import Client, Submit
-from gesta.errors import AccessDenied, Conflict, InvalidRequest, NotFound, NotYet, Refused, Unreachable
+from gesta.errors import (
+    AccessDenied,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    NotYet,
+    Refused,
+    Unreachable,
+)
 from gesta.flows.external import external
 from gesta.flows.flow import Flow
 from gesta.http_api.stream import StreamEvent
@@ -70,7 +78,9 @@ async def test_a_submit_whose_answers_are_lost_is_one_request_and_one_effect(sto
 async def test_a_batch_whose_answers_are_lost_is_done_once(store_url):
     async with lossy(store_url) as (client, wire, effects, api):
         wire.lose = 2
-        results = await client.submit_many([Submit("shop.parcel", {"name": str(number)}) for number in range(20)])
+        results = await client.submit_many(
+            [Submit("shop.parcel", {"name": str(number)}) for number in range(20)]
+        )
         assert [one.verdict for one in results] == ["duplicate"] * 20
         for one in results:
             assert (await client.wait("shop.parcel", one.id or "")).status == "sent"
@@ -106,7 +116,9 @@ async def test_what_changes_nothing_the_second_time_is_made_again(store_url):
 
 
 async def test_a_server_that_is_not_there_is_told_after_some_tries():
-    async with Client("http://127.0.0.1:1", "gesta_live_x_y", runtime=(runtime := Hasty()), attempts=4) as client:
+    async with Client(
+        "http://127.0.0.1:1", "gesta_live_x_y", runtime=(runtime := Hasty()), attempts=4
+    ) as client:
         with pytest.raises(Unreachable, match="cannot be reached"):
             await client.redrive("shop.parcel", UNKNOWN)
     assert len([one for one in runtime.pauses if one < 3]) == 3
@@ -145,7 +157,9 @@ async def test_a_request_that_takes_longer_is_told_as_not_yet(client):
 
 async def test_a_list_comes_page_by_page(client, monkeypatch):
     monkeypatch.setattr("gesta.client.requests.PAGE_MAX", 2)
-    ids = [(await client.submit("shop.note", {"text": str(number)}, wait=20)).id for number in range(5)]
+    ids = [
+        (await client.submit("shop.note", {"text": str(number)}, wait=20)).id for number in range(5)
+    ]
     assert [one.id async for one in client.find()] == ids[::-1]
     assert [one.id async for one in client.find(limit=3, status="sent")] == ids[:1:-1]
     assert [one.id async for one in client.find(flow="shop.nothing")] == []
@@ -161,10 +175,16 @@ async def test_a_payload_with_an_id_of_its_own_needs_no_key_of_ours(store_url):
         return Done()
 
     letter = Flow("shop.letter", Letter, execute, request_id=lambda payload: payload.own)
-    async with served(store_url, flows=[letter]) as api, Client(api.address, await api.key()) as client:
+    async with (
+        served(store_url, flows=[letter]) as api,
+        Client(api.address, await api.key()) as client,
+    ):
         first = await client.submit("shop.letter", {"own": UNKNOWN})
         (again, other) = await client.submit_many(
-            [Submit("shop.letter", {"own": UNKNOWN}), Submit("shop.letter", {"own": UNKNOWN[:-1] + "1"})]
+            [
+                Submit("shop.letter", {"own": UNKNOWN}),
+                Submit("shop.letter", {"own": UNKNOWN[:-1] + "1"}),
+            ]
         )
         assert (first.id, first.verdict) == (UNKNOWN, "created")
         assert (again.id, again.verdict) == (UNKNOWN, "duplicate")
@@ -192,13 +212,20 @@ async def test_a_stream_goes_on_over_a_broken_wire(store_url):
         wire.cut()
         await asyncio.wait_for(follow(4), 20)
         await stream.aclose()
-        assert [(one.request_id, one.version) for one in seen] == [(first.id, 1), (first.id, 2), (second.id, 1), (second.id, 2)]
+        assert [(one.request_id, one.version) for one in seen] == [
+            (first.id, 1),
+            (first.id, 2),
+            (second.id, 1),
+            (second.id, 2),
+        ]
 
 
 async def test_config_templates_and_pauses_are_kept_over_http(client, api):
     fields = {"url": "https://shop.example/hooks", "secret": "whsec_" + "a" * 32}
     stored = await client.put_config("webhook.endpoint", "shop", fields, version=0)
-    again = await client.put_config("webhook.endpoint", "shop", {"url": "https://shop.example/other"}, version=stored.version)
+    again = await client.put_config(
+        "webhook.endpoint", "shop", {"url": "https://shop.example/other"}, version=stored.version
+    )
     assert (await client.get_config("webhook.endpoint", "shop")).version == again.version
     assert [(one.kind, one.code) async for one in client.config()] == [("webhook.endpoint", "shop")]
     assert "webhook.endpoint" in [one.kind for one in await client.config_kinds()]
@@ -216,7 +243,9 @@ async def test_config_templates_and_pauses_are_kept_over_http(client, api):
 async def test_dead_letters_and_doubts_are_decided_over_http(client):
     refused = await client.submit("shop.note", {"text": "refuse"}, wait=20)
     doubt = await client.submit("shop.note", {"text": "doubt"}, wait=20)
-    assert [one.original.request_id async for one in client.dead_letters(reason="said_no")] == [refused.id]
+    assert [one.original.request_id async for one in client.dead_letters(reason="said_no")] == [
+        refused.id
+    ]
     assert (await client.redrive_all(flow="shop.note")).redriven == 1
     await client.wait("shop.note", refused.id)
     assert (await client.dead_letter("shop.note", refused.id)).last_failure_reason == "said_no"
@@ -225,7 +254,9 @@ async def test_dead_letters_and_doubts_are_decided_over_http(client):
     while [one async for one in client.dead_letters()]:
         await asyncio.sleep(0.01)
     assert [one.id async for one in client.unknown()] == [doubt.id]
-    decided = await client.resolve("shop.note", doubt.id, "executed", evidence="their log", by="ada")
+    decided = await client.resolve(
+        "shop.note", doubt.id, "executed", evidence="their log", by="ada"
+    )
     assert decided.status == "sent"
     assert (await client.events("shop.note", doubt.id))[-1].actor.partition(" ")[0] == "ada"
     while ("shop.note", "unknown") in (

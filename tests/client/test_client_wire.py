@@ -12,16 +12,38 @@ import msgspec
 import pytest
 
 from gesta.client import Client, SyncClient
-from gesta.errors import AccessDenied, BadInput, BadSettings, GestaError, NotFound, TryLater, Unreachable
+from gesta.errors import (
+    AccessDenied,
+    BadInput,
+    BadSettings,
+    GestaError,
+    NotFound,
+    TryLater,
+    Unreachable,
+)
 from tests.http_api.losing import Hasty, scripted
 
 KEY = "gesta_live_abcdefgh_" + "S" * 43
-FINE: tuple[int, dict[str, str], bytes] = (200, {}, b'{"id":"1","flow":"shop.note","status":"queued"}')
+FINE: tuple[int, dict[str, str], bytes] = (
+    200,
+    {},
+    b'{"id":"1","flow":"shop.note","status":"queued"}',
+)
 
 
 def problem(status, code, headers=None):
-    body = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": f"told: {code}"}
-    return status, {"Content-Type": "application/problem+json", **(headers or {})}, msgspec.json.encode(body)
+    body = {
+        "type": "about:blank",
+        "title": "x",
+        "status": status,
+        "code": code,
+        "detail": f"told: {code}",
+    }
+    return (
+        status,
+        {"Content-Type": "application/problem+json", **(headers or {})},
+        msgspec.json.encode(body),
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,8 +62,13 @@ def problem(status, code, headers=None):
         (problem(422, "invalid"), True, 1),
     ],
 )
-async def test_a_call_is_made_again_where_nothing_was_done_or_nothing_is_done_twice(answer, is_repeatable, calls):
-    async with scripted(answer, FINE) as server, Client(server.address, KEY, runtime=Hasty()) as client:
+async def test_a_call_is_made_again_where_nothing_was_done_or_nothing_is_done_twice(
+    answer, is_repeatable, calls
+):
+    async with (
+        scripted(answer, FINE) as server,
+        Client(server.address, KEY, runtime=Hasty()) as client,
+    ):
         call = client.cancel if is_repeatable else client.redrive
         try:
             assert (await call("shop.note", "1")).status == "queued"
@@ -68,7 +95,11 @@ async def test_whoever_is_sent_away_for_long_is_told_at_once():
 
 
 async def test_the_same_key_is_sent_each_time():
-    made: tuple[int, dict[str, str], bytes] = (202, {}, b'{"id":"1","flow":"shop.note","verdict":"created"}')
+    made: tuple[int, dict[str, str], bytes] = (
+        202,
+        {},
+        b'{"id":"1","flow":"shop.note","verdict":"created"}',
+    )
     answers = problem(500, "fault"), problem(503, "store_unavailable"), made
     async with scripted(*answers) as server, Client(server.address, KEY, runtime=Hasty()) as client:
         await client.submit("shop.note", {"text": "hello"})
@@ -79,7 +110,10 @@ async def test_the_same_key_is_sent_each_time():
 
 
 async def test_a_key_is_sent_nowhere_else():
-    async with scripted(FINE) as other, scripted((307, {"Location": f"{other.address}/v1/x"}, b"")) as server:
+    async with (
+        scripted(FINE) as other,
+        scripted((307, {"Location": f"{other.address}/v1/x"}, b"")) as server,
+    ):
         async with Client(server.address, KEY, runtime=Hasty()) as client:
             with pytest.raises(Unreachable, match="points elsewhere"):
                 await client.cancel("shop.note", "1")
@@ -88,10 +122,19 @@ async def test_a_key_is_sent_nowhere_else():
 
 @pytest.mark.parametrize(
     "answer",
-    [problem(401, "key_refused"), problem(404, "not_found"), problem(500, "fault"), (200, {}, b"<html>"), (204, {}, b"")],
+    [
+        problem(401, "key_refused"),
+        problem(404, "not_found"),
+        problem(500, "fault"),
+        (200, {}, b"<html>"),
+        (204, {}, b""),
+    ],
 )
 async def test_a_key_is_in_no_text(answer):
-    async with scripted(answer) as server, Client(server.address, KEY, runtime=Hasty(), attempts=2) as client:
+    async with (
+        scripted(answer) as server,
+        Client(server.address, KEY, runtime=Hasty(), attempts=2) as client,
+    ):
         assert KEY not in f"{client!r}{client.line!r}{client!s}"
         with pytest.raises(GestaError) as raised:
             await client.whoami()
@@ -105,7 +148,10 @@ def test_a_text_that_cannot_be_a_key_is_refused_and_not_told(key):
     assert not key or key not in str(raised.value)
 
 
-@pytest.mark.parametrize("server", ["", "localhost:8420", "ftp://host", "http://", "http://ada:secret@host", "http://host/?a=b"])
+@pytest.mark.parametrize(
+    "server",
+    ["", "localhost:8420", "ftp://host", "http://", "http://ada:secret@host", "http://host/?a=b"],
+)
 def test_an_address_that_is_none_is_refused(server):
     with pytest.raises(BadInput) as raised:
         Client(server, KEY)
@@ -164,5 +210,8 @@ async def test_a_stranger_is_refused_without_a_loop_too(api_here):
 
 
 def test_importing_the_client_opens_and_makes_nothing(tmp_path):
-    script = "import gesta.client, os, sys; sys.exit(bool(os.listdir('.')) or 'apsw' in sys.modules or 'uvicorn' in sys.modules)"
+    script = (
+        "import gesta.client, os, sys; sys.exit(bool(os.listdir('.')) or 'apsw' in sys.modules or"
+        " 'uvicorn' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path).returncode == 0

@@ -12,6 +12,9 @@ from gesta.testing.contracts.harness import Harness
 
 @cache
 def harness_types() -> dict[str, type[Harness]]:
-    """Adapter → its `Harness`. A folder without one is an error: nothing would hold that store to the contract."""
+    """Adapter → its `Harness`.
+
+    A folder without one is an error: nothing would hold that store to the contract.
+    """
     folders = [module.name for module in iter_modules(gesta.stores.__path__) if module.ispkg]
     return {name: import_module(f"gesta.testing.harnesses.{name}").Harness for name in folders}

@@ -6,5 +6,7 @@ def pytest_generate_tests(metafunc):
     """Each promise is tested on every store that has what the promise needs."""
     if "harness_type" in metafunc.fixturenames:
         known = harness_types() | apart_harness_types()
-        able = {name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities}
+        able = {
+            name: kind for name, kind in known.items() if metafunc.cls.needs <= kind.capabilities
+        }
         metafunc.parametrize("harness_type", able.values(), ids=able.keys())

@@ -1,4 +1,7 @@
-"""Random calls to two stores at once, which must answer the same. The ends of leases and delays are hit exactly now and then."""
+"""Random calls to two stores at once, which must answer the same.
+
+The ends of leases and delays are hit exactly now and then.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from gesta.ports.job_queue import Ack, Drop, Hold, Release, Settlement, Taken
 from gesta.ports.read_model import Filter, Move, View
 from gesta.ports.transactions import Entry, Recording
 from gesta.testing.contracts.harness import CommitsHarness
-from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.samples import (
+    fresh_append,
+    fresh_claim,
+    fresh_job,
+    fresh_name,
+    fresh_view,
+    key_of,
+)
 from gesta.testing.contracts.sweeps import walk
 
 LEASE_SECONDS = 10.0
@@ -35,19 +45,45 @@ class Walk:
         self._dice = random.Random(seed)
         self._flows = [fresh_name() for _ in range(2)]
         self._jobs = [
-            fresh_job(self._dice.choice(self._flows), self._dice.choice(TENANTS), priority=self._dice.randint(1, 10))
+            fresh_job(
+                self._dice.choice(self._flows),
+                self._dice.choice(TENANTS),
+                priority=self._dice.randint(1, 10),
+            )
             for _ in range(6)
         ]
         self._lanes = [lane_of(self._flows[0], tenant) for tenant in TENANTS]
-        self._jobs += [fresh_job(lane, tenant) for lane, tenant in zip(self._lanes, TENANTS, strict=True) for _ in range(2)]
+        self._jobs += [
+            fresh_job(lane, tenant)
+            for lane, tenant in zip(self._lanes, TENANTS, strict=True)
+            for _ in range(2)
+        ]
         self._streams = [fresh_name() for _ in range(4)]
         self._keys = [fresh_claim().name for _ in range(3)]
         self._requests = [fresh_view(tenant=self._dice.choice(TENANTS)) for _ in range(5)]
         self._appends: list[Append] = []
 
     async def go(self, steps: int) -> None:
-        calls = [self.put, self.take, self.take, self.extend, self.settle, self.unhold, self.append, self.append, self.record, self.record,
-                 self.project, self.project, self.sweep, self.look, self.hand_out, self.hand_out, self.prolong, self.lapsed]  # fmt: skip
+        calls = [
+            self.put,
+            self.take,
+            self.take,
+            self.extend,
+            self.settle,
+            self.unhold,
+            self.append,
+            self.append,
+            self.record,
+            self.record,
+            self.project,
+            self.project,
+            self.sweep,
+            self.look,
+            self.hand_out,
+            self.hand_out,
+            self.prolong,
+            self.lapsed,
+        ]
         for _ in range(steps):
             step_ms = self._dice.choice(STEPS_MS)
             for harness in (self._reference, self._store):
@@ -55,18 +91,26 @@ class Walk:
             await self._dice.choice(calls)()
 
     async def _same(
-        self, call: Callable[[CommitsHarness], Awaitable[Any]], told: Callable[[Any], Any] = lambda answer: answer
+        self,
+        call: Callable[[CommitsHarness], Awaitable[Any]],
+        told: Callable[[Any], Any] = lambda answer: answer,
     ) -> None:
         expected, answer = told(await call(self._reference)), told(await call(self._store))
         assert answer == expected
 
     async def put(self) -> None:
-        job = replace(self._dice.choice(self._jobs), due_ms=self._now_ms() + self._dice.choice((0, 0, 1000, 20_000)))
+        job = replace(
+            self._dice.choice(self._jobs),
+            due_ms=self._now_ms() + self._dice.choice((0, 0, 1000, 20_000)),
+        )
         await self._same(lambda harness: harness.queue.put([job]))
 
     async def take(self) -> None:
         # All or nothing: which of several jobs with the same score goes first is nobody's promise.
-        token, free = self._dice.choice(TOKENS), {flow: self._dice.choice((0, 100)) for flow in self._flows}
+        token, free = (
+            self._dice.choice(TOKENS),
+            {flow: self._dice.choice((0, 100)) for flow in self._flows},
+        )
         await self._same(
             lambda harness: harness.queue.take(token, free, LEASE_SECONDS, durable=False),
             lambda answer: _told_of_jobs(answer[0]),
@@ -79,7 +123,9 @@ class Walk:
     async def hand_out(self) -> None:
         token, lane = self._dice.choice(HOLDERS), self._dice.choice(self._lanes)
         await self._same(lambda harness: harness.queue.stocked(self._lanes))
-        await self._same(lambda harness: harness.queue.hand_out(token, lane, 100, LEASE_SECONDS), _told_of_jobs)
+        await self._same(
+            lambda harness: harness.queue.hand_out(token, lane, 100, LEASE_SECONDS), _told_of_jobs
+        )
 
     async def prolong(self) -> None:
         job_id, token, seconds = (
@@ -91,7 +137,9 @@ class Walk:
 
     async def lapsed(self) -> None:
         token, lanes = self._dice.choice(HOLDERS), lanes_of(self._dice.choice(self._flows))
-        await self._same(lambda harness: harness.queue.lapsed(token, lanes, 100, LEASE_SECONDS), _told_of_jobs)
+        await self._same(
+            lambda harness: harness.queue.lapsed(token, lanes, 100, LEASE_SECONDS), _told_of_jobs
+        )
 
     async def settle(self) -> None:
         settlements = [self._settlement() for _ in range(self._dice.randint(1, 3))]
@@ -108,13 +156,22 @@ class Walk:
 
     async def record(self) -> None:
         entries = [self._entry() for _ in range(self._dice.randint(1, 3))]
-        await self._same(lambda harness: harness.commits.record(entries), lambda answer: [_told(one) for one in answer])
+        await self._same(
+            lambda harness: harness.commits.record(entries),
+            lambda answer: [_told(one) for one in answer],
+        )
 
     async def project(self) -> None:
-        views = {view.state.id: view for view in (self._view() for _ in range(self._dice.randint(0, 3)))}
+        views = {
+            view.state.id: view for view in (self._view() for _ in range(self._dice.randint(0, 3)))
+        }
         before = await self._reference.views.checkpoint("walk") + self._dice.choice((0, 0, 0, 1))
         jobs = self._dice.sample(self._jobs, k=2)
-        await self._same(lambda harness: harness.commits.project([*views.values()], jobs, [], [Move("walk", before, before + 5)]))
+        await self._same(
+            lambda harness: harness.commits.project(
+                [*views.values()], jobs, [], [Move("walk", before, before + 5)]
+            )
+        )
 
     async def sweep(self) -> None:
         now_ms, limit = self._now_ms(), self._dice.randint(1, 6)
@@ -123,9 +180,12 @@ class Walk:
             lambda answer: (sorted(view.state.id for view in answer[0]), answer[1]),
         )
         await self._same(
-            lambda harness: walk(harness, now_ms - 500, limit), lambda answer: sorted(answer, key=lambda state: state.id)
+            lambda harness: walk(harness, now_ms - 500, limit),
+            lambda answer: sorted(answer, key=lambda state: state.id),
         )
-        looked_at = replace(self._dice.choice(self._requests).state, version=self._dice.randint(1, 9))
+        looked_at = replace(
+            self._dice.choice(self._requests).state, version=self._dice.randint(1, 9)
+        )
         later = self._dice.choice((None, now_ms + 700))
         await self._same(lambda harness: harness.views.postpone([(looked_at, later)]))
 
@@ -139,11 +199,14 @@ class Walk:
         )
         await self._same(lambda harness: harness.views.find(chosen))
         await self._same(lambda harness: harness.views.counts(chosen.tenant))
-        await self._same(lambda harness: harness.views.get([key_of(view) for view in self._requests]))
+        await self._same(
+            lambda harness: harness.views.get([key_of(view) for view in self._requests])
+        )
         await self._same(lambda harness: harness.queue.find([job.id for job in self._jobs]))
         await self._same(lambda harness: harness.queue.count(4))
         await self._same(
-            lambda harness: harness.queue.held(), lambda answer: {(one.tenant, one.scope, one.count) for one in answer}
+            lambda harness: harness.queue.held(),
+            lambda answer: {(one.tenant, one.scope, one.count) for one in answer},
         )
         await self._same(
             lambda harness: harness.events.follow(0, 1000),
@@ -157,7 +220,12 @@ class Walk:
         if self._appends and self._dice.random() < 0.3:
             return self._dice.choice(self._appends)
         claim = fresh_claim(self._dice.choice(self._keys)) if self._dice.random() < 0.2 else None
-        append = fresh_append(self._dice.choice(self._streams), self._dice.randint(0, 4), self._dice.randint(1, 2), claim)
+        append = fresh_append(
+            self._dice.choice(self._streams),
+            self._dice.randint(0, 4),
+            self._dice.randint(1, 2),
+            claim,
+        )
         self._appends.append(append)
         return append
 
@@ -165,7 +233,9 @@ class Walk:
         job_id, token = self._dice.choice(self._jobs).id, self._dice.choice(TOKENS + HOLDERS)
         release = Release(job_id, token, self._now_ms() + self._dice.choice((0, 500, 5000)))
         hold = Hold(job_id, token, self._dice.choice(SCOPES))
-        return self._dice.choice((Ack(job_id, token), Ack(job_id, token), release, hold, Drop(job_id)))
+        return self._dice.choice(
+            (Ack(job_id, token), Ack(job_id, token), release, hold, Drop(job_id))
+        )
 
     def _entry(self) -> Entry:
         append = self._append() if self._dice.random() < 0.7 else None
@@ -174,18 +244,26 @@ class Walk:
     def _view(self) -> View:
         view, now_ms, dice = self._dice.choice(self._requests), self._now_ms(), self._dice
         state = replace(
-            view.state, version=dice.randint(1, 9), status=dice.choice(STATUSES), updated_at=now_ms - dice.choice((0, 1000, 100_000)),
-            due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)), expires_at=dice.choice((None, now_ms, now_ms + 3000)),
+            view.state,
+            version=dice.randint(1, 9),
+            status=dice.choice(STATUSES),
+            updated_at=now_ms - dice.choice((0, 1000, 100_000)),
+            due_at=dice.choice((None, now_ms, now_ms + 5000, now_ms + 1_000_000)),
+            expires_at=dice.choice((None, now_ms, now_ms + 3000)),
             policy=dice.choice(("park", "ask", "same_key")),
-        )  # fmt: skip
+        )
         return View(state, view.payload)
 
 
 def _told_of_jobs(taken: list[Taken]) -> object:
-    return sorted((one.job.id, one.token, one.takes, one.job.suspect, one.available_ms) for one in taken)
+    return sorted(
+        (one.job.id, one.token, one.takes, one.job.suspect, one.available_ms) for one in taken
+    )
 
 
 def _told(recording: Recording) -> object:
-    """What a recording tells: where the events were refused, nothing is promised about `settled` but that it is not done."""
+    """What a recording tells: where the events were refused, nothing is promised about `settled`
+    but that it is not done.
+    """
     refused = recording.verdict is not None and not isinstance(recording.verdict, Appended)
     return (recording.verdict, recording.settled == "done") if refused else recording

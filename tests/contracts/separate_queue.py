@@ -1,4 +1,6 @@
-"""Commits over ports that share no database, held to the same contract: with the relay at work, nobody can tell from outside."""
+"""Commits over ports that share no database, held to the same contract: with the relay at work,
+nobody can tell from outside.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class _Relaying:
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
         return await self._commits.append(appends, projection)
 
-    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+    async def record(
+        self, entries: Sequence[Entry], projection: Projection | None = None
+    ) -> list[Recording]:
         recordings = await self._commits.record(entries, projection)
         while await self._relay.step():
             pass
@@ -74,7 +78,9 @@ class _Apart:
         stores = with_queue_apart(*await self._stores(), self.runtime)
         assert stores.pending is not None
         partitions = Partitions(1, "test", stores.views, self.runtime)
-        relay = Relay(stores.views, stores.queue, partitions, stores.pending, self.runtime, Telemetry())
+        relay = Relay(
+            stores.views, stores.queue, partitions, stores.pending, self.runtime, Telemetry()
+        )
         stores = replace(stores, commits=_Relaying(stores.commits, relay))
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close
@@ -85,7 +91,10 @@ class _Apart:
 
 class _SqliteApart(_Apart):
     async def _stores(self) -> tuple[Stores, Stores]:
-        one, other = [await open_stores(f"sqlite:///{self._folder / name}", self.runtime) for name in ("gesta.db", "queue.db")]
+        one, other = [
+            await open_stores(f"sqlite:///{self._folder / name}", self.runtime)
+            for name in ("gesta.db", "queue.db")
+        ]
         return one, other
 
 

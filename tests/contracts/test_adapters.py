@@ -13,5 +13,8 @@ def test_every_folder_of_the_adapters_is_held_to_the_contracts():
 
 def test_a_store_and_its_harness_do_without_pytest():
     """It is no dependency of the core: who installs gesta to run it has no pytest."""
-    program = f"import sys; sys.path[:] = {sys.path}; sys.modules['pytest'] = None; import gesta.testing.contracts, gesta.testing.harnesses.memory"
+    program = (
+        f"import sys; sys.path[:] = {sys.path}; sys.modules['pytest'] = None; import"
+        " gesta.testing.contracts, gesta.testing.harnesses.memory"
+    )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -1,4 +1,7 @@
-from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract, EventClaimsContract
+from gesta.testing.contracts.event_claims import (
+    EventClaimsAfterRestartContract,
+    EventClaimsContract,
+)
 from gesta.testing.contracts.event_shares import EventSharesContract
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract, EventStoreContract
 

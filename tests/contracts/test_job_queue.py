@@ -3,7 +3,11 @@ from gesta.testing.contracts.fair_queue import TurnsContract
 from gesta.testing.contracts.job_holds import HoldContract
 from gesta.testing.contracts.job_leases import JobLeasesContract
 from gesta.testing.contracts.job_listing import JobListingContract
-from gesta.testing.contracts.job_queue import JobQueueAfterRestartContract, PutContract, TakeContract
+from gesta.testing.contracts.job_queue import (
+    JobQueueAfterRestartContract,
+    PutContract,
+    TakeContract,
+)
 from gesta.testing.contracts.job_settlements import SettleContract
 
 

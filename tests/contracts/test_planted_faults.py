@@ -1,4 +1,6 @@
-"""A check counts once it has been seen to fail: for each promise of the contracts there is a store that breaks it, and is found out."""
+"""A check counts once it has been seen to fail: for each promise of the contracts there is a store
+that breaks it, and is found out.
+"""
 
 from importlib import import_module
 from pathlib import Path
@@ -25,19 +27,34 @@ async def keeps(promise, harness) -> bool:
     return True
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kind.__module__.rpartition('.')[2]}.{fault.kind.__name__}")
+@pytest.mark.parametrize(
+    "fault",
+    FAULTS,
+    ids=lambda fault: f"{fault.kind.__module__.rpartition('.')[2]}.{fault.kind.__name__}",
+)
 async def test_the_contract_finds(fault):
-    overlooked = [promise.__qualname__ for promise in fault.promises if await keeps(promise, fault.harness())]
+    overlooked = [
+        promise.__qualname__ for promise in fault.promises if await keeps(promise, fault.harness())
+    ]
     assert overlooked == []
 
 
 def test_every_promise_has_been_seen_broken():
     modules = [
-        import_module(f"gesta.testing.contracts.{module.name}") for module in iter_modules(gesta.testing.contracts.__path__)
+        import_module(f"gesta.testing.contracts.{module.name}")
+        for module in iter_modules(gesta.testing.contracts.__path__)
     ]
     contracts = {
-        kind for module in modules for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Contract)
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Contract)
     }
-    promised = {f"{kind.__name__}.{name}" for kind in contracts for name in vars(kind) if name.startswith("test_")}
+    promised = {
+        f"{kind.__name__}.{name}"
+        for kind in contracts
+        for name in vars(kind)
+        if name.startswith("test_")
+    }
     seen = {promise.__qualname__ for fault in FAULTS for promise in fault.promises}
     assert promised - seen == set()

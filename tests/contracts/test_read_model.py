@@ -2,7 +2,11 @@ from gesta.testing.contracts.checkpoints import CheckpointContract, RoleContract
 from gesta.testing.contracts.leases import RolePartsContract
 from gesta.testing.contracts.read_model import ViewsAfterRestartContract, ViewsContract
 from gesta.testing.contracts.rebuilds import ShadowContract
-from gesta.testing.contracts.sweeps import DueViewsContract, StaleViewsContract, UndecidedViewsContract
+from gesta.testing.contracts.sweeps import (
+    DueViewsContract,
+    StaleViewsContract,
+    UndecidedViewsContract,
+)
 from gesta.testing.contracts.undispatched import PendingAfterRestartContract, PendingContract
 
 

@@ -1,7 +1,11 @@
 from gesta.testing.contracts.eager_dispatch import OffersAtOnceContract, OffersContract
 from gesta.testing.contracts.inline import AtOnceContract, AtOnceFenceContract
 from gesta.testing.contracts.removal import OldViewsContract, RemovalContract
-from gesta.testing.contracts.transactions import CommitsAfterRestartContract, ProjectContract, RecordContract
+from gesta.testing.contracts.transactions import (
+    CommitsAfterRestartContract,
+    ProjectContract,
+    RecordContract,
+)
 
 
 class TestProject(ProjectContract): ...

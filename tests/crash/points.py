@@ -1,7 +1,11 @@
-"""Where a process is killed or frozen, and what must hold for the requests that this met. The list is the matrix of the hazards.
+"""Where a process is killed or frozen, and what must hold for the requests that this met.
 
-A point lies before or after a call of a port (`commits.record`), or of the provider's executor (`executor.call`). The program stops there
-when the call concerns a request (at the provider: when one of each kind has arrived) and writes down which ones: the victims. Nothing in the product knows of points.
+The list is the matrix of the hazards.
+
+A point lies before or after a call of a port (`commits.record`), or of the provider's executor
+(`executor.call`). The program stops there
+when the call concerns a request (at the provider: when one of each kind has arrived) and writes
+down which ones: the victims. Nothing in the product knows of points.
 """
 
 from __future__ import annotations
@@ -13,20 +17,43 @@ from typing import Any, Literal
 from gesta.ports.job_queue import Ack, Drop, Release, Settlement
 
 Layout = Literal["together", "apart", "server"]
-#: What became of a victim: its status, how many effects it had, how many calls reached the provider (None: any number).
+#: What became of a victim: its status, how many effects it had, how many calls reached the provider
+#: (None: any number).
 End = tuple[str, int, int | None]
 Victims = Callable[[Sequence[Any], Any], Sequence[str]]
 
 #: Nobody can have called: as if nothing had happened.
-UNHARMED: Mapping[str, End] = {"order": ("sent", 1, 1), "letter": ("sent", 1, 1), "parcel": ("sent", 1, 1)}
-#: A call may have been made, and was not: the key is sent, the provider is asked and then called, the rest is left to a person.
-NOT_CALLED: Mapping[str, End] = {"order": ("sent", 1, 1), "letter": ("sent", 1, 1), "parcel": ("unknown", 0, 0)}
-#: The call had its effect: the repeat is deduped, the question finds it, the rest is left to a person.
-CALLED: Mapping[str, End] = {"order": ("sent", 1, 2), "letter": ("sent", 1, 1), "parcel": ("unknown", 1, 1)}
+UNHARMED: Mapping[str, End] = {
+    "order": ("sent", 1, 1),
+    "letter": ("sent", 1, 1),
+    "parcel": ("sent", 1, 1),
+}
+#: A call may have been made, and was not: the key is sent, the provider is asked and then called,
+#: the rest is left to a person.
+NOT_CALLED: Mapping[str, End] = {
+    "order": ("sent", 1, 1),
+    "letter": ("sent", 1, 1),
+    "parcel": ("unknown", 0, 0),
+}
+#: The call had its effect: the repeat is deduped, the question finds it, the rest is left to a
+#: person.
+CALLED: Mapping[str, End] = {
+    "order": ("sent", 1, 2),
+    "letter": ("sent", 1, 1),
+    "parcel": ("unknown", 1, 1),
+}
 #: As CALLED, and the caller came back with its evidence.
-CALLED_AND_TOLD: Mapping[str, End] = {"order": ("sent", 1, 2), "letter": ("sent", 1, 1), "parcel": ("sent", 1, 1)}
+CALLED_AND_TOLD: Mapping[str, End] = {
+    "order": ("sent", 1, 2),
+    "letter": ("sent", 1, 1),
+    "parcel": ("sent", 1, 1),
+}
 #: Refused once with a time to come back, then done.
-THROTTLED: Mapping[str, End] = {"order": ("sent", 1, 2), "letter": ("sent", 1, 2), "parcel": ("sent", 1, 2)}
+THROTTLED: Mapping[str, End] = {
+    "order": ("sent", 1, 2),
+    "letter": ("sent", 1, 2),
+    "parcel": ("sent", 1, 2),
+}
 
 
 @dataclass(frozen=True)
@@ -48,11 +75,14 @@ class Point:
     throttled: bool = False
     #: SIGSTOP until others have done the work, then SIGCONT; else SIGKILL.
     frozen: bool = False
-    #: Whether what is appended is projected in the same commit, where ports share a file; None: in turn, by the seed.
+    #: Whether what is appended is projected in the same commit, where ports share a file; None: in
+    #: turn, by the seed.
     at_once: bool | None = None
-    #: The process takes no jobs, as one that only projects: then nobody can have taken the victims at the same instant.
+    #: The process takes no jobs, as one that only projects: then nobody can have taken the victims
+    #: at the same instant.
     takes_none: bool = False
-    #: Whether the worker's slots are offered with the jobs, which then are taken as they are put; None: in turn, by the seed.
+    #: Whether the worker's slots are offered with the jobs, which then are taken as they are put;
+    #: None: in turn, by the seed.
     offers: bool | None = None
 
 
@@ -73,7 +103,9 @@ def of_taken(_: Sequence[Any], answer: Any) -> list[str]:
 
 
 def of_offered(args: Sequence[Any], _: Any) -> list[str]:
-    """Requests whose jobs were taken as they were put: the last argument is the projection, or the offer itself."""
+    """Requests whose jobs were taken as they were put: the last argument is the projection, or the
+    offer itself.
+    """
     offer = getattr(args[-1], "offer", args[-1])
     return [] if offer is None else [one.job.request_id for one in offer.taken]
 
@@ -87,7 +119,11 @@ def of_loaded(args: Sequence[Any], _: Any) -> list[str]:
 
 def of_records(args: Sequence[Any], _: Any) -> list[str]:
     """Requests whose last outcome is recorded in this commit."""
-    return [_request(entry.settlement) for entry in args[0] if entry.append is not None and isinstance(entry.settlement, Ack)]
+    return [
+        _request(entry.settlement)
+        for entry in args[0]
+        if entry.append is not None and isinstance(entry.settlement, Ack)
+    ]
 
 
 def of_acks(args: Sequence[Any], _: Any) -> list[str]:
@@ -104,9 +140,34 @@ def _request(settlement: Settlement) -> str:
 
 
 POINTS = [
-    Point("appended, not answered", "K-1", "events.append", "after", of_appends, UNHARMED, at_once=False),
-    Point("appended, not projected", "K-1", "commits.project", "before", of_projected, UNHARMED, at_once=False),
-    Point("projected, not answered", "K-1", "commits.project", "after", of_projected, UNHARMED, at_once=False, takes_none=True),
+    Point(
+        "appended, not answered",
+        "K-1",
+        "events.append",
+        "after",
+        of_appends,
+        UNHARMED,
+        at_once=False,
+    ),
+    Point(
+        "appended, not projected",
+        "K-1",
+        "commits.project",
+        "before",
+        of_projected,
+        UNHARMED,
+        at_once=False,
+    ),
+    Point(
+        "projected, not answered",
+        "K-1",
+        "commits.project",
+        "after",
+        of_projected,
+        UNHARMED,
+        at_once=False,
+        takes_none=True,
+    ),
     Point(
         "appended and projected",
         "K-1",
@@ -119,9 +180,28 @@ POINTS = [
         takes_none=True,
     ),
     Point("pending, not put", "K-2", "queue.put", "before", of_jobs, UNHARMED, "apart"),
-    Point("put, still pending", "K-3", "queue.put", "after", of_jobs, UNHARMED, "apart", takes_none=True),
+    Point(
+        "put, still pending",
+        "K-3",
+        "queue.put",
+        "after",
+        of_jobs,
+        UNHARMED,
+        "apart",
+        takes_none=True,
+    ),
     Point("taken, nothing done", "K-4", "queue.take", "after", of_taken, NOT_CALLED, offers=False),
-    Point("taken as it was put", "K-4", "commits.append", "after", of_offered, NOT_CALLED, "together", at_once=True, offers=True),
+    Point(
+        "taken as it was put",
+        "K-4",
+        "commits.append",
+        "after",
+        of_offered,
+        NOT_CALLED,
+        "together",
+        at_once=True,
+        offers=True,
+    ),
     Point(
         "taken as it was projected",
         "K-4",
@@ -134,12 +214,31 @@ POINTS = [
         offers=True,
     ),
     Point("taken, not called", "K-5", "executor.call", "before", None, NOT_CALLED),
-    Point("journalled, not called", "K-6", "executor.call", "before", None, NOT_CALLED, journal=True),
+    Point(
+        "journalled, not called", "K-6", "executor.call", "before", None, NOT_CALLED, journal=True
+    ),
     Point("called, not recorded", "K-7", "executor.call", "after", None, CALLED),
-    Point("journalled, answered, not recorded", "K-8", "commits.record", "before", of_records, CALLED, journal=True),
+    Point(
+        "journalled, answered, not recorded",
+        "K-8",
+        "commits.record",
+        "before",
+        of_records,
+        CALLED,
+        journal=True,
+    ),
     Point("recorded, not acked", "K-9", "queue.settle", "before", of_acks, UNHARMED, "apart"),
     Point("recorded, not answered", "K-9", "commits.record", "after", of_records, UNHARMED),
-    Point("frozen with a job, not called", "K-12", "queue.take", "after", of_taken, NOT_CALLED, frozen=True, offers=False),
+    Point(
+        "frozen with a job, not called",
+        "K-12",
+        "queue.take",
+        "after",
+        of_taken,
+        NOT_CALLED,
+        frozen=True,
+        offers=False,
+    ),
     Point(
         "frozen with a job that was just put",
         "K-12",
@@ -152,12 +251,39 @@ POINTS = [
         at_once=True,
         offers=True,
     ),
-    Point("frozen with a request, not called", "K-12", "events.read", "after", of_loaded, NOT_CALLED, frozen=True, offers=False),
-    Point("frozen with an answer", "K-12", "executor.call", "after", None, CALLED_AND_TOLD, frozen=True),
-    Point("failed, not released", "K-17", "queue.settle", "before", of_releases, THROTTLED, "apart", throttled=True),
+    Point(
+        "frozen with a request, not called",
+        "K-12",
+        "events.read",
+        "after",
+        of_loaded,
+        NOT_CALLED,
+        frozen=True,
+        offers=False,
+    ),
+    Point(
+        "frozen with an answer",
+        "K-12",
+        "executor.call",
+        "after",
+        None,
+        CALLED_AND_TOLD,
+        frozen=True,
+    ),
+    Point(
+        "failed, not released",
+        "K-17",
+        "queue.settle",
+        "before",
+        of_releases,
+        THROTTLED,
+        "apart",
+        throttled=True,
+    ),
 ]
 
-#: Lines of the matrix that are no point in one process, each with its test in test_whole_processes.py.
+#: Lines of the matrix that are no point in one process, each with its test in
+#: test_whole_processes.py.
 ELSEWHERE = {
     "K-11": "test_emptied_views_and_a_lost_queue_are_made_again",
     "K-13": "test_two_of_everything_at_once_do_each_thing_once",

@@ -1,6 +1,8 @@
-"""The program that is killed: submits some requests and works until it reaches its point; without a point it only works.
+"""The program that is killed: submits some requests and works until it reaches its point; without a
+point it only works.
 
-Orders go to a receiver that remembers keys, letters to one that can be asked, parcels to one that knows nothing.
+Orders go to a receiver that remembers keys, letters to one that can be asked, parcels to one that
+knows nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +31,18 @@ import gesta.projector.partitions
 import gesta.projector.projector
 import gesta.worker.lease
 import gesta.worker.pool
-from gesta import Attempt, Done, Engine, Flow, Options, Outcome, Payload, Request, Retry, RetryPolicy
+from gesta import (
+    Attempt,
+    Done,
+    Engine,
+    Flow,
+    Options,
+    Outcome,
+    Payload,
+    Request,
+    Retry,
+    RetryPolicy,
+)
 from gesta.domain.commands import Rules
 from gesta.domain.outcome import UnknownPolicy
 from gesta.engine.environment import Outside, Wiring, master_key
@@ -54,7 +67,10 @@ POLICIES: dict[str, UnknownPolicy] = {"order": "same_key", "letter": "ask", "par
 
 @dataclass(frozen=True)
 class Plan:
-    """What one process does. `point` is a name; it stops there at the n-th call that concerns a request."""
+    """What one process does.
+
+    `point` is a name; it stops there at the n-th call that concerns a request.
+    """
 
     folder: str
     receiver: str
@@ -85,7 +101,11 @@ class Plan:
     ttl_seconds: float = 600.0
 
     def settings(self) -> Settings:
-        urls = {"url": self.url, "master_key": MASTER_KEY} if self.url else {"url": f"sqlite:///{self.folder}/gesta.db"}
+        urls = (
+            {"url": self.url, "master_key": MASTER_KEY}
+            if self.url
+            else {"url": f"sqlite:///{self.folder}/gesta.db"}
+        )
         if self.layout == "apart":
             urls["queue_url"] = f"sqlite:///{self.folder}/queue.db"
         return load(urls | {"allow_private": ["127.0.0.1/32"], "log_level": "critical"})
@@ -116,7 +136,9 @@ def payload_of(number: int) -> Order | Letter | Parcel:
 class Watch:
     """Told of every call; stops the process at its point."""
 
-    def __init__(self, point: Point | None, nth: int, folder: str, numbers: Sequence[int] = ()) -> None:
+    def __init__(
+        self, point: Point | None, nth: int, folder: str, numbers: Sequence[int] = ()
+    ) -> None:
         self._point, self._left, self._folder = point, nth, Path(folder)
         #: How many of each kind have not been called yet.
         self._coming = Counter(f"crash.{[*POLICIES][number % 3]}" for number in numbers)
@@ -136,14 +158,17 @@ class Watch:
                 self._stop(victims)
 
     async def gather(self, when: str, attempt: Attempt) -> None:
-        """At a call of the provider: those that arrive wait for each other, until there is one of each kind."""
+        """At a call of the provider: those that arrive wait for each other, until there is one of
+        each kind.
+        """
         if not self._is_at(when, "executor.call") or self.was_frozen:
             return
         self._left -= 1
         self._coming[attempt.flow] -= attempt.request_id not in self._called
         self._called.add(attempt.request_id)
         if self._left > 0 and self._coming[attempt.flow] > 0:
-            # The last of a kind stays, whatever the order in which they come: else the others would wait for it for ever.
+            # The last of a kind stays, whatever the order in which they come: else the others would
+            # wait for it for ever.
             return
         self._gathered.append(attempt.request_id)
         self._kinds.add(attempt.flow)
@@ -168,7 +193,8 @@ class Watch:
         if not self._point.frozen:
             os.kill(os.getpid(), signal.SIGKILL)
         with COMMITTING:
-            # Frozen in the middle of a commit it would hold the file, and nobody could do anything: SQLite has no lease on its lock.
+            # Frozen in the middle of a commit it would hold the file, and nobody could do anything:
+            # SQLite has no lease on its lock.
             os.kill(os.getpid(), signal.SIGSTOP)
         self._resumed.set()
 
@@ -212,7 +238,9 @@ def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0
         await watch.gather("before", attempt)
         headers = {"Idempotency-Key": attempt.key} if isinstance(payload, Order) else {}
         answer = await attempt.http.post(
-            f"{receiver}/http/call", json={"n": payload.n, "reference": attempt.key}, headers=headers
+            f"{receiver}/http/call",
+            json={"n": payload.n, "reference": attempt.key},
+            headers=headers,
         )
         await asyncio.sleep(call_seconds)
         await watch.gather("after", attempt)
@@ -220,20 +248,31 @@ def flows(receiver: str, watch: Watch, *, journal: bool, call_seconds: float = 0
 
     async def ask(payload: Any, attempt: Attempt) -> Outcome:
         answer = await attempt.http.get(f"{receiver}/sandbox/http/effects")
-        found = [effect["id"] for effect in answer["effects"] if effect["data"]["reference"] == attempt.key]
+        found = [
+            effect["id"]
+            for effect in answer["effects"]
+            if effect["data"]["reference"] == attempt.key
+        ]
         return Done(id=found[0]) if found else Retry("no_trace")
 
     return [
         Flow(
-            f"crash.{name}", kind, call, Rules(RETRY, policy, ask_after_seconds=0.05, asking=ASKING), ask if policy == "ask" else None,
-            timeout_seconds=5, journal=journal,
+            f"crash.{name}",
+            kind,
+            call,
+            Rules(RETRY, policy, ask_after_seconds=0.05, asking=ASKING),
+            ask if policy == "ask" else None,
+            timeout_seconds=5,
+            journal=journal,
         )
         for kind, (name, policy) in zip(KINDS, POLICIES.items(), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
-    """As gesta.engine.environment.wire_really, with every port watched and a clock of its own that may be wrong; the stores have theirs."""
+    """As gesta.engine.environment.wire_really, with every port watched and a clock of its own that
+    may be wrong; the stores have theirs.
+    """
     runtime = OtherClock(plan.ahead_ms)
     # A server has a clock of its own; for a file it is the machine's.
     machine = runtime if plan.url else SystemRuntime()
@@ -241,21 +280,32 @@ async def wire(plan: Plan, settings: Settings, watch: Watch) -> Outside:
     if settings.queue_url is not None:
         queue = watched(await open_stores(settings.queue_url, machine), watch, "queue")
         stores = with_queue_apart(stores, queue, runtime)
-    stores = replace(watched(stores, watch, "commits"), projects_at_once=stores.projects_at_once and plan.at_once)
+    stores = replace(
+        watched(stores, watch, "commits"), projects_at_once=stores.projects_at_once and plan.at_once
+    )
     master, _ = await master_key(settings, stores, runtime)
-    return Outside(runtime, stores, AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private)), master)
+    return Outside(
+        runtime, stores, AioHttpTransport(PrivateAddressGuard(allow=settings.allow_private)), master
+    )
 
 
 def hurry(plan: Plan) -> None:
-    """Short leases, so that a successor does not wait long: the same code, and more of its edges."""
+    """Short leases, so that a successor does not wait long: the same code, and more of its
+    edges.
+    """
     gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = plan.lease_seconds
     gesta.worker.pool.LEASE_SECONDS = gesta.worker.eager_dispatch.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
-    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.ports.leases.RENEWAL_SECONDS = 0.2
+    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
+        gesta.ports.leases.RENEWAL_SECONDS
+    ) = 0.2
     gesta.projector.partitions.LEASE_SECONDS = plan.lease_seconds  # type: ignore[attr-defined]
     gesta.projector.partitions.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.projector.projector.RENEWAL_SECONDS = gesta.projector.job_relay.RENEWAL_SECONDS = 0.2  # type: ignore[attr-defined]
     gesta.maintenance.sweeper.PERIOD_SECONDS = 0.1
-    gesta.maintenance.sweeper.LOST_AGE_MS, gesta.maintenance.sweeper.LOST_PERIOD_SECONDS = plan.lost_ms, plan.lost_ms / 1000
+    gesta.maintenance.sweeper.LOST_AGE_MS, gesta.maintenance.sweeper.LOST_PERIOD_SECONDS = (
+        plan.lost_ms,
+        plan.lost_ms / 1000,
+    )
 
 
 async def always(_: gesta.ports.leases.Role) -> bool:
@@ -277,7 +327,10 @@ def commit(database: Database, calls: list[Any], original: Any = Database._commi
 
 
 async def insist(plan: Plan, act: Callable[[], Awaitable[T]]) -> T:
-    """Again and again while a server is out of reach, as a program does that was told to try later. A file never is."""
+    """Again and again while a server is out of reach, as a program does that was told to try later.
+
+    A file never is.
+    """
     while True:
         try:
             return await act()
@@ -288,20 +341,31 @@ async def insist(plan: Plan, act: Callable[[], Awaitable[T]]) -> T:
 
 
 async def submit(engine: Engine, plan: Plan, *, rests: bool) -> None:
-    """Some at once, then one after the other with small pauses, so that batches of all sizes form; each is noted once it is acknowledged."""
+    """Some at once, then one after the other with small pauses, so that batches of all sizes form;
+    each is noted once it is acknowledged.
+    """
     dice, burst = random.Random(plan.seed), plan.numbers[: plan.burst]
     ttl = timedelta(seconds=plan.ttl_seconds)
     with (Path(plan.folder) / f"acknowledged-{os.getpid()}").open("w", encoding="ascii") as notes:
-        together = await engine.submit_many([(payload_of(number), Options(str(number), ttl=ttl)) for number in burst])
+        together = await engine.submit_many(
+            [(payload_of(number), Options(str(number), ttl=ttl)) for number in burst]
+        )
         for number, accepted in zip(burst, together, strict=True):
             assert isinstance(accepted, Request)
             notes.write(f"{number} {accepted.id}\n")
         for place, number in enumerate(plan.numbers[plan.burst :]):
-            # A process at rest takes each by itself, and as it is put: on a busy machine all might be one take, and no second one come.
+            # A process at rest takes each by itself, and as it is put: on a busy machine all might
+            # be one take, and no second one come.
             while rests and place > len(plan.numbers) // 2 and engine.road.pool.lease.held:
                 await asyncio.sleep(0.002)
-            deliver_at = datetime.now(UTC) + timedelta(seconds=plan.deliver_in_seconds) if plan.deliver_in_seconds else None
-            ask = partial(engine.submit, payload_of(number), key=str(number), ttl=ttl, deliver_at=deliver_at)
+            deliver_at = (
+                datetime.now(UTC) + timedelta(seconds=plan.deliver_in_seconds)
+                if plan.deliver_in_seconds
+                else None
+            )
+            ask = partial(
+                engine.submit, payload_of(number), key=str(number), ttl=ttl, deliver_at=deliver_at
+            )
             request = await insist(plan, ask)
             notes.write(f"{number} {request.id}\n")
             notes.flush()

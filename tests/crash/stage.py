@@ -1,4 +1,6 @@
-"""Where the program is put on: a folder for its stores, a receiver that survives it, processes that can be killed, and the look at the end."""
+"""Where the program is put on: a folder for its stores, a receiver that survives it, processes that
+can be killed, and the look at the end.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from gesta.sandbox.receiver import Call
 from gesta.sandbox.server import SandboxServer
 from tests.crash.program import Plan, Watch, flows, main
 
-#: Children are forked from a process that has imported everything: they live from the first millisecond.
+#: Children are forked from a process that has imported everything: they live from the first
+#: millisecond.
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.crash.program"])
 #: Far more than anything here takes.
@@ -52,7 +55,9 @@ class Stage:
     def throttle(self) -> None:
         """Refuse the first call of each number."""
         self.server.sandbox.http.on(
-            lambda call: len(self.calls[call.data["n"]]) == 1, status=503, retry_after=RETRY_AFTER_SECONDS
+            lambda call: len(self.calls[call.data["n"]]) == 1,
+            status=503,
+            retry_after=RETRY_AFTER_SECONDS,
         )
 
     @contextmanager
@@ -72,13 +77,17 @@ class Stage:
     async def victims(self, child: BaseProcess) -> list[str]:
         """The requests that the point met, once the program has stopped there."""
         path = Path(self.plan.folder) / "victims"
-        await eventually(lambda: path.exists() or child.exitcode is not None, "the point was never reached")
+        await eventually(
+            lambda: path.exists() or child.exitcode is not None, "the point was never reached"
+        )
         assert path.exists(), f"the program ended by itself: {child.exitcode}"
         return msgspec.json.decode(path.read_bytes(), type=list[str])
 
     async def let_go(self) -> None:
         """The program that was frozen has gone on, and holds nothing any more."""
-        await eventually((Path(self.plan.folder) / "let go").exists, "the frozen program did not let go")
+        await eventually(
+            (Path(self.plan.folder) / "let go").exists, "the frozen program did not let go"
+        )
 
     def acknowledged(self) -> dict[int, set[str]]:
         """Number → the ids that were told for it."""
@@ -96,23 +105,32 @@ class Stage:
         """An engine that does not work, to look at the stores."""
         watch = Watch(None, 0, self.plan.folder)
         async with Engine(
-            flows=flows(self.plan.receiver, watch, journal=False), settings=self.plan.settings(), work=False
+            flows=flows(self.plan.receiver, watch, journal=False),
+            settings=self.plan.settings(),
+            work=False,
         ) as engine:
             yield engine
 
     async def at_rest(self, engine: Engine, *, at_least: int = 0) -> dict[str, State]:
-        """All requests by id, once nothing more happens by itself: no event is unseen, no job is left."""
+        """All requests by id, once nothing more happens by itself: no event is unseen, no job is
+        left.
+        """
         states: dict[str, State] = {}
         left: dict[str, Any] = {}
 
         async def is_over() -> bool:
-            # First the log: what is projected only after the views were read would be missing among them.
+            # First the log: what is projected only after the views were read would be missing among
+            # them.
             left["unseen"] = await engine.operating.unseen()
             if left["unseen"]:
                 return False
             states.clear()
             states.update(await self.states(engine))
-            jobs = [job_id(state.id, version) for state in states.values() for version in range(1, state.version + 1)]
+            jobs = [
+                job_id(state.id, version)
+                for state in states.values()
+                for version in range(1, state.version + 1)
+            ]
             left["requests to come"] = max(0, at_least - len(states))
             left["under way"] = [
                 (state.key, state.flow, state.status, state.reason, state.attempts, state.due_at)
@@ -122,7 +140,10 @@ class Stage:
             left["jobs"] = await engine.road.outside.stores.queue.find(jobs)
             return not any(left.values())
 
-        await eventually(is_over, lambda: f"not everything came to its end: {left}, processes ended: {self.ended()}")
+        await eventually(
+            is_over,
+            lambda: f"not everything came to its end: {left}, processes ended: {self.ended()}",
+        )
         assert await engine.operating.parked() == []
         return states
 
@@ -148,7 +169,9 @@ async def eventually(condition: Any, fault: str | Callable[[], str]) -> None:
         answer = condition()
         if await answer if asyncio.iscoroutine(answer) else answer:
             return
-        assert asyncio.get_running_loop().time() < deadline, fault if isinstance(fault, str) else fault()
+        assert asyncio.get_running_loop().time() < deadline, (
+            fault if isinstance(fault, str) else fault()
+        )
         await asyncio.sleep(0.03)
 
 
@@ -158,25 +181,42 @@ async def stage(folder: Path, seed: int, **plan: Any) -> AsyncIterator[Stage]:
         yield Stage(Plan(str(folder), server.url, seed=seed, **plan), server)
 
 
-async def check_promises(on: Stage, engine: Engine, states: dict[str, State], *, duplicates: int = 0) -> None:
-    """G1 to G5 of design.md, for every request. `duplicates`: how many more effects of a letter a lease lost during a call may cost."""
+async def check_promises(
+    on: Stage, engine: Engine, states: dict[str, State], *, duplicates: int = 0
+) -> None:
+    """G1 to G5 of design.md, for every request.
+
+    `duplicates`: how many more effects of a letter a lease lost during a call may cost.
+    """
     told, effects = on.acknowledged(), on.effects()
     # G1: every key leads to one request, and what was acknowledged is that one.
     assert len({state.key for state in states.values()}) == len(states)
     assert [number for number, ids in told.items() if len(ids) != 1 or not ids <= set(states)] == []
     for state in states.values():
         number, kind = number_of(state), kind_of(state)
-        told_of = (kind, state.status, state.reason, state.attempts, f"effects {effects[number]}", f"calls {on.calls[number]}")
+        told_of = (
+            kind,
+            state.status,
+            state.reason,
+            state.attempts,
+            f"effects {effects[number]}",
+            f"calls {on.calls[number]}",
+        )
         # G2: it ended, or stands visibly in unknown with a reason. Nothing of all this expired.
-        assert state.status == "sent" or (kind == "parcel" and state.status == "unknown" and state.reason), told_of
-        # G3: one effect where the receiver dedupes or can be asked, and never one too many where it can do neither.
+        assert state.status == "sent" or (
+            kind == "parcel" and state.status == "unknown" and state.reason
+        ), told_of
+        # G3: one effect where the receiver dedupes or can be asked, and never one too many where it
+        # can do neither.
         allowed = {1, 1 + duplicates} if kind == "letter" else {1}
         assert effects[number] in (allowed if state.status == "sent" else allowed | {0}), told_of
     # G4: a success is final: nothing was appended to it.
     for state in states.values():
         history = [name for name, _, _ in await engine.history(state.id, flow=state.flow)]
         if state.status == "sent":
-            assert sum("Sent" in name or "OutcomeResolved" in name for name in history[-1:]) == 1, history
+            assert sum("Sent" in name or "OutcomeResolved" in name for name in history[-1:]) == 1, (
+                history
+            )
     # G5: the same views again, and no job for any of them.
     await engine.operating.rebuild()
     assert await on.states(engine) == states
@@ -187,7 +227,11 @@ async def check_promises(on: Stage, engine: Engine, states: dict[str, State], *,
 async def check_waits(on: Stage, engine: Engine, state: State) -> None:
     """No call came before the time that the last failure had set."""
     times = on.calls[number_of(state)]
-    failures = [event for _, event, _ in await engine.history(state.id, flow=state.flow) if isinstance(event, AttemptFailed)]
+    failures = [
+        event
+        for _, event, _ in await engine.history(state.id, flow=state.flow)
+        if isinstance(event, AttemptFailed)
+    ]
     assert len(failures) == len(times) - 1
     for failure, called_ms in zip(failures, times[1:], strict=True):
         assert failure.next_attempt_at is not None

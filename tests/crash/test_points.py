@@ -1,4 +1,5 @@
-"""kill -9 and freezing at every point of the matrix: what was met there ends as the matrix says, and everything else as promised.
+"""kill -9 and freezing at every point of the matrix: what was met there ends as the matrix says,
+and everything else as promised.
 
 A point that is not reached fails the test: `Stage.victims` waits for it.
 """
@@ -16,7 +17,8 @@ from tests.crash import test_whole_processes
 from tests.crash.points import ELSEWHERE, MATRIX, POINTS
 from tests.crash.stage import check_promises, check_waits, kind_of, number_of, resume, stage
 
-#: More than there can be batches before the point is reached; and so many that a frozen process has something left to do.
+#: More than there can be batches before the point is reached; and so many that a frozen process has
+#: something left to do.
 MANY, SOME = tuple(range(90)), tuple(range(18))
 
 
@@ -29,10 +31,16 @@ def test_every_line_of_the_matrix_has_a_point_or_a_test_of_its_own():
 
 
 async def end_of(on, point, dice, many=MANY):
-    """Play it: to the point, then a new process works everything off, then the frozen one goes on. Victims and all states."""
-    # On a busy machine, of a few requests none need find a worker with free slots that stands at the end of the log.
+    """Play it: to the point, then a new process works everything off, then the frozen one goes on.
+
+    Victims and all states.
+    """
+    # On a busy machine, of a few requests none need find a worker with free slots that stands at
+    # the end of the log.
     numbers = SOME if point.frozen and not point.offers else many
-    with on.process(point=point.name, nth=dice.randint(1, 3), numbers=numbers, burst=dice.choice((0, 6, 12))) as child:
+    with on.process(
+        point=point.name, nth=dice.randint(1, 3), numbers=numbers, burst=dice.choice((0, 6, 12))
+    ) as child:
         victims = await on.victims(child)
         if not point.frozen:
             await asyncio.to_thread(child.join, 10)
@@ -47,7 +55,8 @@ async def end_of(on, point, dice, many=MANY):
             if point.throttled:
                 for victim in victims:
                     await check_waits(on, engine, states[victim])  # K-17
-            # What else was under way when it froze may have been on its way to the receiver, which nobody can call back: see G3.
+            # What else was under way when it froze may have been on its way to the receiver, which
+            # nobody can call back: see G3.
             await check_promises(on, engine, states, duplicates=1 if point.frozen else 0)
     return victims, states
 
@@ -58,7 +67,9 @@ async def test_a_process_that_stops_there_breaks_no_promise(tmp_path, crash_seed
     layout = point.layout or ("together", "apart")[(crash_seed + POINTS.index(point)) % 2]
     at_once = crash_seed // 2 % 2 == 0 if point.at_once is None else point.at_once
     offers = crash_seed // 4 % 2 == 0 if point.offers is None else point.offers
-    async with stage(tmp_path, crash_seed, layout=layout, journal=point.journal, at_once=at_once, offers=offers) as on:
+    async with stage(
+        tmp_path, crash_seed, layout=layout, journal=point.journal, at_once=at_once, offers=offers
+    ) as on:
         if point.throttled:
             on.throttle()
         victims, states = await end_of(on, point, dice)

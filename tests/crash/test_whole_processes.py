@@ -1,4 +1,6 @@
-"""Lines of the matrix that are no point of one process: emptied stores, two of everything at once, clocks that differ."""
+"""Lines of the matrix that are no point of one process: emptied stores, two of everything at once,
+clocks that differ.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ def empty(url, *tables):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("queue_lost", [False, True], ids=["views emptied", "views and queue emptied"])
-async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_seed, layout, queue_lost):
+@pytest.mark.parametrize(
+    "queue_lost", [False, True], ids=["views emptied", "views and queue emptied"]
+)
+async def test_emptied_views_and_a_lost_queue_are_made_again(
+    tmp_path, crash_seed, layout, queue_lost
+):
     dice = random.Random(crash_seed)
     # All that can be told from the events, or the requests alone.
     lost = dice.choice((("requests", "checkpoints", "roles"), ("requests",)))
@@ -40,9 +46,17 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_see
             before = await on.states(engine)
             sent = {state.id for state in before.values() if state.status == "sent"}
             calls = {number_of(before[one]): list(on.calls[number_of(before[one])]) for one in sent}
-            # Put and taken, but the relay died before it could forget them: they are put again, and nobody can know of the first time.
+            # Put and taken, but the relay died before it could forget them: they are put again, and
+            # nobody can know of the first time.
             names = {job_id(victim, before[victim].dispatch_version): victim for victim in victims}
-            left = {names[name] for name in await engine.road.outside.stores.views.are_pending([*names])} if queue_lost else set()
+            left = (
+                {
+                    names[name]
+                    for name in await engine.road.outside.stores.views.are_pending([*names])
+                }
+                if queue_lost
+                else set()
+            )
             if queue_lost:
                 empty(on.plan.settings().queue_url or on.plan.settings().url, "jobs", "leases")
             empty(on.plan.settings().url, *lost)
@@ -53,11 +67,15 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_see
                 states = await on.at_rest(engine, at_least=len(before))
             # K-11: nothing that had ended was called again, and each of the others once.
             assert {number: on.calls[number] for number in calls} == calls
-            assert [number for number, times in on.calls.items() if len(times) > 1 and number % 3] == []
+            assert [
+                number for number, times in on.calls.items() if len(times) > 1 and number % 3
+            ] == []
             await check_promises(on, engine, states)
         effects = on.effects()
         for victim in victims:
-            status, count, _ = NOT_CALLED[kind_of(states[victim])] if victim not in left else ("sent", 1, None)
+            status, count, _ = (
+                NOT_CALLED[kind_of(states[victim])] if victim not in left else ("sent", 1, None)
+            )
             assert (states[victim].status, effects[number_of(states[victim])]) == (status, count)
 
 
@@ -65,15 +83,20 @@ async def test_emptied_views_and_a_lost_queue_are_made_again(tmp_path, crash_see
 async def test_two_of_everything_at_once_do_each_thing_once(tmp_path, crash_seed, layout):
     """Two processes that project, relay and sweep as if they were alone, after a third one died."""
     dice = random.Random(crash_seed)
-    # Leases as in production: on a machine that stands still for a second a shorter one is lost, and a second attempt would be right.
+    # Leases as in production: on a machine that stands still for a second a shorter one is lost,
+    # and a second attempt would be right.
     async with stage(tmp_path, crash_seed, layout=layout, lease_seconds=4.0) as on:
         with on.process(point="taken, not called", nth=dice.randint(1, 6), numbers=FIRST) as child:
             victims = await on.victims(child)
         # The same keys in both: of each pair one is created, the other is told of it.
-        with on.process(greedy=True, numbers=MORE), on.process(greedy=True, numbers=MORE, seed=crash_seed + 1):
+        with (
+            on.process(greedy=True, numbers=MORE),
+            on.process(greedy=True, numbers=MORE, seed=crash_seed + 1),
+        ):
             async with on.look() as engine:
                 states = await on.at_rest(engine, at_least=len(MORE) + len(victims))
-        # Killed in the middle, one of two relays may have put a job once more whose request was done meanwhile. It leads nowhere, and whoever
+        # Killed in the middle, one of two relays may have put a job once more whose request was
+        # done meanwhile. It leads nowhere, and whoever
         # works next clears it away.
         with on.process():
             async with on.look() as engine:
@@ -84,16 +107,26 @@ async def test_two_of_everything_at_once_do_each_thing_once(tmp_path, crash_seed
         effects = on.effects()
     assert len(fresh) == len(MORE)
     # K-13: one dispatch, so one attempt and one call each; one recovery of what the dead one left.
-    assert {(state.status, state.attempts, len(on.calls[number_of(state)])) for state in fresh} == {("sent", 1, 1)}
+    assert {(state.status, state.attempts, len(on.calls[number_of(state)])) for state in fresh} == {
+        ("sent", 1, 1)
+    }
     for victim in victims:
-        end = states[victim].status, effects[number_of(states[victim])], len(on.calls[number_of(states[victim])])
+        end = (
+            states[victim].status,
+            effects[number_of(states[victim])],
+            len(on.calls[number_of(states[victim])]),
+        )
         assert end == NOT_CALLED[kind_of(states[victim])]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("ahead_ms", [300_000, -300_000], ids=["ahead", "behind"])
-async def test_a_clock_that_is_wrong_takes_nothing_early_and_expires_nothing(tmp_path, crash_seed, ahead_ms, layout):
-    """Two processes work on everything; a look at a lease or a time by the wrong clock would take what the other holds, at once."""
+async def test_a_clock_that_is_wrong_takes_nothing_early_and_expires_nothing(
+    tmp_path, crash_seed, ahead_ms, layout
+):
+    """Two processes work on everything; a look at a lease or a time by the wrong clock would take
+    what the other holds, at once.
+    """
     plan = {"lease_seconds": 4.0, "call_seconds": 0.4, "deliver_in_seconds": 1.5, "ttl_seconds": 60}
     async with stage(tmp_path, crash_seed, layout=layout, **plan) as on:
         with on.process(numbers=FIRST), on.process(numbers=MORE, ahead_ms=ahead_ms):
@@ -101,7 +134,17 @@ async def test_a_clock_that_is_wrong_takes_nothing_early_and_expires_nothing(tmp
                 states = await on.at_rest(engine, at_least=len(FIRST) + len(MORE))
         async with on.look() as engine:
             await check_promises(on, engine, states)
-            created: dict[str, Any] = {one.id: (await engine.history(one.id, flow=one.flow))[0][1] for one in states.values()}
-    # K-14: no early claim: nobody took what another held, and nothing was called before its time. Nothing expired.
-    assert {(state.status, state.attempts, len(on.calls[number_of(state)])) for state in states.values()} == {("sent", 1, 1)}
-    assert [state.id for state in states.values() if on.calls[number_of(state)][0] < created[state.id].deliver_at] == []
+            created: dict[str, Any] = {
+                one.id: (await engine.history(one.id, flow=one.flow))[0][1]
+                for one in states.values()
+            }
+    # K-14: no early claim: nobody took what another held, and nothing was called before its time.
+    # Nothing expired.
+    assert {
+        (state.status, state.attempts, len(on.calls[number_of(state)])) for state in states.values()
+    } == {("sent", 1, 1)}
+    assert [
+        state.id
+        for state in states.values()
+        if on.calls[number_of(state)][0] < created[state.id].deliver_at
+    ] == []

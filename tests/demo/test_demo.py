@@ -44,7 +44,9 @@ class Demo:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GESTA_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("GESTA_")
+        }
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=self.here,
@@ -125,8 +127,11 @@ def test_the_demo_fails_when_the_receiver_counts_a_second_effect(demo: Demo):
     code, result = demo.result("-c", FORGETFUL)
     assert code == 1
     assert result["ok"] is False
-    # The lost answer and the killed worker: both arrived a second time, under a key that this receiver forgets.
-    assert [(one["order"], one["effects"]) for one in result["requests"] if one["effects"] != 1] == [("A-6", 2), ("A-8", 2)]
+    # The lost answer and the killed worker: both arrived a second time, under a key that this
+    # receiver forgets.
+    assert [
+        (one["order"], one["effects"]) for one in result["requests"] if one["effects"] != 1
+    ] == [("A-6", 2), ("A-8", 2)]
 
 
 def test_a_demo_that_stays_can_be_looked_at_and_ends_with_ctrl_c(demo: Demo):
@@ -167,8 +172,14 @@ def test_a_killed_demo_takes_its_worker_with_it(demo: Demo):
 def test_a_store_in_use_is_refused(demo: Demo):
     url = f"sqlite:///{demo.here}/shop.db"
     sent = demo.start(
-        "-m", "gesta", "send", "notification.webhook", '{"type": "order.paid", "data": {}}', "--url", url
-    )  # fmt: skip
+        "-m",
+        "gesta",
+        "send",
+        "notification.webhook",
+        '{"type": "order.paid", "data": {}}',
+        "--url",
+        url,
+    )
     assert sent.wait(PATIENCE_SECONDS) == 0
     process = demo.start("-m", "gesta", "demo", "--url", url)
     _, told = process.communicate(timeout=PATIENCE_SECONDS)
@@ -196,5 +207,7 @@ def test_a_server_that_does_not_answer_is_told_and_nothing_is_left_behind(demo: 
         ("sent", 1, ["waits"], False),
     ],
 )
-def test_the_result_is_right_only_with_one_effect_each_and_no_promise_broken(status, effects, broken, is_right):
+def test_the_result_is_right_only_with_one_effect_each_and_no_promise_broken(
+    status, effects, broken, is_right
+):
     assert Result([Tally("A-1", "", "", status, 1, 1, effects)], broken, 1.0).is_right is is_right

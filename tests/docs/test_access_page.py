@@ -29,7 +29,15 @@ def test_the_commands_of_the_page_work(folder: Path, start):
     (folder / "gesta").chmod(0o755)
     lines = "\n".join(blocks(PAGE, "sh")).replace("http://127.0.0.1:8420", address[1])
     environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["sh", "-e"], input=lines, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["sh", "-e"],
+        input=lines,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"what":"key_created"' in done.stdout
     assert '"status":"sent"' in done.stdout

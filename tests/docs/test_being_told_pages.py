@@ -15,7 +15,12 @@ TOLD, REPORTS = ROOT / "docs" / "being-told.md", ROOT / "docs" / "reports-in.md"
 
 
 def environment(folder: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": folder, "COLUMNS": "120", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": folder,
+        "COLUMNS": "120",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
 
 
 @pytest.mark.slow
@@ -28,7 +33,13 @@ def test_the_commands_of_the_page_work(page, tmp_path):
     for command in made + commands:
         line = [sys.executable, "-m", *shlex.split(command)]
         done = subprocess.run(
-            line, cwd=tmp_path, env=environment(str(tmp_path)), capture_output=True, text=True, timeout=60, check=False
+            line,
+            cwd=tmp_path,
+            env=environment(str(tmp_path)),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
@@ -39,9 +50,17 @@ def test_the_settings_of_the_pages_are_read(number, tmp_path):
     (tmp_path / "gesta.toml").write_text("\n".join(blocks((TOLD, REPORTS)[number], "toml")))
     line = [sys.executable, "-m", "gesta", "settings", "--json"]
     done = subprocess.run(
-        line, cwd=tmp_path, env=environment(str(tmp_path)), capture_output=True, text=True, timeout=60, check=False
+        line,
+        cwd=tmp_path,
+        env=environment(str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert ("notification.slack:ops", "https://gesta.example.com")[number] in done.stdout, done.stderr
+    assert ("notification.slack:ops", "https://gesta.example.com")[number] in done.stdout, (
+        done.stderr
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The programs and commands on the pages of the channels do what the texts say, with their lines unchanged."""
+"""The programs and commands on the pages of the channels do what the texts say, with their lines
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ async def test_the_program_of_the_slack_page_posts_once_for_a_key(gesta):
         await names["tell"](7)
         await names["tell"](7)
         await gesta.settle()
-    assert [(effect.data["channel"], effect.text) for effect in gesta.sandbox.slack.effects] == [("C012AB3CD", "7 paid")]
+    assert [(effect.data["channel"], effect.text) for effect in gesta.sandbox.slack.effects] == [
+        ("C012AB3CD", "7 paid")
+    ]
 
 
 async def test_the_test_on_the_slack_page_passes(gesta):
@@ -38,7 +42,9 @@ async def test_the_program_of_the_sms_page_sends(gesta):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [SLACK, SMS], ids=lambda page: page.name)
 def test_the_commands_of_the_page_work(page, tmp_path):
-    (tmp_path / "paid.json").write_text('[{"type": "section", "text": {"type": "mrkdwn", "text": "Order {{ number }}"}}]')
+    (tmp_path / "paid.json").write_text(
+        '[{"type": "section", "text": {"type": "mrkdwn", "text": "Order {{ number }}"}}]'
+    )
     commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     environment = {
         "PATH": os.environ["PATH"],
@@ -52,5 +58,13 @@ def test_the_commands_of_the_page_work(page, tmp_path):
     assert len(commands) >= 3
     for command in made + commands:
         line = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            line,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

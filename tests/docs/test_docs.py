@@ -1,4 +1,6 @@
-"""The programs and commands in README and docs/ do what the texts say, with their lines unchanged."""
+"""The programs and commands in README and docs/ do what the texts say, with their lines
+unchanged.
+"""
 
 import os
 import re
@@ -16,7 +18,9 @@ SECRET = "whsec_" + "a" * 32
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 def program(page, words):
@@ -50,7 +54,9 @@ async def test_the_handler_of_the_readme_hears_what_became_of_a_receipt(gesta, c
     engine = program(ROOT / "README.md", '@engine.on("billing.*"')["engine"]
     engine.add(flow["receipt"])
     async with engine:
-        request = await engine.submit(flow["Receipt"](order="7", email="ada@example.com"), key="receipt-7")
+        request = await engine.submit(
+            flow["Receipt"](order="7", email="ada@example.com"), key="receipt-7"
+        )
         await request.outcome()
         await gesta.settle()
     assert capsys.readouterr().out == f"sent {request.id} receipt-7 \n"
@@ -79,13 +85,17 @@ def test_whoever_has_only_the_wheel_is_told_what_else_to_install_and_where_the_p
 
 
 async def test_the_test_of_an_application_passes(gesta):
-    await program(ROOT / "README.md", "async def test_")["test_a_throttled_message_is_sent_once"](gesta)
+    await program(ROOT / "README.md", "async def test_")["test_a_throttled_message_is_sent_once"](
+        gesta
+    )
 
 
 async def test_the_channel_of_the_guide_sends_with_its_tenants_token(gesta):
     names = program(ROOT / "docs" / "add-a-channel.md", "def flow()")
     async with Engine(flows=[names["flow"]()]) as engine:
-        await engine.operating.put_config("chat.room", "ops", {"url": "https://chat.example.com/ops", "token": "t-1"})
+        await engine.operating.put_config(
+            "chat.room", "ops", {"url": "https://chat.example.com/ops", "token": "t-1"}
+        )
         sent = await engine.submit(names["Note"](room="ops", text="hello"))
         lost = await engine.submit(names["Note"](room="nowhere", text="hello"))
         assert await sent.outcome() == Done(id="sandbox_1")
@@ -106,16 +116,36 @@ async def test_the_person_of_the_guide_is_erased(gesta, capsys):
 
 
 def test_the_commands_of_the_readme_work(tmp_path):
-    lines = [line.partition("  #")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    lines = [
+        line.partition("  #")[0].strip()
+        for block in blocks(ROOT / "README.md", "sh")
+        for line in block.splitlines()
+    ]
     # The copy needs a server: tests/maintenance/store_copy and tests/stores/postgresql have one.
-    commands = [line for line in lines if line.startswith("gesta ") and not line.startswith(("gesta serve", "gesta copy"))]
+    commands = [
+        line
+        for line in lines
+        if line.startswith("gesta ") and not line.startswith(("gesta serve", "gesta copy"))
+    ]
     assert len(commands) == 7
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HOOK_SECRET": SECRET, "COLUMNS": "120"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HOOK_SECRET": SECRET,
+        "COLUMNS": "120",
+    }
     done_by = {}
     for command in commands:
         line = command.replace("gesta", f"{sys.executable} -m gesta", 1)
         done = subprocess.run(
-            line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+            line,
+            shell=True,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         done_by[command] = done

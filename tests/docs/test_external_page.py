@@ -1,4 +1,6 @@
-"""The calls on the page about external work do what it says, with their lines unchanged: gesta serve, gesta.toml and curl alone."""
+"""The calls on the page about external work do what it says, with their lines unchanged: gesta
+serve, gesta.toml and curl alone.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,29 @@ def test_the_calls_of_the_page_bring_a_request_to_its_end(folder, start):
     bin_folder.mkdir()
     (bin_folder / "gesta").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gesta "$@"\n')
     (bin_folder / "gesta").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "API": api}
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "API": api,
+    }
     script = "set -eu\n" + "echo ----\n".join(blocks(PAGE, "sh"))
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     accepted, work, held, reported = (part.strip() for part in done.stdout.split("----\n"))
     request_id = msgspec.json.decode(accepted)["id"]
     (item,) = msgspec.json.decode(work)["items"]
     assert (item["id"], item["attempt"], item["payload"]) == (request_id, 1, {"sku": "A-7"})
-    assert held.count(item["leaseUntil"]) == 0, "the lease was extended before the work was seen again"
+    assert held.count(item["leaseUntil"]) == 0, (
+        "the lease was extended before the work was seen again"
+    )
     first, second = re.findall(r"\{[^{}]*\}", reported)
     assert first == second
     assert msgspec.json.decode(first)["status"] == "sent"

@@ -1,4 +1,6 @@
-"""The curl lines and programs of the pages about HTTP do what the texts say, with their lines unchanged, against a real server."""
+"""The curl lines and programs of the pages about HTTP do what the texts say, with their lines
+unchanged, against a real server.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,18 @@ HTTP, CLIENT = ROOT / "docs" / "http-api.md", ROOT / "docs" / "client.md"
 @pytest.fixture
 def server(tmp_path):
     """`gesta serve` in an empty folder: where it answers."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT / "src"),
+        "COLUMNS": "120",
+    }
     process = subprocess.Popen(
-        [sys.executable, "-m", "gesta", "serve", "--port", "0"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "gesta", "serve", "--port", "0"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     heard = ""
@@ -36,7 +47,13 @@ def server(tmp_path):
 def run(script, folder, environment):
     lines = [f'gesta() {{ "{sys.executable}" -m gesta "$@"; }}', "set -e -o pipefail", script]
     return subprocess.run(
-        ["bash", "-c", "\n".join(lines)], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", "\n".join(lines)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -76,10 +93,13 @@ async def test_the_programs_of_the_client_page_work(server, tmp_path):
 @pytest.mark.slow
 def test_the_five_commands_of_the_readme_lead_to_a_sent_message_and_its_timeline(server, tmp_path):
     address, environment = server
-    (commands,) = [block.splitlines() for block in blocks(ROOT / "README.md", "sh") if "curl" in block]
+    (commands,) = [
+        block.splitlines() for block in blocks(ROOT / "README.md", "sh") if "curl" in block
+    ]
     assert len(commands) == 5
     assert commands[0].startswith("gesta serve &")
-    # The server runs already, on a free port; and whoever reads puts the id of the answer in its place.
+    # The server runs already, on a free port; and whoever reads puts the id of the answer in its
+    # place.
     script = "\n".join(commands[1:4]).replace("127.0.0.1:8420", address.removeprefix("http://"))
     done = run(script, tmp_path, environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -93,4 +113,7 @@ def test_the_five_commands_of_the_readme_lead_to_a_sent_message_and_its_timeline
         .replace("/ID/", f"/{found[1]}/")
     )
     told = run(last, tmp_path, environment)
-    assert re.findall(r'"type":"notification\.slack\.(\w+)\.v1"', told.stdout) == ["MessageRequestCreated", "MessageSent"]
+    assert re.findall(r'"type":"notification\.slack\.(\w+)\.v1"', told.stdout) == [
+        "MessageRequestCreated",
+        "MessageSent",
+    ]

@@ -39,7 +39,12 @@ def test_the_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
 
 
 def test_the_bounds_are_those_of_the_code():
-    said = {row[0]: row[1] for row in re.findall(r"^\| (.+?) \| (.+?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)}
+    said = {
+        row[0]: row[1]
+        for row in re.findall(
+            r"^\| (.+?) \| (.+?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
     assert said["source, all parts together"] == f"{press.SOURCE_LENGTH_MAX:,} characters"
     assert said["result, all parts together"] == f"{press.RESULT_LENGTH_MAX:,} characters"
     assert said["steps"] == f"{press.FUEL:,} a part"

@@ -33,7 +33,9 @@ async def test_the_programs_of_the_page_about_transactions_do_what_it_says(capsy
     name = f"shop_{SystemRuntime().random_bytes(6).hex()}"
     connection = await asyncpg.connect(f"{server}/postgres")
     await connection.execute(f"create database {name}")
-    await connection.execute("do $$ begin create role shop; exception when duplicate_object then null; end $$")
+    await connection.execute(
+        "do $$ begin create role shop; exception when duplicate_object then null; end $$"
+    )
     await connection.close()
     url = f"{server}/{name}"
     connection = await asyncpg.connect(url)
@@ -50,8 +52,18 @@ async def test_the_programs_of_the_page_about_transactions_do_what_it_says(capsy
             while await engine.operating.counts() != {("billing.receipt", "sent"): 3}:
                 await asyncio.sleep(0.02)
         assert (await engine.submit(Receipt("9"), key="order-9")).verdict == "duplicate"
-        granted = "select count(*) from pg_proc where pronamespace = 'gesta'::regnamespace and has_function_privilege('shop', oid, 'execute') and prosecdef"
+        granted = (
+            "select count(*) from pg_proc where pronamespace = 'gesta'::regnamespace and"
+            " has_function_privilege('shop', oid, 'execute') and prosecdef"
+        )
         assert await connection.fetchval(granted) == 2
-    assert [row[0] for row in await connection.fetch("select id from orders order by 1")] == [7, 8, 9]
+    assert [row[0] for row in await connection.fetch("select id from orders order by 1")] == [
+        7,
+        8,
+        9,
+    ]
     await connection.close()
-    assert capsys.readouterr().out.splitlines() == ["deferred Done(id='receipt-7')", "deferred Done(id='receipt-8')"]
+    assert capsys.readouterr().out.splitlines() == [
+        "deferred Done(id='receipt-7')",
+        "deferred Done(id='receipt-8')",
+    ]

@@ -1,11 +1,14 @@
-"""The lifecycle of a notification as its specification has it: which event may lead from which status to which."""
+"""The lifecycle of a notification as its specification has it: which event may lead from which
+status to which.
+"""
 
 from __future__ import annotations
 
 from gesta.domain.events import Event, Updated
 from gesta.domain.state import State
 
-#: None: there was no request. `requested` and `validated` are passed in one step: what intake accepts is queued at once.
+#: None: there was no request. `requested` and `validated` are passed in one step: what intake
+#: accepts is queued at once.
 MOVES: dict[str, frozenset[tuple[str | None, str]]] = {
     # From the line on the message request's states: requested|validated|queued|sent|failed.
     "Created": frozenset({(None, "queued")}),
@@ -16,13 +19,22 @@ MOVES: dict[str, frozenset[tuple[str | None, str]]] = {
     # while attempts remain it stays queued;
     "AttemptStarted": frozenset({("queued", "queued"), ("unknown", "unknown")}),
     "AttemptFailed": frozenset({("queued", "queued")}),
-    # From design.md section 4: expired, cancelled, unknown. What may have happened is neither of the first two.
+    # From design.md section 4: expired, cancelled, unknown. What may have happened is neither of
+    # the first two.
     "Expired": frozenset({("queued", "expired")}),
     "Cancelled": frozenset({("queued", "cancelled")}),
-    "OutcomeUnknown": frozenset((before, "unknown") for before in ("queued", "unknown", "failed", "expired", "cancelled")),
-    "OutcomeResolved": frozenset((before, after) for before in ("unknown", "failed") for after in ("sent", "failed", "queued")),
+    "OutcomeUnknown": frozenset(
+        (before, "unknown") for before in ("queued", "unknown", "failed", "expired", "cancelled")
+    ),
+    "OutcomeResolved": frozenset(
+        (before, after)
+        for before in ("unknown", "failed")
+        for after in ("sent", "failed", "queued")
+    ),
     # From the hazards: failed → queued by an explicit requeue. Nothing leads out of sent.
-    "Updated redrive": frozenset((before, "queued") for before in ("failed", "expired", "cancelled", "unknown")),
+    "Updated redrive": frozenset(
+        (before, "queued") for before in ("failed", "expired", "cancelled", "unknown")
+    ),
     "Updated retry": frozenset({("queued", "queued"), ("unknown", "unknown")}),
     "Updated cancel_requested": frozenset({("queued", "queued")}),
     "Updated postponed": frozenset({("queued", "queued"), ("unknown", "unknown")}),

@@ -1,4 +1,6 @@
-"""Random lives: rules, and moves that become commands only when the state is known, so that deep states are reached often."""
+"""Random lives: rules, and moves that become commands only when the state is known, so that deep
+states are reached often.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,20 @@ from tests.domain.story import DAY, HOUR, MINUTE, SECOND
 T = TypeVar("T")
 Result = Literal["executed", "not_executed", "rejected"]
 Kind = Literal[
-    "record", "start", "postpone", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "expire", "purge", "withdraw", "report"
-]  # fmt: skip
+    "record",
+    "start",
+    "postpone",
+    "lose",
+    "reconciled",
+    "resolve",
+    "cancel",
+    "retry_now",
+    "redrive",
+    "expire",
+    "purge",
+    "withdraw",
+    "report",
+]
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -42,7 +56,9 @@ class Move(msgspec.Struct, frozen=True):
             case "record":
                 intent = state.intent - 1 if self.old_intent and state.intent > 1 else state.intent
                 number = max(0, state.attempts + self.offset)
-                return c.Record(self.outcome, number, now, self.chance, intent, called=not self.flag)
+                return c.Record(
+                    self.outcome, number, now, self.chance, intent, called=not self.flag
+                )
             case "start":
                 return c.Start(f"{state.tenant}:{state.id}:{state.operation}:{state.intent}")
             case "postpone":
@@ -64,7 +80,13 @@ class Move(msgspec.Struct, frozen=True):
             case "withdraw":
                 return c.Withdraw("duplicate" if self.flag else "conflict", "request 1")
             case "report":
-                return c.Report(_REPORTS[self.result], f"report-{self.offset}", "p-1", "mailbox_full", permanent=self.old_intent)
+                return c.Report(
+                    _REPORTS[self.result],
+                    f"report-{self.offset}",
+                    "p-1",
+                    "mailbox_full",
+                    permanent=self.old_intent,
+                )
             case _:
                 return c.Purge()
 
@@ -96,7 +118,20 @@ _TTLS = (None, None, None, 1, 30 * SECOND, HOUR, 2 * DAY)
 _MOVE: dict[str, tuple[object, ...]] = {
     "kind": (
         *(["record"] * 4),
-        "start", "start", "postpone", "lose", "reconciled", "resolve", "cancel", "retry_now", "redrive", "redrive", "expire", "purge", "withdraw", "report",
+        "start",
+        "start",
+        "postpone",
+        "lose",
+        "reconciled",
+        "resolve",
+        "cancel",
+        "retry_now",
+        "redrive",
+        "redrive",
+        "expire",
+        "purge",
+        "withdraw",
+        "report",
     ),
     "wait_ms": (0, 0, 0, 1, SECOND, 10 * SECOND, MINUTE, 20 * MINUTE, HOUR, DAY),
     "outcome": _OUTCOMES,
@@ -106,7 +141,7 @@ _MOVE: dict[str, tuple[object, ...]] = {
     "result": ("executed", "not_executed", "not_executed", "rejected"),
     "ttl_ms": _TTLS,
     "old_intent": (False, False, False, True),
-}  # fmt: skip
+}
 _RETRY: dict[str, tuple[object, ...]] = {
     "attempts": (1, 2, 3, 5),
     "cap_seconds": (60.0, 4.0),
@@ -117,17 +152,26 @@ _RULES: dict[str, tuple[object, ...]] = {
     "on_unknown": ("same_key", "ask", "park"),
     "key_protects_seconds": (None, None, 30.0, 23 * 3600.0),
 }
-_LIFE: dict[str, tuple[object, ...]] = {"deliver_in_ms": (None, None, 0, MINUTE, HOUR), "ttl_ms": _TTLS}
+_LIFE: dict[str, tuple[object, ...]] = {
+    "deliver_in_ms": (None, None, 0, MINUTE, HOUR),
+    "ttl_ms": _TTLS,
+}
 
 
-def chosen(kind: Callable[..., T], fields: dict[str, tuple[object, ...]], random: Random, **given: object) -> T:
+def chosen(
+    kind: Callable[..., T], fields: dict[str, tuple[object, ...]], random: Random, **given: object
+) -> T:
     """One of all that can be built from these values."""
     return kind(**{name: random.choice(values) for name, values in fields.items()}, **given)
 
 
-def choices(kind: Callable[..., T], fields: dict[str, tuple[object, ...]], **given: Any) -> st.SearchStrategy[T]:
+def choices(
+    kind: Callable[..., T], fields: dict[str, tuple[object, ...]], **given: Any
+) -> st.SearchStrategy[T]:
     """All that can be built from these values, for Hypothesis to choose from and to shrink."""
-    return st.builds(kind, **{name: st.sampled_from(values) for name, values in fields.items()}, **given)
+    return st.builds(
+        kind, **{name: st.sampled_from(values) for name, values in fields.items()}, **given
+    )
 
 
 def random_rules(random: Random) -> c.Rules:
@@ -140,4 +184,9 @@ def random_life(random: Random) -> Life:
 
 
 any_rules = choices(c.Rules, _RULES, retry=choices(RetryPolicy, _RETRY))
-lives = choices(Life, _LIFE, rules=any_rules, steps=st.lists(choices(Move, _MOVE), min_size=1, max_size=10).map(tuple))
+lives = choices(
+    Life,
+    _LIFE,
+    rules=any_rules,
+    steps=st.lists(choices(Move, _MOVE), min_size=1, max_size=10).map(tuple),
+)

@@ -1,4 +1,7 @@
-"""What must hold at every step of every life, each promise with the words it is reported by. The checker keeps its own books."""
+"""What must hold at every step of every life, each promise with the words it is reported by.
+
+The checker keeps its own books.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,15 @@ from gesta.domain.commands import (
     Start,
     Withdraw,
 )
-from gesta.domain.events import EVENTS, AttemptFailed, Event, Failed, OutcomeResolved, SentLate, Updated
+from gesta.domain.events import (
+    EVENTS,
+    AttemptFailed,
+    Event,
+    Failed,
+    OutcomeResolved,
+    SentLate,
+    Updated,
+)
 from gesta.domain.ids import idempotency_key
 from gesta.domain.notification.evolve import evolve, fold
 from gesta.domain.notification.lifecycle import decide
@@ -52,7 +63,8 @@ class Step(msgspec.Struct):
     events: list[Event]
     after: State
     now: int
-    #: By the checker's own books, before the command: an ended attempt of this intent may have had its effect.
+    #: By the checker's own books, before the command: an ended attempt of this intent may have had
+    #: its effect.
     doubt: bool
     #: By the checker's own books: nothing of this intent can have been attempted before this.
     opened_at: int
@@ -73,7 +85,10 @@ def success(step: Step) -> Iterator[tuple[str, bool]]:
         "sent is final: no command but a report after it yields an event",
         before.status != "sent" or reported or not step.events,
     )
-    yield "whatever comes after it, sent stays sent", before.status != "sent" or after.status == "sent"
+    yield (
+        "whatever comes after it, sent stays sent",
+        before.status != "sent" or after.status == "sent",
+    )
     yield "evidence of success always ends in sent", not done or after.status == "sent"
     if done:
         late = [type(event) for event in step.events] == [SentLate]
@@ -85,7 +100,10 @@ def success(step: Step) -> Iterator[tuple[str, bool]]:
         yield "the same report again yields no event", decide(after, command, step.rules) == []
         yield "a report is on record", command.report in after.reports
     evidence = done or reported or (isinstance(command, Resolve) and command.result == "executed")
-    yield "nothing but evidence leads to sent", after.status != "sent" or before.status == "sent" or evidence
+    yield (
+        "nothing but evidence leads to sent",
+        after.status != "sent" or before.status == "sent" or evidence,
+    )
 
 
 def attempts(step: Step) -> Iterator[tuple[str, bool]]:
@@ -101,30 +119,50 @@ def attempts(step: Step) -> Iterator[tuple[str, bool]]:
         )
         yield "the started attempt is the next one", after.started == before.attempts + 1
     if isinstance(command, Lose) and step.events:
-        yield "a lost attempt is counted as one and in doubt", after.attempts == before.attempts + 1 and after.status == "unknown"
-        yield "nothing is lost before it was due", before.started is not None or (before.due_at or 0) <= step.now
+        yield (
+            "a lost attempt is counted as one and in doubt",
+            after.attempts == before.attempts + 1 and after.status == "unknown",
+        )
+        yield (
+            "nothing is lost before it was due",
+            before.started is not None or (before.due_at or 0) <= step.now,
+        )
 
 
 def keys(step: Step) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
     same = _key(before) == _key(after)
-    yield "the key changes by a redrive with a new intent only", same or isinstance(command, Redrive)
+    yield (
+        "the key changes by a redrive with a new intent only",
+        same or isinstance(command, Redrive),
+    )
     yield "a new intent is the next number", same or after.intent == before.intent + 1
     if isinstance(command, Redrive) and not same:
         yield "no new intent while in doubt unless forced", command.again or not step.doubt
     if isinstance(command, Redrive) and same and step.events:
-        yield "the same intent is redriven only under a key that protects", step.rules.on_unknown == "same_key"
+        yield (
+            "the same intent is redriven only under a key that protects",
+            step.rules.on_unknown == "same_key",
+        )
     window = step.rules.key_protects_seconds
     if window is not None and step.events and after.in_doubt and after.wants == "execute":
-        yield "nothing in doubt is sent when the key is forgotten", (after.due_at or 0) <= step.opened_at + window * 1000
+        yield (
+            "nothing in doubt is sent when the key is forgotten",
+            (after.due_at or 0) <= step.opened_at + window * 1000,
+        )
 
 
 def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
     before, command, after = step.before, step.command, step.after
     yield "doubt is remembered until it is resolved", after.in_doubt == doubt_after
     yield "unknown means in doubt", after.status != "unknown" or after.in_doubt
-    yield "nothing in doubt expires or is cancelled", after.status not in ("expired", "cancelled") or not doubt_after
-    refused = isinstance(command, Record) and isinstance(command.outcome, Rejected) and command.called
+    yield (
+        "nothing in doubt expires or is cancelled",
+        after.status not in ("expired", "cancelled") or not doubt_after,
+    )
+    refused = (
+        isinstance(command, Record) and isinstance(command.outcome, Rejected) and command.called
+    )
     told = refused or isinstance(command, Reconciled | Resolve)
     if before.status == "unknown" and after.status in GIVEN_UP:
         yield "unknown never fails or expires by itself", told
@@ -134,8 +172,14 @@ def doubts(step: Step, *, doubt_after: bool) -> Iterator[tuple[str, bool]]:
         not journalled or isinstance(command, Record | Reconciled),
     )
     if isinstance(command, Record) and not command.called and step.doubt and not before.is_terminal:
-        yield "what called nobody ends no doubt", isinstance(command.outcome, Done) or after.status not in GIVEN_UP
-    yield "parked is never asked or resent", not (after.status == "unknown" and after.policy == "park") or after.due_at is None
+        yield (
+            "what called nobody ends no doubt",
+            isinstance(command.outcome, Done) or after.status not in GIVEN_UP,
+        )
+    yield (
+        "parked is never asked or resent",
+        not (after.status == "unknown" and after.policy == "park") or after.due_at is None,
+    )
 
 
 def endings(step: Step) -> Iterator[tuple[str, bool]]:
@@ -144,46 +188,96 @@ def endings(step: Step) -> Iterator[tuple[str, bool]]:
     ended = isinstance(command, Record | Lose | Reconciled | Resolve) and bool(step.events)
     if before.cancel_requested and ended:
         yield "what was called back is not tried again", after.wants != "execute"
-    if before.expires_at is not None and ended and not isinstance(command, Resolve) and after.wants == "execute":
+    if (
+        before.expires_at is not None
+        and ended
+        and not isinstance(command, Resolve)
+        and after.wants == "execute"
+    ):
         yield "nothing is planned beyond its time to live", (after.due_at or 0) < before.expires_at
     if isinstance(command, Expire) and after.status == "expired" and before.status != "expired":
-        yield "nothing expires early", before.expires_at is not None and step.now >= before.expires_at
+        yield (
+            "nothing expires early",
+            before.expires_at is not None and step.now >= before.expires_at,
+        )
     live = isinstance(command, Record) and isinstance(command.outcome, Retry) and bool(step.events)
     if isinstance(command, Record) and live and not step.doubt:
-        remain = command.attempt - before.attempts_before < retry.attempts and retry.elapsed_seconds is None
+        remain = (
+            command.attempt - before.attempts_before < retry.attempts
+            and retry.elapsed_seconds is None
+        )
         free = before.expires_at is None and not before.cancel_requested
-        yield "a retry while attempts remain is AttemptFailed and not Failed", not (remain and free) or kinds == [AttemptFailed]
+        yield (
+            "a retry while attempts remain is AttemptFailed and not Failed",
+            not (remain and free) or kinds == [AttemptFailed],
+        )
         spent = command.attempt - before.attempts_before >= retry.attempts
         yield "a spent budget ends it", not spent or after.is_terminal
     if kinds == [Failed]:
         refused = isinstance(command, Record) and isinstance(command.outcome, Rejected)
-        yield "a single Failed is the provider's refusal, or a withdrawal", refused or isinstance(command, Withdraw)
+        yield (
+            "a single Failed is the provider's refusal, or a withdrawal",
+            refused or isinstance(command, Withdraw),
+        )
     if isinstance(command, Withdraw):
-        yield "nothing is withdrawn once anything has happened", not step.events or before.version == 1
-        yield "what is withdrawn has ended without an attempt", not step.events or (after.is_terminal and after.attempts == 0)
+        yield (
+            "nothing is withdrawn once anything has happened",
+            not step.events or before.version == 1,
+        )
+        yield (
+            "what is withdrawn has ended without an attempt",
+            not step.events or (after.is_terminal and after.attempts == 0),
+        )
     left = before.is_terminal and not after.is_terminal
     unknown = isinstance(command, Record) and isinstance(command.outcome, Unknown)
-    yield "only a redrive or a late doubt leads out of an ending", not left or isinstance(command, Redrive) or unknown
+    yield (
+        "only a redrive or a late doubt leads out of an ending",
+        not left or isinstance(command, Redrive) or unknown,
+    )
     yield "a late doubt is never resent", not (left and unknown) or after.wants != "execute"
 
 
 def liveness(step: Step) -> Iterator[tuple[str, bool]]:
     command, after, rules = step.command, step.after, step.rules
     parked = after.status == "unknown" and after.due_at is None
-    yield "what is neither over nor parked wants a job", after.is_terminal or parked or after.wants is not None
+    yield (
+        "what is neither over nor parked wants a job",
+        after.is_terminal or parked or after.wants is not None,
+    )
     yield "what is parked says why", not parked or bool(after.reason)
     if parked and after.started is None:
-        yield "a person can resolve what is parked", bool(decide(after, Resolve("executed", "ann", "seen"), rules))
+        yield (
+            "a person can resolve what is parked",
+            bool(decide(after, Resolve("executed", "ann", "seen"), rules)),
+        )
     if after.wants is not None and after.is_far:
-        yield "what is due far away is found by the sweep", after.sweep_at is not None and after.sweep_at <= (after.due_at or 0)
-    yield "a question to the provider is put by the sweep", after.wants != "reconcile" or after.sweep_at == after.due_at
+        yield (
+            "what is due far away is found by the sweep",
+            after.sweep_at is not None and after.sweep_at <= (after.due_at or 0),
+        )
+    yield (
+        "a question to the provider is put by the sweep",
+        after.wants != "reconcile" or after.sweep_at == after.due_at,
+    )
     if after.status == "queued" and after.expires_at is not None:
-        yield "what can expire is found by the sweep", after.sweep_at is not None and after.sweep_at <= after.expires_at
+        yield (
+            "what can expire is found by the sweep",
+            after.sweep_at is not None and after.sweep_at <= after.expires_at,
+        )
     if isinstance(command, Record) and isinstance(command.outcome, Unknown) and step.events:
-        yield "under ask the provider is asked", rules.on_unknown != "ask" or after.wants == "reconcile"
-        yield "under same_key it is resent while it may be", not _may_be_resent(step, command) or after.wants == "execute"
+        yield (
+            "under ask the provider is asked",
+            rules.on_unknown != "ask" or after.wants == "reconcile",
+        )
+        yield (
+            "under same_key it is resent while it may be",
+            not _may_be_resent(step, command) or after.wants == "execute",
+        )
     if step.events and after.wants is not None and isinstance(command, Record | Reconciled):
-        yield "nothing is due before Retry-After", (after.due_at or 0) >= step.now + step.retry_after_ms
+        yield (
+            "nothing is due before Retry-After",
+            (after.due_at or 0) >= step.now + step.retry_after_ms,
+        )
     yield (
         "a terminal request waits for nothing",
         not after.is_terminal or (after.wants, after.sweep_at, after.due_at) == (None,) * 3,
@@ -192,7 +286,11 @@ def liveness(step: Step) -> Iterator[tuple[str, bool]]:
 
 def _may_be_resent(step: Step, command: Record) -> bool:
     before, rules = step.before, step.rules
-    bounded = rules.retry.elapsed_seconds is not None or rules.key_protects_seconds is not None or before.expires_at is not None
+    bounded = (
+        rules.retry.elapsed_seconds is not None
+        or rules.key_protects_seconds is not None
+        or before.expires_at is not None
+    )
     given_up = before.is_terminal or before.cancel_requested
     budget = command.attempt - before.attempts_before < rules.retry.attempts
     return rules.on_unknown == "same_key" and budget and not bounded and not given_up
@@ -200,14 +298,23 @@ def _may_be_resent(step: Step, command: Record) -> bool:
 
 def openings(before: State, event: Event, after: State) -> Iterator[tuple[str, bool]]:
     """Of each single event."""
-    yield "each event leads from one status to another as the lifecycle has it", is_allowed(before, event, after)
+    yield (
+        "each event leads from one status to another as the lifecycle has it",
+        is_allowed(before, event, after),
+    )
     yield "version counts events", after.version == before.version + 1
     reopened = after.status == "queued" and before.status != "queued"
     asks = after.wants == "reconcile" and before.wants != "reconcile"
-    yield "each opening is a dispatch of its own", not (reopened or asks) or after.dispatch_version == after.version
+    yield (
+        "each opening is a dispatch of its own",
+        not (reopened or asks) or after.dispatch_version == after.version,
+    )
     hurried = isinstance(event, Updated) and event.change == "retry"
     moved = after.dispatch_version != before.dispatch_version
-    yield "nothing but an opening is dispatched", not moved or reopened or hurried or after.wants == "reconcile"
+    yield (
+        "nothing but an opening is dispatched",
+        not moved or reopened or hurried or after.wants == "reconcile",
+    )
 
 
 def check_life(life: Life) -> Story:
@@ -217,17 +324,37 @@ def check_life(life: Life) -> Story:
     doubt, opened_at = False, max(T0, deliver_at or 0)
     for move in life.steps:
         story.now += move.wait_ms
-        before, count, command = story.state, len(story.history), move.command(story.state, story.now)
+        before, count, command = (
+            story.state,
+            len(story.history),
+            move.command(story.state, story.now),
+        )
         if not _is_repeatable(before, command, life.rules):
             raise Broken("the same command gives the same events")
         try:
             events = story.tell(command)
         except Refused:
-            _raise_first([("a refusal changes nothing", (story.state, len(story.history)) == (before, count))], move, before)
+            _raise_first(
+                [
+                    (
+                        "a refusal changes nothing",
+                        (story.state, len(story.history)) == (before, count),
+                    )
+                ],
+                move,
+                before,
+            )
             continue
         step = Step(life.rules, before, command, events, story.state, story.now, doubt, opened_at)
         doubt, opened_at = _books(step)
-        told = (success(step), attempts(step), keys(step), doubts(step, doubt_after=doubt), endings(step), liveness(step))
+        told = (
+            success(step),
+            attempts(step),
+            keys(step),
+            doubts(step, doubt_after=doubt),
+            endings(step),
+            liveness(step),
+        )
         _raise_first(chain(*told), command, before)
         state = before
         for event, meta_of in story.history[count:]:
@@ -239,7 +366,9 @@ def check_life(life: Life) -> Story:
 
 
 def _books(step: Step) -> tuple[bool, int]:
-    """Doubt and opening by the commands alone, so that the fold's own flags are held against something."""
+    """Doubt and opening by the commands alone, so that the fold's own flags are held against
+    something.
+    """
     command, events = step.command, step.events
     doubt, opened_at = step.doubt, step.opened_at
     if step.after.status == "sent" or any(isinstance(event, OutcomeResolved) for event in events):
@@ -249,7 +378,8 @@ def _books(step: Step) -> tuple[bool, int]:
     elif isinstance(command, Redrive) and _key(step.before) != _key(step.after):
         doubt = False
     if events and not doubt and not isinstance(command, Cancel | Purge):
-        # Whatever ran before has ended without an effect: only what begins from now on can have one.
+        # Whatever ran before has ended without an effect: only what begins from now on can have
+        # one.
         opened_at = max(step.now, step.after.due_at or 0)
     return doubt, opened_at
 
@@ -258,7 +388,9 @@ def _leaves_doubt(step: Step) -> bool:
     command = step.command
     if isinstance(command, Record):
         return isinstance(command.outcome, Unknown)
-    return isinstance(command, Lose) or (isinstance(command, Expire) and step.before.started is not None)
+    return isinstance(command, Lose) or (
+        isinstance(command, Expire) and step.before.started is not None
+    )
 
 
 def _key(state: State) -> str:
@@ -272,7 +404,9 @@ def _is_repeatable(state: State, command: Command, rules: Rules) -> bool:
         return True
 
 
-def _raise_first(promises: Iterator[tuple[str, bool]] | list[tuple[str, bool]], command: object, before: State) -> None:
+def _raise_first(
+    promises: Iterator[tuple[str, bool]] | list[tuple[str, bool]], command: object, before: State
+) -> None:
     for promise, holds in promises:
         if not holds:
             raise Broken(f"{promise}: {command} on {before}")
@@ -281,14 +415,19 @@ def _raise_first(promises: Iterator[tuple[str, bool]] | list[tuple[str, bool]], 
 def _check_history(story: Story) -> None:
     """The events alone, also after a trip through their stored bytes, tell the same state."""
     types = event_types(FLOW)
-    stored = [(types.name_of[type(event)], encode(event), encode(told)) for event, told in story.history]
+    stored = [
+        (types.name_of[type(event)], encode(event), encode(told)) for event, told in story.history
+    ]
     read = [(types.decode(name, data), decode_meta(told)) for name, data, told in stored]
     known = all(type(event) in EVENTS for event, _ in story.history)
     _raise_first(
         [
             ("only known events are emitted", known),
             ("the fold of all events is the state", fold(story.history) == story.state),
-            ("what is stored and read again is the same", read == story.history and fold(read) == story.state),
+            (
+                "what is stored and read again is the same",
+                read == story.history and fold(read) == story.state,
+            ),
             ("version is the number of events", story.state.version == len(story.history)),
             ("an unknown event only counts", _counts_only(story.state)),
         ],
@@ -298,4 +437,6 @@ def _check_history(story: Story) -> None:
 
 
 def _counts_only(state: State) -> bool:
-    return evolve(state, None, meta(state.updated_at + 1)) == msgspec.structs.replace(state, version=state.version + 1)
+    return evolve(state, None, meta(state.updated_at + 1)) == msgspec.structs.replace(
+        state, version=state.version + 1
+    )

@@ -1,4 +1,6 @@
-"""Many random cases fast, and the smallest one that fails: Hypothesis shrinks better, this finds more in a second."""
+"""Many random cases fast, and the smallest one that fails: Hypothesis shrinks better, this finds
+more in a second.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.domain.world import Plan
 Case = TypeVar("Case", Life, Plan)
 
 
-def first_failure(make: Callable[[Random], Case], check: Callable[[Case], object], seed: int, count: int) -> str:
+def first_failure(
+    make: Callable[[Random], Case], check: Callable[[Case], object], seed: int, count: int
+) -> str:
     """What the smallest failing case says, and the case; empty when all hold."""
     random = Random(seed)
     for _ in range(count):
@@ -25,7 +29,9 @@ def first_failure(make: Callable[[Random], Case], check: Callable[[Case], object
     return ""
 
 
-def finds(promise: str, make: Callable[[Random], Case], check: Callable[[Case], object], count: int) -> bool:
+def finds(
+    promise: str, make: Callable[[Random], Case], check: Callable[[Case], object], count: int
+) -> bool:
     """Whether that very promise is seen to be broken, whatever else is."""
     random = Random(0)
     return any(failure(check, make(random)).startswith(promise) for _ in range(count))

@@ -1,10 +1,23 @@
-"""A request lived through command by command, in memory: decide, then evolve. The words of the domain tests."""
+"""A request lived through command by command, in memory: decide, then evolve.
+
+The words of the domain tests.
+"""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gesta.domain.commands import Command, Create, Lose, Reconciled, Record, Redrive, Refused, RetryNow, Rules
+from gesta.domain.commands import (
+    Command,
+    Create,
+    Lose,
+    Reconciled,
+    Record,
+    Redrive,
+    Refused,
+    RetryNow,
+    Rules,
+)
 from gesta.domain.events import Actor, Event, Meta
 from gesta.domain.ids import idempotency_key
 from gesta.domain.notification.evolve import evolve
@@ -34,7 +47,12 @@ def rules(
     key_protects_seconds: float | None = None,
 ) -> Rules:
     """Retries after exactly 10 s, so that a story can be told in round numbers."""
-    retry = RetryPolicy(attempts=attempts, elapsed_seconds=elapsed_seconds, schedule_seconds=(10.0,), schedule_jitter=0.0)
+    retry = RetryPolicy(
+        attempts=attempts,
+        elapsed_seconds=elapsed_seconds,
+        schedule_seconds=(10.0,),
+        schedule_jitter=0.0,
+    )
     return Rules(retry, on_unknown, key_protects_seconds)
 
 
@@ -46,13 +64,22 @@ class Story:
     """What has happened to one request so far."""
 
     def __init__(
-        self, told_by: Rules | None = None, *, deliver_at: int | None = None, ttl_ms: int | None = None, at: int = T0
+        self,
+        told_by: Rules | None = None,
+        *,
+        deliver_at: int | None = None,
+        ttl_ms: int | None = None,
+        at: int = T0,
     ) -> None:
         self.rules = told_by or rules()
         self.now = at
         self.history: list[Told] = []
         self._state: State | None = None
-        self.tell(Create(ID, FLOW, b'{"url":"u"}', at, key="order-7", deliver_at=deliver_at, ttl_ms=ttl_ms))
+        self.tell(
+            Create(
+                ID, FLOW, b'{"url":"u"}', at, key="order-7", deliver_at=deliver_at, ttl_ms=ttl_ms
+            )
+        )
 
     @property
     def state(self) -> State:
@@ -62,7 +89,9 @@ class Story:
     @property
     def key(self) -> str:
         """What the provider would be given now."""
-        return idempotency_key(self.state.tenant, self.state.id, self.state.operation, self.state.intent)
+        return idempotency_key(
+            self.state.tenant, self.state.id, self.state.operation, self.state.intent
+        )
 
     def tell(self, command: Command) -> list[Event]:
         """Decide and fold; the events. A command that carries a time moves the clock there."""

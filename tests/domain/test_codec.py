@@ -1,4 +1,7 @@
-"""Stored for ever: the names and bytes of events. What is pinned here may gain fields, but must be read for as long as gesta exists."""
+"""Stored for ever: the names and bytes of events.
+
+What is pinned here may gain fields, but must be read for as long as gesta exists.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,23 @@ FULL_CREATED = (
     b'"operation":"capture","intent":2,"status":"validated","key":"order-7","deliverAt":1700000060000,"expiresAt":1700003660000,'
     b'"priority":1}'
 )
-#: The full set of fields, the bytes of each event with them, and the bytes of the smallest one. Never edit a line: add one.
+#: The full set of fields, the bytes of each event with them, and the bytes of the smallest one.
+#: Never edit a line: add one.
 STORED: list[tuple[str, bytes, e.Event]] = [
     (
         "notification.webhook.RequestCreated.v1",
         FULL_CREATED,
         e.Created(
-            ID, WEBHOOK, msgspec.Raw(b'{"url":"https://a.example","n":[1,2.5]}'), "capture", 2, "validated", "order-7",
-            1700000060000, 1700003660000, 1,
+            ID,
+            WEBHOOK,
+            msgspec.Raw(b'{"url":"https://a.example","n":[1,2.5]}'),
+            "capture",
+            2,
+            "validated",
+            "order-7",
+            1700000060000,
+            1700003660000,
+            1,
         ),
     ),
     (
@@ -41,16 +53,32 @@ STORED: list[tuple[str, bytes, e.Event]] = [
         b'{"change":"redrive","status":"queued","intent":2,"dueAt":1700000000001,"expiresAt":1700000000002}',
         e.Updated("redrive", "queued", 2, 1700000000001, 1700000000002),
     ),
-    ("notification.webhook.RequestUpdated.v1", b'{"change":"cancel_requested"}', e.Updated("cancel_requested", None, None, None, None)),
+    (
+        "notification.webhook.RequestUpdated.v1",
+        b'{"change":"cancel_requested"}',
+        e.Updated("cancel_requested", None, None, None, None),
+    ),
     ("notification.webhook.RequestUpdated.v1", b'{"change":"purged"}', e.Updated("purged")),
-    ("notification.webhook.RequestUpdated.v1", b'{"change":"retry","dueAt":3}', e.Updated("retry", due_at=3)),
-    ("notification.webhook.AttemptStarted.v1", b'{"attempt":1,"key":"acme:x:send:1"}', e.AttemptStarted(1, "acme:x:send:1")),
+    (
+        "notification.webhook.RequestUpdated.v1",
+        b'{"change":"retry","dueAt":3}',
+        e.Updated("retry", due_at=3),
+    ),
+    (
+        "notification.webhook.AttemptStarted.v1",
+        b'{"attempt":1,"key":"acme:x:send:1"}',
+        e.AttemptStarted(1, "acme:x:send:1"),
+    ),
     (
         "notification.webhook.AttemptFailed.v1",
         b'{"attempt":1,"reason":"http_503","detail":"busy","nextAttemptAt":1700000001000}',
         e.AttemptFailed(1, "http_503", "busy", 1700000001000),
     ),
-    ("notification.webhook.AttemptFailed.v1", b'{"attempt":2,"reason":"http_503"}', e.AttemptFailed(2, "http_503", "", None)),
+    (
+        "notification.webhook.AttemptFailed.v1",
+        b'{"attempt":2,"reason":"http_503"}',
+        e.AttemptFailed(2, "http_503", "", None),
+    ),
     (
         "notification.webhook.Sent.v1",
         b'{"attempts":1,"providerMessageId":"p-1","targetId":"t-1","detail":"accepted"}',
@@ -68,16 +96,30 @@ STORED: list[tuple[str, bytes, e.Event]] = [
         b'{"reason":"max_attempts_exceeded","attempts":5,"retryable":true,"lastError":"http_503"}',
         e.Failed("max_attempts_exceeded", 5, retryable=True, last_error="http_503"),
     ),
-    ("notification.webhook.Failed.v1", b'{"reason":"gone","attempts":1}', e.Failed("gone", 1, retryable=False, last_error="")),
+    (
+        "notification.webhook.Failed.v1",
+        b'{"reason":"gone","attempts":1}',
+        e.Failed("gone", 1, retryable=False, last_error=""),
+    ),
     (
         "notification.webhook.OutcomeUnknown.v1",
-        b'{"attempt":1,"reason":"timeout","policy":"same_key","detail":"no end after 30 s","nextAt":1700000001000}',
+        (
+            b'{"attempt":1,"reason":"timeout","policy":"same_key","detail":"no end after 30'
+            b' s","nextAt":1700000001000}'
+        ),
         e.OutcomeUnknown(1, "timeout", "same_key", "no end after 30 s", 1700000001000),
     ),
-    ("notification.webhook.OutcomeUnknown.v1", b'{"attempt":1,"reason":"timeout","policy":"park"}', e.OutcomeUnknown(1, "timeout", "park")),
+    (
+        "notification.webhook.OutcomeUnknown.v1",
+        b'{"attempt":1,"reason":"timeout","policy":"park"}',
+        e.OutcomeUnknown(1, "timeout", "park"),
+    ),
     (
         "notification.webhook.OutcomeResolved.v1",
-        b'{"result":"not_executed","by":"provider","evidence":"no trace","nextAttemptAt":1700000001000}',
+        (
+            b'{"result":"not_executed","by":"provider","evidence":"no'
+            b' trace","nextAttemptAt":1700000001000}'
+        ),
         e.OutcomeResolved("not_executed", "provider", "no trace", next_attempt_at=1700000001000),
     ),
     (
@@ -87,7 +129,11 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     ),
     ("notification.webhook.Expired.v1", b'{"attempts":2}', e.Expired(2)),
     ("notification.webhook.Cancelled.v1", b'{"attempts":0}', e.Cancelled(0)),
-    ("notification.webhook.Cancelled.v1", b'{"attempts":0,"reason":"duplicate","detail":"of 1"}', e.Cancelled(0, "duplicate", "of 1")),
+    (
+        "notification.webhook.Cancelled.v1",
+        b'{"attempts":0,"reason":"duplicate","detail":"of 1"}',
+        e.Cancelled(0, "duplicate", "of 1"),
+    ),
     (
         "notification.webhook.Delivered.v1",
         b'{"report":"r-1","providerMessageId":"p-1","reportedAt":1700000060000}',
@@ -97,16 +143,26 @@ STORED: list[tuple[str, bytes, e.Event]] = [
     (
         "notification.webhook.Bounced.v1",
         b'{"report":"r-1","reason":"no_mailbox","permanent":true,"providerMessageId":"p-1","reportedAt":1700000060000}',
-        e.Bounced("r-1", "no_mailbox", permanent=True, provider_message_id="p-1", reported_at=1700000060000),
+        e.Bounced(
+            "r-1",
+            "no_mailbox",
+            permanent=True,
+            provider_message_id="p-1",
+            reported_at=1700000060000,
+        ),
     ),
-    ("notification.webhook.Bounced.v1", b'{"report":"r-1","reason":"no_mailbox"}', e.Bounced("r-1", "no_mailbox")),
+    (
+        "notification.webhook.Bounced.v1",
+        b'{"report":"r-1","reason":"no_mailbox"}',
+        e.Bounced("r-1", "no_mailbox"),
+    ),
     (
         "notification.webhook.Complained.v1",
         b'{"report":"r-1","reason":"abuse","providerMessageId":"p-1","reportedAt":1700000060000}',
         e.Complained("r-1", "abuse", "p-1", 1700000060000),
     ),
     ("notification.webhook.Complained.v1", b'{"report":"r-1"}', e.Complained("r-1")),
-]  # fmt: skip
+]
 
 STORED_META = (
     b'{"tenant":"acme","flow":"notification.webhook","requestId":"01890a5d-ac96-774b-bcce-b302099a8057","occurredAt":1700000000000,'
@@ -136,7 +192,8 @@ def test_the_events_of_a_channel_have_these_names():
 
 
 def test_slack_keeps_the_names_it_had():
-    # R1-11, S1-7: …MessageRequestCreated.v1, …MessageSent.v1, …MessageFailed.v1 (design.md section 4), …SentLate.v1
+    # R1-11, S1-7: …MessageRequestCreated.v1, …MessageSent.v1, …MessageFailed.v1 (design.md section
+    # 4), …SentLate.v1
     assert list(event_types(SLACK).name_of.values()) == [
         "notification.slack.MessageRequestCreated.v1",
         "notification.slack.MessageRequestUpdated.v1",
@@ -156,7 +213,9 @@ def test_slack_keeps_the_names_it_had():
 
 
 @pytest.mark.parametrize(("name", "data", "event"), STORED)
-def test_what_was_stored_is_read_and_would_be_written_the_same(name: str, data: bytes, event: e.Event):
+def test_what_was_stored_is_read_and_would_be_written_the_same(
+    name: str, data: bytes, event: e.Event
+):
     types = event_types(WEBHOOK)
     assert types.decode(name, data) == event
     assert types.name_of[type(event)] == name
@@ -170,9 +229,19 @@ def test_every_event_is_pinned():
 def test_every_event_carries_these_seven():
     # R1-44: tenant, actor, correlationId, causationId, occurredAt, source, schemaVersion
     fields = set(msgspec.json.decode(encode(meta(T0))))
-    assert fields >= {"tenant", "actor", "correlationId", "causationId", "occurredAt", "source", "schemaVersion"}
+    assert fields >= {
+        "tenant",
+        "actor",
+        "correlationId",
+        "causationId",
+        "occurredAt",
+        "source",
+        "schemaVersion",
+    }
     read = decode_meta(STORED_META)
-    assert read == e.Meta("acme", WEBHOOK, ID, T0, "correlation-1", "cause-1", "test", e.Actor("u-1", ("admin",)), 1)
+    assert read == e.Meta(
+        "acme", WEBHOOK, ID, T0, "correlation-1", "cause-1", "test", e.Actor("u-1", ("admin",)), 1
+    )
     assert encode(read) == STORED_META
 
 
@@ -192,7 +261,8 @@ def test_an_actor_is_a_user_and_its_roles():
 def test_the_payload_is_kept_byte_by_byte():
     payload = b'{"b":1.50,"a":"\\u00e9 \xc3\xa9","n":12345678901234567890}'
     read = event_types(WEBHOOK).decode(
-        "notification.webhook.RequestCreated.v1", encode(e.Created(ID, WEBHOOK, msgspec.Raw(payload)))
+        "notification.webhook.RequestCreated.v1",
+        encode(e.Created(ID, WEBHOOK, msgspec.Raw(payload))),
     )
     assert isinstance(read, e.Created)
     assert bytes(read.payload) == payload
@@ -202,15 +272,34 @@ _texts = st.sampled_from(("", "x", 'q"uo\\te', "é→𝄞", "\x00\n", "null"))
 _times = st.sampled_from((None, 0, 1, 1_700_000_000_000, 2**53))
 _counts = st.sampled_from((0, 1, 99))
 _events = st.one_of(
-    st.builds(e.Created, _texts, _texts, st.just(msgspec.Raw(b"{}")), key=st.one_of(st.none(), _texts), deliver_at=_times),
-    st.builds(e.Updated, st.sampled_from(("retry", "redrive", "cancel_requested", "purged")), intent=_times, due_at=_times),
+    st.builds(
+        e.Created,
+        _texts,
+        _texts,
+        st.just(msgspec.Raw(b"{}")),
+        key=st.one_of(st.none(), _texts),
+        deliver_at=_times,
+    ),
+    st.builds(
+        e.Updated,
+        st.sampled_from(("retry", "redrive", "cancel_requested", "purged")),
+        intent=_times,
+        due_at=_times,
+    ),
     st.builds(e.AttemptStarted, _counts, _texts),
     st.builds(e.AttemptFailed, _counts, _texts, _texts, _times),
     st.builds(e.Sent, _counts, _texts, detail=_texts),
     st.builds(e.SentLate, _counts, _texts, detail=_texts),
     st.builds(e.Failed, _texts, _counts, retryable=st.booleans(), last_error=_texts),
     st.builds(e.OutcomeUnknown, _counts, _texts, _texts, _texts, _times),
-    st.builds(e.OutcomeResolved, st.sampled_from(("executed", "not_executed", "rejected")), _texts, _texts, _texts, _times),
+    st.builds(
+        e.OutcomeResolved,
+        st.sampled_from(("executed", "not_executed", "rejected")),
+        _texts,
+        _texts,
+        _texts,
+        _times,
+    ),
     st.builds(e.Expired, _counts),
     st.builds(e.Cancelled, _counts),
 )
@@ -223,7 +312,9 @@ def test_every_event_comes_back_as_it_was(event: e.Event, flow: str):
 
 
 def test_fields_of_a_later_version_are_passed_over():
-    assert event_types(WEBHOOK).decode("notification.webhook.Sent.v1", b'{"attempts":1,"novelty":{"x":1}}') == e.Sent(1)
+    assert event_types(WEBHOOK).decode(
+        "notification.webhook.Sent.v1", b'{"attempts":1,"novelty":{"x":1}}'
+    ) == e.Sent(1)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +349,15 @@ def test_an_older_version_is_lifted_step_by_step(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(codec, "UPCASTERS", {(e.Failed, 1): first, (e.Failed, 2): second})
     types = EventTypes(WEBHOOK)
     assert types.name_of[e.Failed] == "notification.webhook.Failed.v3"
-    assert types.decode("notification.webhook.Failed.v1", b'{"reason":"gone","attempts":1}') == e.Failed("lifted gone", 1)
-    assert types.decode("notification.webhook.Failed.v2", b'{"cause":"gone","attempts":1}') == e.Failed("lifted gone", 1)
-    assert types.decode("notification.webhook.Failed.v3", b'{"reason":"gone","attempts":1}') == e.Failed("gone", 1)
+    assert types.decode(
+        "notification.webhook.Failed.v1", b'{"reason":"gone","attempts":1}'
+    ) == e.Failed("lifted gone", 1)
+    assert types.decode(
+        "notification.webhook.Failed.v2", b'{"cause":"gone","attempts":1}'
+    ) == e.Failed("lifted gone", 1)
+    assert types.decode(
+        "notification.webhook.Failed.v3", b'{"reason":"gone","attempts":1}'
+    ) == e.Failed("gone", 1)
     assert types.decode("notification.webhook.Failed.v4", b"{}") is None
 
 

@@ -14,14 +14,23 @@ from tests.domain.story import FLOW, ID, T0, Story, meta
 AT = T0 + 1000
 QUEUED = Story(deliver_at=T0 + 500).state
 RUNNING = evolve(QUEUED, e.AttemptStarted(1, "key"), meta(T0 + 600))
-UNKNOWN = evolve(RUNNING, e.OutcomeUnknown(1, "timeout", "ask", "no answer", T0 + 700), meta(T0 + 650))
+UNKNOWN = evolve(
+    RUNNING, e.OutcomeUnknown(1, "timeout", "ask", "no answer", T0 + 700), meta(T0 + 650)
+)
 RESENDING = evolve(
     evolve(RUNNING, e.OutcomeUnknown(1, "timeout", "same_key", "", T0 + 700), meta(T0 + 650)),
     e.AttemptStarted(2, "key"),
     meta(T0 + 700),
 )
 FAILED = evolve(RUNNING, e.Failed("gone", 1, last_error="410"), meta(T0 + 650))
-SENT = {"status": "sent", "attempts": 2, "provider_id": "p-1", "target_id": "t-1", "detail": "ok", "due_at": None}
+SENT = {
+    "status": "sent",
+    "attempts": 2,
+    "provider_id": "p-1",
+    "target_id": "t-1",
+    "detail": "ok",
+    "due_at": None,
+}
 
 
 def changed(before: State, event: e.Event) -> dict[str, object]:
@@ -29,7 +38,11 @@ def changed(before: State, event: e.Event) -> dict[str, object]:
     after = evolve(before, event, meta(AT))
     assert (after.version, after.updated_at) == (before.version + 1, AT)
     old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
-    return {name: value for name, value in new.items() if value != old[name] and name not in ("version", "updated_at")}
+    return {
+        name: value
+        for name, value in new.items()
+        if value != old[name] and name not in ("version", "updated_at")
+    }
 
 
 CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
@@ -38,23 +51,50 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
     (
         QUEUED,
         e.AttemptFailed(1, "busy", "503", AT + 9),
-        {"attempts": 1, "due_at": AT + 9, "reason": "busy", "detail": "503", "first_attempt_at": AT},
+        {
+            "attempts": 1,
+            "due_at": AT + 9,
+            "reason": "busy",
+            "detail": "503",
+            "first_attempt_at": AT,
+        },
     ),
-    (RUNNING, e.AttemptFailed(1, "busy"), {"attempts": 1, "started": None, "due_at": None, "reason": "busy"}),
+    (
+        RUNNING,
+        e.AttemptFailed(1, "busy"),
+        {"attempts": 1, "started": None, "due_at": None, "reason": "busy"},
+    ),
     (QUEUED, e.Sent(2, "p-1", "t-1", "ok"), {**SENT, "first_attempt_at": AT}),
     (RUNNING, e.Sent(2, "p-1", "t-1", "ok"), {**SENT, "started": None}),
-    (FAILED, e.SentLate(2, "p-1", "t-1", "ok"), {name: SENT[name] for name in SENT if name != "due_at"} | {"reason": ""}),
+    (
+        FAILED,
+        e.SentLate(2, "p-1", "t-1", "ok"),
+        {name: SENT[name] for name in SENT if name != "due_at"} | {"reason": ""},
+    ),
     (
         RUNNING,
         e.Failed("gone", 1, last_error="410"),
-        {"status": "failed", "attempts": 1, "started": None, "due_at": None, "reason": "gone", "detail": "410"},
+        {
+            "status": "failed",
+            "attempts": 1,
+            "started": None,
+            "due_at": None,
+            "reason": "gone",
+            "detail": "410",
+        },
     ),
     (
         RUNNING,
         e.OutcomeUnknown(1, "timeout", "same_key", "no answer", AT + 9),
         {
-            "status": "unknown", "attempts": 1, "started": None, "due_at": AT + 9, "in_doubt": True, "policy": "same_key",
-            "reason": "timeout", "detail": "no answer",
+            "status": "unknown",
+            "attempts": 1,
+            "started": None,
+            "due_at": AT + 9,
+            "in_doubt": True,
+            "policy": "same_key",
+            "reason": "timeout",
+            "detail": "no answer",
         },
     ),
     # Nobody knows when a lost attempt began: it may have been as early as it was due.
@@ -62,28 +102,56 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
         QUEUED,
         e.OutcomeUnknown(1, "lease_lost", "park"),
         {
-            "status": "unknown", "attempts": 1, "due_at": None, "in_doubt": True, "policy": "park", "reason": "lease_lost",
+            "status": "unknown",
+            "attempts": 1,
+            "due_at": None,
+            "in_doubt": True,
+            "policy": "park",
+            "reason": "lease_lost",
             "first_attempt_at": T0 + 500,
         },
     ),
-    (UNKNOWN, e.OutcomeUnknown(1, "timeout", "ask", "no answer", AT + 9), {"due_at": AT + 9, "dispatch_version": 4, "asked": 1}),
+    (
+        UNKNOWN,
+        e.OutcomeUnknown(1, "timeout", "ask", "no answer", AT + 9),
+        {"due_at": AT + 9, "dispatch_version": 4, "asked": 1},
+    ),
     (
         UNKNOWN,
         e.OutcomeResolved("executed", "ann", "seen", "p-1"),
         {
-            "status": "sent", "in_doubt": False, "due_at": None, "policy": "", "reason": "", "detail": "seen", "provider_id": "p-1",
+            "status": "sent",
+            "in_doubt": False,
+            "due_at": None,
+            "policy": "",
+            "reason": "",
+            "detail": "seen",
+            "provider_id": "p-1",
         },
     ),
     (
         UNKNOWN,
         e.OutcomeResolved("rejected", "ann", "seen"),
-        {"status": "failed", "in_doubt": False, "due_at": None, "policy": "", "reason": "rejected", "detail": "seen"},
+        {
+            "status": "failed",
+            "in_doubt": False,
+            "due_at": None,
+            "policy": "",
+            "reason": "rejected",
+            "detail": "seen",
+        },
     ),
     (
         UNKNOWN,
         e.OutcomeResolved("not_executed", "ann", "seen", next_attempt_at=AT + 9),
         {
-            "status": "queued", "in_doubt": False, "due_at": AT + 9, "policy": "", "reason": "", "detail": "seen", "dispatch_version": 4,
+            "status": "queued",
+            "in_doubt": False,
+            "due_at": AT + 9,
+            "policy": "",
+            "reason": "",
+            "detail": "seen",
+            "dispatch_version": 4,
         },
     ),
     (RUNNING, e.Expired(0), {"status": "expired", "started": None, "due_at": None}),
@@ -95,38 +163,71 @@ CHANGES: list[tuple[State, e.Event, dict[str, object]]] = [
         FAILED,
         e.Updated("redrive", "queued", 2, AT, AT + 9),
         {
-            "status": "queued", "intent": 2, "due_at": AT, "expires_at": AT + 9, "dispatch_version": 4, "attempts_before": 1,
-            "reopened_at": AT, "reason": "", "detail": "", "first_attempt_at": None,
+            "status": "queued",
+            "intent": 2,
+            "due_at": AT,
+            "expires_at": AT + 9,
+            "dispatch_version": 4,
+            "attempts_before": 1,
+            "reopened_at": AT,
+            "reason": "",
+            "detail": "",
+            "first_attempt_at": None,
         },
     ),
     # The same intent: what is in doubt and what is running stay as they are.
     (
         RESENDING,
         e.Updated("redrive", "queued", 1, AT),
-        {"status": "queued", "due_at": AT, "dispatch_version": 5, "attempts_before": 1, "reopened_at": AT, "reason": ""},
+        {
+            "status": "queued",
+            "due_at": AT,
+            "dispatch_version": 5,
+            "attempts_before": 1,
+            "reopened_at": AT,
+            "reason": "",
+        },
     ),
     (
         RESENDING,
         e.Updated("redrive", "queued", 2, AT),
         {
-            "status": "queued", "intent": 2, "due_at": AT, "dispatch_version": 5, "attempts_before": 1, "reopened_at": AT, "reason": "",
-            "in_doubt": False, "started": None, "first_attempt_at": None,
+            "status": "queued",
+            "intent": 2,
+            "due_at": AT,
+            "dispatch_version": 5,
+            "attempts_before": 1,
+            "reopened_at": AT,
+            "reason": "",
+            "in_doubt": False,
+            "started": None,
+            "first_attempt_at": None,
         },
     ),
     (FAILED, e.Delivered("r-1", "p-1", T0 + 9), {"delivered_at": T0 + 9, "reports": ("r-1",)}),
-    (FAILED, e.Bounced("r-1", "mailbox_full"), {"bounced_at": AT, "bounce": "mailbox_full", "reports": ("r-1",)}),
-    (FAILED, e.Complained("r-1", "abuse"), {"complained_at": AT, "complaint": "abuse", "reports": ("r-1",)}),
+    (
+        FAILED,
+        e.Bounced("r-1", "mailbox_full"),
+        {"bounced_at": AT, "bounce": "mailbox_full", "reports": ("r-1",)},
+    ),
+    (
+        FAILED,
+        e.Complained("r-1", "abuse"),
+        {"complained_at": AT, "complaint": "abuse", "reports": ("r-1",)},
+    ),
     # The first of a kind stays.
     (
         evolve(FAILED, e.Bounced("r-1", "no_mailbox", permanent=True), meta(T0 + 700)),
         e.Bounced("r-2", "mailbox_full"),
         {"reports": ("r-1", "r-2")},
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("before", "event", "changes"), CHANGES)
-def test_an_event_changes_this_and_nothing_else(before: State, event: e.Event, changes: dict[str, object]):
+def test_an_event_changes_this_and_nothing_else(
+    before: State, event: e.Event, changes: dict[str, object]
+):
     assert changed(before, event) == changes
 
 
@@ -155,14 +256,19 @@ def test_the_first_event_makes_this_state():
 
 
 def test_a_request_from_before_own_ids_were_on_record_keeps_the_id_of_its_job():
-    old = msgspec.json.decode(msgspec.json.encode({"id": ID, "flow": FLOW, "payload": {}, "key": ID}), type=e.Created)
+    old = msgspec.json.decode(
+        msgspec.json.encode({"id": ID, "flow": FLOW, "payload": {}, "key": ID}), type=e.Created
+    )
     assert evolve(None, old, meta(T0)).job_id == job_id(ID, 1)
     own = msgspec.structs.replace(old, own=True)
     assert evolve(None, own, meta(T0)).job_id == own_job_id("acme", FLOW, ID, 1)
 
 
 def test_a_fold_can_go_on_from_a_state():
-    told = [(e.AttemptFailed(1, "busy", next_attempt_at=AT), meta(AT)), (e.Sent(2, "p-1"), meta(AT))]
+    told = [
+        (e.AttemptFailed(1, "busy", next_attempt_at=AT), meta(AT)),
+        (e.Sent(2, "p-1"), meta(AT)),
+    ]
     assert fold(told[1:], fold(told[:1], QUEUED)) == fold(told, QUEUED)
     assert fold([], QUEUED) == QUEUED
     assert fold([]) is None

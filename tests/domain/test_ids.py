@@ -1,4 +1,6 @@
-"""Names that leave the process: providers, queues and stores keep them for ever, so each is written out here."""
+"""Names that leave the process: providers, queues and stores keep them for ever, so each is written
+out here.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gesta.domain.ids import FLOW, TENANT, event_id, id_bytes, id_text, idempotency_key, job_id, own_job_id
+from gesta.domain.ids import (
+    FLOW,
+    TENANT,
+    event_id,
+    id_bytes,
+    id_text,
+    idempotency_key,
+    job_id,
+    own_job_id,
+)
 from gesta.domain.outcome import Unknown
 from gesta.domain.stream_names import config_stream, request_stream
 from tests.domain.story import ID, T0, Story, rules
@@ -18,12 +29,17 @@ RAW = bytes.fromhex("01890a5dac96774bbcceb302099a8057")
 
 def test_the_idempotency_key_is_tenant_request_operation_and_intent():
     # R1-34, S1-2: `version` of the seed is the intent, which no attempt and no event moves
-    assert idempotency_key("acme", ID, "send", 1) == "acme:01890a5d-ac96-774b-bcce-b302099a8057:send:1"
+    assert (
+        idempotency_key("acme", ID, "send", 1) == "acme:01890a5d-ac96-774b-bcce-b302099a8057:send:1"
+    )
 
 
 def test_each_operation_of_one_request_has_its_own_key():
     # S1-3: authorize and capture must not share a key
-    keys = [idempotency_key("acme", ID, operation, 1) for operation in ("authorize", "capture", "void", "refund", "reverse")]
+    keys = [
+        idempotency_key("acme", ID, operation, 1)
+        for operation in ("authorize", "capture", "void", "refund", "reverse")
+    ]
     assert keys[1] == "acme:01890a5d-ac96-774b-bcce-b302099a8057:capture:1"
     assert len(set(keys)) == 5
 
@@ -35,7 +51,11 @@ def test_the_longest_key_is_one_that_every_provider_takes():
     assert len(longest) <= 255
 
 
-@given(tenant=st.from_regex(TENANT, fullmatch=True), other=st.from_regex(TENANT, fullmatch=True), intent=st.integers(1, 99))
+@given(
+    tenant=st.from_regex(TENANT, fullmatch=True),
+    other=st.from_regex(TENANT, fullmatch=True),
+    intent=st.integers(1, 99),
+)
 def test_no_two_requests_share_a_key(tenant: str, other: str, intent: int):
     # S1-3: separator-safe, because no part but the last can hold a colon
     key = idempotency_key(tenant, ID, "send", intent)
@@ -58,7 +78,11 @@ def test_a_job_under_a_callers_own_id_is_named_after_tenant_and_flow_too():
     name = own_job_id("acme", "shop.letter", ID, 7)
     assert name == "01890a5d-ac96-774b-bcce-b302099a8057.bc1847b5d7e5b688-7"
     assert ":" not in name
-    others = [own_job_id("globex", "shop.letter", ID, 7), own_job_id("acme", "shop.note", ID, 7), job_id(ID, 7)]
+    others = [
+        own_job_id("globex", "shop.letter", ID, 7),
+        own_job_id("acme", "shop.note", ID, 7),
+        job_id(ID, 7),
+    ]
     assert name not in others
 
 
@@ -68,7 +92,10 @@ def test_streams_are_named_by_flow_tenant_and_id():
         request_stream("notification.webhook", "acme", ID)
         == "notification.webhook.request-acme-01890a5d-ac96-774b-bcce-b302099a8057"
     )
-    assert request_stream("notification.slack", "acme-corp", ID) == f"notification.slack.request-acme-corp-{ID}"
+    assert (
+        request_stream("notification.slack", "acme-corp", ID)
+        == f"notification.slack.request-acme-corp-{ID}"
+    )
     assert config_stream("acme-corp") == "config-acme-corp"
 
 
@@ -78,18 +105,40 @@ def test_tenants_are_letters_digits_dots_dashes_and_underscores(tenant: str):
 
 
 @pytest.mark.parametrize(
-    "tenant", ["", "-a", ".a", "_a", "a b", "a:b", "{a}", "a{", "a}", "a/b", "é", "a\n", "x" * 64, "a\x00", "٣"]
+    "tenant",
+    [
+        "",
+        "-a",
+        ".a",
+        "_a",
+        "a b",
+        "a:b",
+        "{a}",
+        "a{",
+        "a}",
+        "a/b",
+        "é",
+        "a\n",
+        "x" * 64,
+        "a\x00",
+        "٣",
+    ],
 )
 def test_no_tenant_can_break_a_key_a_hash_tag_or_a_stream(tenant: str):
     assert not TENANT.fullmatch(tenant)
 
 
-@pytest.mark.parametrize("flow", ["notification.webhook", "payment.card", "http.endpoint", "billing.receipt_2", "a.b.c"])
+@pytest.mark.parametrize(
+    "flow", ["notification.webhook", "payment.card", "http.endpoint", "billing.receipt_2", "a.b.c"]
+)
 def test_flows_are_named_in_two_or_more_parts(flow: str):
     assert FLOW.fullmatch(flow)
 
 
-@pytest.mark.parametrize("flow", ["webhook", "notification.", ".webhook", "a..b", "a.b-c", "A.b", "a.b:c", "a.b\n", "a.b/c"])
+@pytest.mark.parametrize(
+    "flow",
+    ["webhook", "notification.", ".webhook", "a..b", "a.b-c", "A.b", "a.b:c", "a.b\n", "a.b/c"],
+)
 def test_no_flow_can_break_a_category(flow: str):
     # A store's category ends at the first dash, so a flow has none.
     assert not FLOW.fullmatch(flow)

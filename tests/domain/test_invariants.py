@@ -1,4 +1,6 @@
-"""Random commands through decide and evolve, under random rules: what promises.py says holds at every step."""
+"""Random commands through decide and evolve, under random rules: what promises.py says holds at
+every step.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tests.domain.search import first_failure
 @settings(max_examples=settings().max_examples * 3)
 @given(lives)
 def test_every_promise_holds_at_every_step_of_every_life(life: Life):
-    # R1-48: transitions, invariants, idempotency on success and failure, over random command sequences
+    # R1-48: transitions, invariants, idempotency on success and failure, over random command
+    # sequences
     # R1-31, R1-32, S1-7: `success` of promises.py
     # S1-9: `endings` of promises.py
     # R1-28, S1-8: `openings` of promises.py, by the table of allowed.py
@@ -51,4 +54,6 @@ def test_the_table_of_the_lifecycle_is_no_wider_than_life():
 
 def test_the_table_of_the_lifecycle_knows_every_event():
     changes = get_args(get_type_hints(Updated)["change"])
-    assert MOVES.keys() == {kind.__name__ for kind in EVENTS if kind is not Updated} | {f"Updated {one}" for one in changes}
+    assert MOVES.keys() == {kind.__name__ for kind in EVENTS if kind is not Updated} | {
+        f"Updated {one}" for one in changes
+    }

@@ -1,4 +1,6 @@
-"""The life of a request as long as nothing is in doubt: from asked to sent, failed, expired or cancelled, and back by a redrive."""
+"""The life of a request as long as nothing is in doubt: from asked to sent, failed, expired or
+cancelled, and back by a redrive.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,31 @@ import pytest
 from msgspec import Raw
 
 from gesta.domain import events as e
-from gesta.domain.commands import Cancel, Create, Expire, Purge, Record, Redrive, Refused, Resolve, RetryNow, Start, Withdraw
+from gesta.domain.commands import (
+    Cancel,
+    Create,
+    Expire,
+    Purge,
+    Record,
+    Redrive,
+    Refused,
+    Resolve,
+    RetryNow,
+    Start,
+    Withdraw,
+)
 from gesta.domain.notification.evolve import evolve
 from gesta.domain.notification.lifecycle import decide
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from gesta.domain.state import TERMINAL, Status
 from tests.domain.story import DAY, HOUR, ID, MINUTE, SECOND, T0, Story, meta, rules
 
-OUTCOMES: tuple[Outcome, ...] = (Done("p-2"), Rejected("gone"), Retry("throttled"), Unknown("no_answer"))
+OUTCOMES: tuple[Outcome, ...] = (
+    Done("p-2"),
+    Rejected("gone"),
+    Retry("throttled"),
+    Unknown("no_answer"),
+)
 
 
 def ended(how: str) -> Story:
@@ -35,8 +54,18 @@ def ended(how: str) -> Story:
 
 
 def test_the_statuses_are_those_of_the_message_request_and_three_more():
-    # R1-28: requested|validated|queued|sent|failed; design.md section 4 adds expired, cancelled, unknown
-    assert get_args(Status) == ("requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown")
+    # R1-28: requested|validated|queued|sent|failed; design.md section 4 adds expired, cancelled,
+    # unknown
+    assert get_args(Status) == (
+        "requested",
+        "validated",
+        "queued",
+        "sent",
+        "failed",
+        "expired",
+        "cancelled",
+        "unknown",
+    )
     assert frozenset({"sent", "failed", "expired", "cancelled"}) == TERMINAL
 
 
@@ -44,19 +73,48 @@ def test_a_created_request_is_queued_at_once_and_its_operation_open():
     story = Story()
     assert [type(event) for event, _ in story.history] == [e.Created]
     state = story.state
-    assert (state.status, state.version, state.dispatch_version, state.attempts, state.wants) == ("queued", 1, 1, 0, "execute")
-    assert (state.id, state.tenant, state.key, state.correlation_id) == (ID, "acme", "order-7", "correlation-1")
+    assert (state.status, state.version, state.dispatch_version, state.attempts, state.wants) == (
+        "queued",
+        1,
+        1,
+        0,
+        "execute",
+    )
+    assert (state.id, state.tenant, state.key, state.correlation_id) == (
+        ID,
+        "acme",
+        "order-7",
+        "correlation-1",
+    )
 
 
 def test_what_was_asked_for_stands_in_the_first_event_and_in_the_state():
-    create = Create(ID, "billing.receipt", b'{"order":7}', T0, key="k", deliver_at=T0 + 1, ttl_ms=2, priority=1)
+    create = Create(
+        ID, "billing.receipt", b'{"order":7}', T0, key="k", deliver_at=T0 + 1, ttl_ms=2, priority=1
+    )
     (created,) = decide(None, create, rules())
     assert created == e.Created(
-        ID, "billing.receipt", Raw(b'{"order":7}'), key="k", deliver_at=T0 + 1, expires_at=T0 + 3, priority=1
+        ID,
+        "billing.receipt",
+        Raw(b'{"order":7}'),
+        key="k",
+        deliver_at=T0 + 1,
+        expires_at=T0 + 3,
+        priority=1,
     )
     state = evolve(None, created, meta(T0))
-    assert (state.flow, state.priority, state.due_at, state.expires_at) == ("billing.receipt", 1, T0 + 1, T0 + 3)
-    assert (state.created_at, state.updated_at, state.operation, state.intent) == (T0, T0, "send", 1)
+    assert (state.flow, state.priority, state.due_at, state.expires_at) == (
+        "billing.receipt",
+        1,
+        T0 + 1,
+        T0 + 3,
+    )
+    assert (state.created_at, state.updated_at, state.operation, state.intent) == (
+        T0,
+        T0,
+        "send",
+        1,
+    )
 
 
 def test_a_second_create_changes_nothing():
@@ -68,7 +126,12 @@ def test_the_happy_path_writes_two_events():
     story = Story()
     assert story.ends(Done("p-1", detail="accepted")) == [e.Sent(1, "p-1", detail="accepted")]
     assert len(story.history) == 2
-    assert (story.state.status, story.state.provider_id, story.state.attempts, story.state.wants) == ("sent", "p-1", 1, None)
+    assert (
+        story.state.status,
+        story.state.provider_id,
+        story.state.attempts,
+        story.state.wants,
+    ) == ("sent", "p-1", 1, None)
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -98,15 +161,29 @@ def test_a_failure_that_comes_after_giving_up_changes_nothing(how: str):
 def test_a_refusal_is_final_and_is_not_retried():
     # R1-27: stops on non-retryable
     story = Story()
-    assert story.ends(Rejected("gone", "410")) == [e.Failed("gone", 1, retryable=False, last_error="410")]
-    assert (story.state.status, story.state.wants, story.state.reason, story.state.detail) == ("failed", None, "gone", "410")
+    assert story.ends(Rejected("gone", "410")) == [
+        e.Failed("gone", 1, retryable=False, last_error="410")
+    ]
+    assert (story.state.status, story.state.wants, story.state.reason, story.state.detail) == (
+        "failed",
+        None,
+        "gone",
+        "410",
+    )
 
 
 def test_a_failure_while_attempts_remain_is_an_attempt_that_failed_and_nothing_more():
-    # S1-9: a retryable failure while attempts remain is AttemptFailed + reschedule, not recordFailed
+    # S1-9: a retryable failure while attempts remain is AttemptFailed + reschedule, not
+    # recordFailed
     story = Story(rules(attempts=3))
-    assert story.ends(Retry("throttled", "429")) == [e.AttemptFailed(1, "throttled", "429", T0 + 10 * SECOND)]
-    assert (story.state.status, story.state.due_at, story.state.attempts) == ("queued", T0 + 10 * SECOND, 1)
+    assert story.ends(Retry("throttled", "429")) == [
+        e.AttemptFailed(1, "throttled", "429", T0 + 10 * SECOND)
+    ]
+    assert (story.state.status, story.state.due_at, story.state.attempts) == (
+        "queued",
+        T0 + 10 * SECOND,
+        1,
+    )
 
 
 def test_the_last_failure_ends_it_and_tells_that_a_redrive_makes_sense():
@@ -129,7 +206,9 @@ def test_the_provider_s_wish_for_a_pause_is_honoured():
 
 def test_no_attempt_is_planned_beyond_the_elapsed_limit():
     story = Story(rules(attempts=9, elapsed_seconds=15.0))
-    assert story.copy().ends(Retry("busy", after_seconds=15.0)) == [e.AttemptFailed(1, "busy", "", T0 + 15 * SECOND)]
+    assert story.copy().ends(Retry("busy", after_seconds=15.0)) == [
+        e.AttemptFailed(1, "busy", "", T0 + 15 * SECOND)
+    ]
     assert story.ends(Retry("busy")) == [e.AttemptFailed(1, "busy", "", T0 + 10 * SECOND)]
     events = story.ends(Retry("busy"), after_ms=6 * SECOND)
     assert events[-1] == e.Failed("max_attempts_exceeded", 2, retryable=True, last_error="busy")
@@ -198,7 +277,10 @@ def test_expiry_is_looked_at_before_a_retry_is_planned():
     # S2-2: before scheduling a retry (now+delay>expiresAt ⇒ EXPIRED now)
     story = Story(ttl_ms=12 * SECOND)
     assert story.ends(Retry("busy")) == [e.AttemptFailed(1, "busy", "", T0 + 10 * SECOND)]
-    assert story.ends(Retry("busy"), after_ms=10 * SECOND) == [e.AttemptFailed(2, "busy"), e.Expired(2)]
+    assert story.ends(Retry("busy"), after_ms=10 * SECOND) == [
+        e.AttemptFailed(2, "busy"),
+        e.Expired(2),
+    ]
     assert story.state.status == "expired"
 
 
@@ -223,8 +305,14 @@ def test_a_waiting_request_is_cancelled_at_once():
 def test_what_is_found_out_too_late_to_be_told_ends_the_request_before_anything_is_tried():
     late, foe = Story(), Story()
     assert late.tell(Withdraw("duplicate", "of 1")) == [e.Cancelled(0, "duplicate", "of 1")]
-    assert (late.state.status, late.state.reason, late.state.detail) == ("cancelled", "duplicate", "of 1")
-    assert foe.tell(Withdraw("conflict", "with 1")) == [e.Failed("conflict", 0, last_error="with 1")]
+    assert (late.state.status, late.state.reason, late.state.detail) == (
+        "cancelled",
+        "duplicate",
+        "of 1",
+    )
+    assert foe.tell(Withdraw("conflict", "with 1")) == [
+        e.Failed("conflict", 0, last_error="with 1")
+    ]
     assert (foe.state.status, foe.state.wants) == ("failed", None)
 
 
@@ -282,7 +370,9 @@ def test_what_has_ended_waits_for_no_retry(how: str):
 def test_a_redrive_after_known_failures_is_a_new_intent_with_a_fresh_budget(how: str):
     # S1-2: the intent is bumped only by an explicit command
     story = ended(how)
-    assert story.tell(Redrive(T0 + DAY, ttl_ms=MINUTE)) == [e.Updated("redrive", "queued", 2, T0 + DAY, T0 + DAY + MINUTE)]
+    assert story.tell(Redrive(T0 + DAY, ttl_ms=MINUTE)) == [
+        e.Updated("redrive", "queued", 2, T0 + DAY, T0 + DAY + MINUTE)
+    ]
     state = story.state
     assert (state.status, state.intent, state.attempts_before, state.expires_at) == (
         "queued",

@@ -1,4 +1,6 @@
-"""The checkers, checked: small bugs planted into the domain, each found by the promise it breaks."""
+"""The checkers, checked: small bugs planted into the domain, each found by the promise it
+breaks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from msgspec.structs import replace
 
 from gesta.domain import events as e
 from gesta.domain.codec import encode
-from gesta.domain.commands import Cancel, Command, Lose, Reconciled, Record, Redrive, Report, RetryNow, Rules
+from gesta.domain.commands import (
+    Cancel,
+    Command,
+    Lose,
+    Reconciled,
+    Record,
+    Redrive,
+    Report,
+    RetryNow,
+    Rules,
+)
 from gesta.domain.notification import evolve as fold
 from gesta.domain.notification import lifecycle as notification
 from gesta.domain.outcome import Done, Rejected, Unknown
@@ -32,19 +44,40 @@ record, failed_attempt, redrive, cancel = (
     notification._redrive,
     notification._cancel,
 )
-next_at, ending, expire, reconciled = notification._next_at, notification._ending, notification._expire, notification._reconciled
-lose, unknown, report, decide = notification._lose, notification._unknown, notification._report, notification.decide
-folded_unknown, folded_resolved, folded_updated, evolve = fold._unknown, fold._resolved, fold._updated, fold.evolve
+next_at, ending, expire, reconciled = (
+    notification._next_at,
+    notification._ending,
+    notification._expire,
+    notification._reconciled,
+)
+lose, unknown, report, decide = (
+    notification._lose,
+    notification._unknown,
+    notification._report,
+    notification.decide,
+)
+folded_unknown, folded_resolved, folded_updated, evolve = (
+    fold._unknown,
+    fold._resolved,
+    fold._updated,
+    fold.evolve,
+)
 
 Bug = Callable[..., Any]
 
 
 def a_retry_gets_a_new_key(state: State, *rest: Any) -> list[e.Event]:
     events = failed_attempt(state, *rest)
-    return [*events, e.Updated("redrive", intent=state.intent + 1, due_at=rest[2].at)] if len(events) == 1 else events
+    return (
+        [*events, e.Updated("redrive", intent=state.intent + 1, due_at=rest[2].at)]
+        if len(events) == 1
+        else events
+    )
 
 
-def a_failure_after_success_is_recorded(state: State, command: Record, rules: Rules) -> list[e.Event]:
+def a_failure_after_success_is_recorded(
+    state: State, command: Record, rules: Rules
+) -> list[e.Event]:
     late = state.status == "sent" and isinstance(command.outcome, Rejected)
     return [e.Failed("late", state.attempts)] if late else record(state, command, rules)
 
@@ -57,7 +90,9 @@ def a_report_is_no_evidence(state: State, command: Report) -> list[e.Event]:
     return report(state, command)[-1:]
 
 
-def a_second_success_is_recorded(state: State, outcome: Done, attempt: int, *_: Any) -> list[e.Event]:
+def a_second_success_is_recorded(
+    state: State, outcome: Done, attempt: int, *_: Any
+) -> list[e.Event]:
     return [(e.SentLate if state.is_terminal else e.Sent)(max(attempt, state.attempts), outcome.id)]
 
 
@@ -65,7 +100,9 @@ def a_late_success_is_dropped(state: State, outcome: Done, attempt: int, *_: Any
     return [] if state.is_terminal else [e.Sent(max(attempt, state.attempts), outcome.id)]
 
 
-def a_late_success_is_not_called_late(state: State, outcome: Done, attempt: int, *_: Any) -> list[e.Event]:
+def a_late_success_is_not_called_late(
+    state: State, outcome: Done, attempt: int, *_: Any
+) -> list[e.Event]:
     return [] if state.status == "sent" else [e.Sent(max(attempt, state.attempts), outcome.id)]
 
 
@@ -86,7 +123,9 @@ def unknown_expires(state: State, *rest: Any) -> list[e.Event]:
 
 
 def unknown_fails_when_its_time_is_over(state: State, *rest: Any) -> list[e.Event]:
-    return [e.Failed("expired", state.attempts)] if state.status == "unknown" else expire(state, *rest)
+    return (
+        [e.Failed("expired", state.attempts)] if state.status == "unknown" else expire(state, *rest)
+    )
 
 
 def a_lost_attempt_is_forgotten(state: State, *rest: Any) -> list[e.Event]:
@@ -95,14 +134,20 @@ def a_lost_attempt_is_forgotten(state: State, *rest: Any) -> list[e.Event]:
 
 def a_lost_attempt_counts_as_failed(state: State, command: Lose, rules: Rules) -> list[e.Event]:
     events = lose(state, command, rules)
-    return [e.AttemptFailed(state.attempts + 1, "lost", next_attempt_at=command.at)] if events else events
+    return (
+        [e.AttemptFailed(state.attempts + 1, "lost", next_attempt_at=command.at)]
+        if events
+        else events
+    )
 
 
 def the_first_failure_is_final(*_: Any) -> None:
     return None
 
 
-def a_wait_is_never_over(state: State, attempt: int, after_seconds: float, command: Record, _: Rules) -> int:
+def a_wait_is_never_over(
+    state: State, attempt: int, after_seconds: float, command: Record, _: Rules
+) -> int:
     return command.at + round(min(after_seconds, 1e6) * 1000)
 
 
@@ -122,12 +167,19 @@ def a_redrive_always_takes_a_new_key(state: State, command: Redrive, rules: Rule
     return redrive(state, replace(command, again=True), rules)
 
 
-def a_redrive_keeps_the_key_of_a_forgetful_provider(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
+def a_redrive_keeps_the_key_of_a_forgetful_provider(
+    state: State, command: Redrive, rules: Rules
+) -> list[e.Event]:
     return redrive(state, command, replace(rules, on_unknown="same_key", key_protects_seconds=None))
 
 
 def what_is_in_doubt_is_cancelled(state: State, command: Cancel) -> list[e.Event]:
-    return cancel(replace(state, status="queued" if state.status == "unknown" else state.status, in_doubt=False), command)
+    return cancel(
+        replace(
+            state, status="queued" if state.status == "unknown" else state.status, in_doubt=False
+        ),
+        command,
+    )
 
 
 def what_is_journalled_is_cancelled(state: State, command: Cancel) -> list[e.Event]:
@@ -140,7 +192,9 @@ def a_cancel_is_forgotten(state: State, *rest: Any) -> list[e.Event]:
 
 def no_trace_is_read_as_failure(state: State, command: Reconciled, rules: Rules) -> list[e.Event]:
     vain = isinstance(command.outcome, Unknown)
-    return reconciled(state, replace(command, outcome=Rejected("silent")) if vain else command, rules)
+    return reconciled(
+        state, replace(command, outcome=Rejected("silent")) if vain else command, rules
+    )
 
 
 def a_retry_is_put_beside_a_running_attempt(state: State, command: RetryNow) -> list[e.Event]:
@@ -167,7 +221,9 @@ def doubt_ends_with_a_redrive(state: State, *rest: Any) -> State:
     return replace(folded_updated(state, *rest), in_doubt=False)
 
 
-def the_key_s_age_counts_from_the_last_attempt(state: State, event: e.OutcomeUnknown, version: int, at: int) -> State:
+def the_key_s_age_counts_from_the_last_attempt(
+    state: State, event: e.OutcomeUnknown, version: int, at: int
+) -> State:
     return replace(folded_unknown(state, event, version, at), first_attempt_at=at)
 
 
@@ -185,8 +241,16 @@ def what_is_purged_is_cancelled(state: State, event: e.Updated, *rest: Any) -> S
 
 
 IN_DECIDE: list[tuple[str, Bug, str]] = [
-    ("_failed_attempt", a_retry_gets_a_new_key, "the key changes by a redrive with a new intent only"),
-    ("_record", a_failure_after_success_is_recorded, "sent is final: no command but a report after it yields an event"),
+    (
+        "_failed_attempt",
+        a_retry_gets_a_new_key,
+        "the key changes by a redrive with a new intent only",
+    ),
+    (
+        "_record",
+        a_failure_after_success_is_recorded,
+        "sent is final: no command but a report after it yields an event",
+    ),
     ("_report", a_report_told_again_is_recorded, "the same report again yields no event"),
     ("_report", a_report_is_no_evidence, "a report shows that it was sent"),
     ("_done", a_second_success_is_recorded, "a second success yields no event"),
@@ -198,15 +262,31 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
     ("_expire", unknown_expires, "nothing in doubt expires or is cancelled"),
     ("_expire", unknown_fails_when_its_time_is_over, "unknown never fails or expires by itself"),
     ("_lose", a_lost_attempt_counts_as_failed, "a lost attempt is counted as one and in doubt"),
-    ("_next_at", the_first_failure_is_final, "a retry while attempts remain is AttemptFailed and not Failed"),
+    (
+        "_next_at",
+        the_first_failure_is_final,
+        "a retry while attempts remain is AttemptFailed and not Failed",
+    ),
     ("_next_at", a_wait_is_never_over, "a spent budget ends it"),
     ("_next_at", retry_after_is_not_heard, "nothing is due before Retry-After"),
-    ("_key_protects", the_key_is_remembered_for_ever, "nothing in doubt is sent when the key is forgotten"),
+    (
+        "_key_protects",
+        the_key_is_remembered_for_ever,
+        "nothing in doubt is sent when the key is forgotten",
+    ),
     ("_is_expired", nothing_ever_expires, "nothing is planned beyond its time to live"),
     ("_redrive", a_redrive_always_takes_a_new_key, "no new intent while in doubt unless forced"),
-    ("_redrive", a_redrive_keeps_the_key_of_a_forgetful_provider, "the same intent is redriven only under a key that protects"),
+    (
+        "_redrive",
+        a_redrive_keeps_the_key_of_a_forgetful_provider,
+        "the same intent is redriven only under a key that protects",
+    ),
     ("_cancel", what_is_in_doubt_is_cancelled, "nothing in doubt expires or is cancelled"),
-    ("_cancel", what_is_journalled_is_cancelled, "a journalled attempt without an end is neither expired nor cancelled"),
+    (
+        "_cancel",
+        what_is_journalled_is_cancelled,
+        "a journalled attempt without an end is neither expired nor cancelled",
+    ),
     ("_ending", a_cancel_is_forgotten, "what was called back is not tried again"),
     ("_start", every_start_is_journalled, "only an open operation is started"),
     ("_resend_at", a_resend_is_never_planned, "under same_key it is resent while it may be"),
@@ -214,10 +294,18 @@ IN_DECIDE: list[tuple[str, Bug, str]] = [
 IN_FOLD: list[tuple[str, Bug, str]] = [
     ("_unknown", doubt_is_not_folded, "doubt is remembered until it is resolved"),
     ("_updated", doubt_ends_with_a_redrive, "doubt is remembered until it is resolved"),
-    ("_unknown", the_key_s_age_counts_from_the_last_attempt, "nothing in doubt is sent when the key is forgotten"),
+    (
+        "_unknown",
+        the_key_s_age_counts_from_the_last_attempt,
+        "nothing in doubt is sent when the key is forgotten",
+    ),
     ("_resolved", a_reopened_request_is_not_dispatched, "each opening is a dispatch of its own"),
     ("_updated", a_decision_does_not_count, "version counts events"),
-    ("_updated", what_is_purged_is_cancelled, "each event leads from one status to another as the lifecycle has it"),
+    (
+        "_updated",
+        what_is_purged_is_cancelled,
+        "each event leads from one status to another as the lifecycle has it",
+    ),
 ]
 IN_THE_WORLD: list[tuple[str, Bug, str]] = [
     ("_lose", a_lost_attempt_is_forgotten, "two effects under one key"),
@@ -239,13 +327,17 @@ def ids(bugs: list[tuple[str, Bug, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("place", "bug", "promise"), IN_DECIDE, ids=ids(IN_DECIDE))
-def test_a_bug_planted_in_decide_is_found(monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str):
+def test_a_bug_planted_in_decide_is_found(
+    monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str
+):
     monkeypatch.setattr(notification, place, bug)
     assert finds(promise, random_life, check_life, LIVES)
 
 
 @pytest.mark.parametrize(("place", "bug", "promise"), IN_FOLD, ids=ids(IN_FOLD))
-def test_a_bug_planted_in_evolve_is_found(monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str):
+def test_a_bug_planted_in_evolve_is_found(
+    monkeypatch: pytest.MonkeyPatch, place: str, bug: Bug, promise: str
+):
     monkeypatch.setattr(fold, place, bug)
     assert finds(promise, random_life, check_life, LIVES)
 

@@ -37,7 +37,11 @@ def test_a_report_ends_a_doubt(doubt: Any):
     told = story(doubt)
     events = told.tell(DELIVERED)
     assert [type(event) for event in events] == [e.OutcomeResolved, e.Delivered]
-    assert (told.state.status, told.state.in_doubt, told.state.provider_id) == ("sent", False, "p-1")  # S2-11
+    assert (told.state.status, told.state.in_doubt, told.state.provider_id) == (
+        "sent",
+        False,
+        "p-1",
+    )  # S2-11
 
 
 @pytest.mark.parametrize("end", [Record(Rejected("no"), 1, 0), Cancel()])

@@ -22,7 +22,9 @@ def test_the_default_is_full_jitter_from_one_second_to_a_minute():
 
 
 @given(made=st.integers(1, 40), chance=CHANCES, asked=st.floats(0.0, 1e6))
-def test_the_wait_is_never_shorter_than_the_provider_asked_for(made: int, chance: float, asked: float):
+def test_the_wait_is_never_shorter_than_the_provider_asked_for(
+    made: int, chance: float, asked: float
+):
     # S1-19: delay = max(backoff, Retry-After)
     # R1-27: exponential backoff with jitter; Retry-After honoured
     delay = RetryPolicy(attempts=41).delay_seconds(made, chance, asked)
@@ -43,7 +45,15 @@ def test_a_policy_of_many_attempts_does_not_overflow():
 
 def test_a_schedule_is_followed_its_last_value_repeats_and_it_is_only_ever_stretched():
     policy = RetryPolicy(attempts=6, schedule_seconds=(5.0, 300.0, 1800.0), schedule_jitter=0.1)
-    assert [policy.delay_seconds(made, 0.0) for made in range(7)] == [5.0, 5.0, 300.0, 1800.0, 1800.0, 1800.0, None]
+    assert [policy.delay_seconds(made, 0.0) for made in range(7)] == [
+        5.0,
+        5.0,
+        300.0,
+        1800.0,
+        1800.0,
+        1800.0,
+        None,
+    ]
     assert policy.delay_seconds(2, 0.5) == pytest.approx(315.0)
     # The cap belongs to the doubling: a schedule may wait for a day.
     assert RetryPolicy(schedule_seconds=(86_400.0,)).delay_seconds(1, 0.0) == 86_400.0

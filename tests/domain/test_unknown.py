@@ -1,4 +1,6 @@
-"""What happens when nobody knows whether the effect happened. X-8's third value, and how it ends."""
+"""What happens when nobody knows whether the effect happened. X-8's third value, and how it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from typing import get_args
 import pytest
 
 from gesta.domain import events as e
-from gesta.domain.commands import Cancel, Expire, Lose, Reconciled, Redrive, Resolve, RetryNow, Start
+from gesta.domain.commands import (
+    Cancel,
+    Expire,
+    Lose,
+    Reconciled,
+    Redrive,
+    Resolve,
+    RetryNow,
+    Start,
+)
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown, UnknownPolicy
 from tests.domain.story import DAY, HOUR, MINUTE, SECOND, T0, Story, rules
 
@@ -29,8 +40,11 @@ def test_an_attempt_ends_in_one_of_four_ways():
 
 
 def test_the_policy_says_what_follows_an_unknown_outcome():
-    # X-8: retried only when the provider dedupes by our key, else reconciled, else parked for a person
-    planned = {policy: (doubtful(policy).state.wants, doubtful(policy).state.due_at) for policy in POLICIES}
+    # X-8: retried only when the provider dedupes by our key, else reconciled, else parked for a
+    # person
+    planned = {
+        policy: (doubtful(policy).state.wants, doubtful(policy).state.due_at) for policy in POLICIES
+    }
     assert planned == {
         "same_key": ("execute", T0 + 10 * SECOND),
         "ask": ("reconcile", T0 + 5 * SECOND),
@@ -48,7 +62,9 @@ def test_a_resend_carries_the_same_key_and_a_success_ends_the_doubt():
 
 def test_a_resend_that_fails_is_still_in_doubt():
     story = doubtful("same_key")
-    assert story.ends(Retry("busy", "503", 60.0)) == [e.OutcomeUnknown(2, "busy", "same_key", "503", T0 + 60 * SECOND)]
+    assert story.ends(Retry("busy", "503", 60.0)) == [
+        e.OutcomeUnknown(2, "busy", "same_key", "503", T0 + 60 * SECOND)
+    ]
 
 
 def test_when_the_resends_are_used_up_it_stands_in_unknown_and_does_not_fail():
@@ -69,8 +85,12 @@ def test_a_refused_resend_fails_but_the_doubt_about_the_first_stays_on_record():
 def test_the_doubt_about_a_failed_request_can_be_resolved_without_opening_it():
     story = doubtful("same_key")
     story.ends(Rejected("unauthorized", "401"))
-    assert story.copy().tell(EXECUTED)[0] == e.OutcomeResolved("executed", "ann", "in the provider's log", "p-9")
-    assert story.tell(NOT_EXECUTED)[1:] == [e.Failed("unauthorized", 2, retryable=True, last_error="401")]
+    assert story.copy().tell(EXECUTED)[0] == e.OutcomeResolved(
+        "executed", "ann", "in the provider's log", "p-9"
+    )
+    assert story.tell(NOT_EXECUTED)[1:] == [
+        e.Failed("unauthorized", 2, retryable=True, last_error="401")
+    ]
     assert (story.state.status, story.state.in_doubt) == ("failed", False)
     story.tell(Redrive(T0))
     assert story.key.endswith(":send:2")
@@ -82,14 +102,18 @@ def test_nothing_is_resent_once_the_provider_may_have_forgotten_the_key():
     story = Story(day)
     story.ends(Unknown("no_answer"))
     assert story.state.first_attempt_at == T0
-    assert story.copy().ends(Unknown("no_answer"), after_ms=23 * HOUR - 10 * SECOND)[0].next_at == T0 + 23 * HOUR  # type: ignore[attr-defined]
+    assert (
+        story.copy().ends(Unknown("no_answer"), after_ms=23 * HOUR - 10 * SECOND)[0].next_at
+        == T0 + 23 * HOUR
+    )  # type: ignore[attr-defined]
     story.ends(Unknown("no_answer"), after_ms=23 * HOUR - 9 * SECOND)
     assert (story.state.status, story.state.wants) == ("unknown", None)
     assert story.refusal(Redrive(T0 + 24 * HOUR)) == "in_doubt"
 
 
 def test_the_key_s_age_counts_from_when_a_lost_attempt_may_have_begun():
-    # S1-4: everything was down for a day; the attempt that died may have been seen by the provider a day ago
+    # S1-4: everything was down for a day; the attempt that died may have been seen by the provider
+    # a day ago
     story = Story(rules("same_key", key_protects_seconds=23 * 3600))
     assert story.tell(Lose(T0 + DAY)) == [e.OutcomeUnknown(1, "lease_lost", "same_key")]
     assert story.state.wants is None
@@ -106,7 +130,9 @@ def test_a_resend_that_waited_too_long_in_the_queue_is_parked_instead():
 
 def test_a_lost_attempt_counts_as_one_and_is_repeated_at_once_under_its_key():
     story = Story(rules("same_key"))
-    assert story.tell(Lose(T0 + MINUTE)) == [e.OutcomeUnknown(1, "lease_lost", "same_key", next_at=T0 + MINUTE)]
+    assert story.tell(Lose(T0 + MINUTE)) == [
+        e.OutcomeUnknown(1, "lease_lost", "same_key", next_at=T0 + MINUTE)
+    ]
     assert (story.state.attempts, story.state.wants) == (1, "execute")
     assert story.ends(Unknown("late"), attempt=1) == []
 
@@ -141,7 +167,11 @@ def test_the_provider_s_answer_ends_the_doubt():
     assert list(resolved.values()) == [
         [e.OutcomeResolved("executed", "provider", "found", "p-1")],
         [e.OutcomeResolved("rejected", "provider", "declined")],
-        [e.OutcomeResolved("not_executed", "provider", "no_trace", next_attempt_at=T0 + 15 * SECOND)],
+        [
+            e.OutcomeResolved(
+                "not_executed", "provider", "no_trace", next_attempt_at=T0 + 15 * SECOND
+            )
+        ],
     ]
 
 
@@ -149,7 +179,12 @@ def test_what_the_provider_has_no_trace_of_is_tried_again_under_the_same_key():
     story = doubtful("ask")
     story.tell(Reconciled(Retry("no_trace", after_seconds=60.0), T0 + 5 * SECOND))
     state = story.state
-    assert (state.status, state.in_doubt, state.due_at, state.wants) == ("queued", False, T0 + 65 * SECOND, "execute")
+    assert (state.status, state.in_doubt, state.due_at, state.wants) == (
+        "queued",
+        False,
+        T0 + 65 * SECOND,
+        "execute",
+    )
     assert state.dispatch_version == state.version
     assert story.key.endswith(":send:1")
 
@@ -169,7 +204,11 @@ def test_a_provider_that_cannot_tell_is_asked_again_and_at_last_a_person():
     # 30 questions in all, the first one not counted as a repeat.
     for asked in range(1, 30):
         story.tell(Reconciled(Unknown("not_yet", after_seconds=60.0), story.now))
-        assert (story.state.wants, story.state.due_at, story.state.asked) == ("reconcile", story.now + 60 * SECOND, asked)
+        assert (story.state.wants, story.state.due_at, story.state.asked) == (
+            "reconcile",
+            story.now + 60 * SECOND,
+            asked,
+        )
         assert story.state.dispatch_version == story.state.version
     story.tell(Reconciled(Unknown("not_yet"), story.now))
     assert (story.state.status, story.state.wants, story.state.attempts) == ("unknown", None, 1)
@@ -190,10 +229,14 @@ def test_an_answer_that_comes_after_giving_up_is_a_late_success():
     assert story.tell(Reconciled(Done("p-1"), T0)) == [e.SentLate(1, "p-1")]
 
 
-@pytest.mark.parametrize(("result", "status"), [("executed", "sent"), ("rejected", "failed"), ("not_executed", "queued")])
+@pytest.mark.parametrize(
+    ("result", "status"), [("executed", "sent"), ("rejected", "failed"), ("not_executed", "queued")]
+)
 def test_a_person_s_word_ends_the_doubt(result: str, status: str):
     story = doubtful("park")
-    assert story.tell(Resolve(result, "ann", "looked it up")) == [e.OutcomeResolved(result, "ann", "looked it up")]  # type: ignore[arg-type]
+    assert story.tell(Resolve(result, "ann", "looked it up")) == [
+        e.OutcomeResolved(result, "ann", "looked it up")
+    ]  # type: ignore[arg-type]
     assert (story.state.status, story.state.in_doubt) == (status, False)
     assert story.refusal(EXECUTED) == "not_unknown"
 
@@ -227,7 +270,9 @@ def test_nothing_is_resent_after_its_time_to_live():
 def test_a_journalled_attempt_without_an_end_does_not_expire_into_nothing():
     story = Story(rules("ask"), ttl_ms=MINUTE)
     story.tell(Start(story.key))
-    assert story.tell(Expire(T0 + MINUTE)) == [e.OutcomeUnknown(1, "expired_in_doubt", "ask", next_at=T0 + 65 * SECOND)]
+    assert story.tell(Expire(T0 + MINUTE)) == [
+        e.OutcomeUnknown(1, "expired_in_doubt", "ask", next_at=T0 + 65 * SECOND)
+    ]
     assert story.tell(Reconciled(Retry("no_trace"), T0 + 65 * SECOND))[1:] == [e.Expired(1)]
 
 
@@ -262,7 +307,11 @@ def test_a_doubt_that_comes_after_the_cancel_is_shown_and_never_resent():
 def test_a_waiting_resend_can_be_had_now():
     story = doubtful("same_key")
     story.tell(RetryNow(T0 + SECOND))
-    assert (story.state.status, story.state.due_at, story.key[-2:]) == ("unknown", T0 + SECOND, ":1")
+    assert (story.state.status, story.state.due_at, story.key[-2:]) == (
+        "unknown",
+        T0 + SECOND,
+        ":1",
+    )
     assert doubtful("ask").refusal(RetryNow(T0)) == "not_waiting"
     assert doubtful("park").refusal(RetryNow(T0)) == "not_waiting"
 
@@ -270,7 +319,9 @@ def test_a_waiting_resend_can_be_had_now():
 def test_a_redrive_in_doubt_keeps_the_key_where_it_protects_and_is_refused_elsewhere():
     # S1-2: a new intent would be a second effect
     story = doubtful("same_key")
-    assert story.tell(Redrive(T0 + HOUR, MINUTE)) == [e.Updated("redrive", "queued", 1, T0 + HOUR, T0 + HOUR + MINUTE)]
+    assert story.tell(Redrive(T0 + HOUR, MINUTE)) == [
+        e.Updated("redrive", "queued", 1, T0 + HOUR, T0 + HOUR + MINUTE)
+    ]
     assert (story.state.status, story.state.in_doubt, story.key[-2:]) == ("queued", True, ":1")
     assert doubtful("ask").refusal(Redrive(T0)) == "in_doubt"
     assert doubtful("park").refusal(Redrive(T0)) == "in_doubt"
@@ -280,7 +331,9 @@ def test_a_request_redriven_in_doubt_never_ends_as_if_nothing_could_have_happene
     story = doubtful("same_key")
     story.tell(Redrive(T0, ttl_ms=MINUTE))
     assert story.refusal(Cancel()) == "in_doubt"
-    assert story.copy().tell(Expire(T0 + MINUTE)) == [e.OutcomeUnknown(1, "expired_in_doubt", "same_key")]
+    assert story.copy().tell(Expire(T0 + MINUTE)) == [
+        e.OutcomeUnknown(1, "expired_in_doubt", "same_key")
+    ]
     story.ends(Retry("busy"))
     assert story.state.status == "unknown"
 

@@ -13,7 +13,9 @@ from tests.domain.world import Plan, live_through, plans, random_plan
 def test_whoever_dies_there_is_one_effect_and_the_record_does_not_lie(plan: Plan):
     world = live_through(plan)
     state = world.story.state
-    assert state.is_terminal or (state.status == "unknown" and state.due_at is None and state.reason)
+    assert state.is_terminal or (
+        state.status == "unknown" and state.due_at is None and state.reason
+    )
 
 
 def test_one_effect_in_thousands_of_longer_worlds(seed: int):

@@ -1,4 +1,7 @@
-"""One request between a provider that counts its effects and workers that die. Here the truth is known, so it can be compared."""
+"""One request between a provider that counts its effects and workers that die.
+
+Here the truth is known, so it can be compared.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,49 @@ from typing import Literal
 import msgspec
 from hypothesis import strategies as st
 
-from gesta.domain.commands import Cancel, Expire, Lose, Reconciled, Record, Redrive, Refused, Resolve, RetryNow, Rules, Start
+from gesta.domain.commands import (
+    Cancel,
+    Expire,
+    Lose,
+    Reconciled,
+    Record,
+    Redrive,
+    Refused,
+    Resolve,
+    RetryNow,
+    Rules,
+    Start,
+)
 from gesta.domain.outcome import Done, Outcome, Rejected, Retry, Unknown
 from tests.domain.moves import any_rules, choices, chosen, random_rules
 from tests.domain.story import DAY, HOUR, MINUTE, SECOND, Story
 
-Action = Literal["begin", "end", "die", "report", "ask", "cancel", "expire", "resolve", "retry_now", "redrive"]
+Action = Literal[
+    "begin", "end", "die", "report", "ask", "cancel", "expire", "resolve", "retry_now", "redrive"
+]
 Fate = Literal["executed", "throttled", "refused", "answer_lost", "question_lost"]
 
 _ACTIONS = (
-    *(["begin"] * 5), *(["end"] * 4), "die", "report", "ask", "cancel", "expire", "resolve", "retry_now", "redrive",
-)  # fmt: skip
-_FATES = ("executed", "executed", "throttled", "refused", "answer_lost", "answer_lost", "question_lost")
+    *(["begin"] * 5),
+    *(["end"] * 4),
+    "die",
+    "report",
+    "ask",
+    "cancel",
+    "expire",
+    "resolve",
+    "retry_now",
+    "redrive",
+)
+_FATES = (
+    "executed",
+    "executed",
+    "throttled",
+    "refused",
+    "answer_lost",
+    "answer_lost",
+    "question_lost",
+)
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -60,7 +94,12 @@ def random_plan(random: Random) -> Plan:
     return chosen(Plan, _PLAN, random, rules=random_rules(random), turns=turns)
 
 
-plans = choices(Plan, _PLAN, rules=any_rules, turns=st.lists(choices(Turn, _TURN), min_size=2, max_size=12).map(tuple))
+plans = choices(
+    Plan,
+    _PLAN,
+    rules=any_rules,
+    turns=st.lists(choices(Turn, _TURN), min_size=2, max_size=12).map(tuple),
+)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -72,7 +111,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class World:
-    """`effects` is the truth. A worker behaves as design.md section 3 says; everything else may go wrong."""
+    """`effects` is the truth.
+
+    A worker behaves as design.md section 3 says; everything else may go wrong.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -124,7 +166,9 @@ class World:
             self._record(self.running.pop(min(self.running)))
 
     def die(self, turn: Turn) -> None:
-        """The process is killed, or frozen until its lease has run out (`flag`): then it reports late."""
+        """The process is killed, or frozen until its lease has run out (`flag`): then it reports
+        late.
+        """
         if self.running:
             version = max(self.running)
             call = self.running.pop(version)
@@ -140,14 +184,21 @@ class World:
         """The sweep has the provider asked; `flag`: it cannot tell."""
         if self._is_due("reconcile"):
             answer: Outcome = Done("found") if self.effects[self.story.key] else Retry("no_trace")
-            self.story.tell(Reconciled(Unknown("cannot_tell") if turn.flag else answer, self.story.now))
+            self.story.tell(
+                Reconciled(Unknown("cannot_tell") if turn.flag else answer, self.story.now)
+            )
 
     def cancel(self, turn: Turn) -> None:
         self._person(Cancel(active=self.busy or self.is_suspect))
 
     def expire(self, turn: Turn) -> None:
         sweep_at = self.story.state.sweep_at
-        if sweep_at is not None and sweep_at <= self.story.now and not self.busy and not self.is_suspect:
+        if (
+            sweep_at is not None
+            and sweep_at <= self.story.now
+            and not self.busy
+            and not self.is_suspect
+        ):
             self.story.tell(Expire(self.story.now))
 
     def resolve(self, turn: Turn) -> None:
@@ -182,12 +233,24 @@ class World:
 
     def check(self) -> None:
         state, key = self.story.state, self.story.key
-        assert all(count <= 1 for count in self.effects.values()), f"two effects under one key: {self.effects}"
-        assert self.was_forced or self.effects.total() <= 1, f"two effects, and nobody forced it: {self.effects}"
+        assert all(count <= 1 for count in self.effects.values()), (
+            f"two effects under one key: {self.effects}"
+        )
+        assert self.was_forced or self.effects.total() <= 1, (
+            f"two effects, and nobody forced it: {self.effects}"
+        )
         assert state.status != "sent" or self.effects.total(), "sent, and nothing happened"
-        if state.status in ("expired", "cancelled") or (state.status == "failed" and not state.in_doubt):
+        if state.status in ("expired", "cancelled") or (
+            state.status == "failed" and not state.in_doubt
+        ):
             assert not self.effects[key], f"{state.status} without a doubt, and yet it happened"
-        known = state.status == "sent" or state.in_doubt or state.started is not None or self.is_suspect or self.running
+        known = (
+            state.status == "sent"
+            or state.in_doubt
+            or state.started is not None
+            or self.is_suspect
+            or self.running
+        )
         assert known or not self.effects[key], "it happened, and nobody will ever find out"
 
     def _is_due(self, kind: str) -> bool:
@@ -205,7 +268,9 @@ class World:
         return Done("p-1") if fate == "executed" else Unknown("no_answer")
 
     def _execute(self, key: str) -> None:
-        """A provider with a memory for keys does it once, until it forgets; one without does it each time."""
+        """A provider with a memory for keys does it once, until it forgets; one without does it
+        each time.
+        """
         rules, now = self.plan.rules, self.story.now
         window = rules.key_protects_seconds
         seen = self.first_seen.get(key)
@@ -218,7 +283,9 @@ class World:
     def _record(self, call: Call) -> None:
         self.story.tell(Record(call.outcome, call.attempt, self.story.now, intent=call.intent))
         done = isinstance(call.outcome, Done)
-        assert not done or self.story.state.status == "sent", "a success was reported and is not on record"
+        assert not done or self.story.state.status == "sent", (
+            "a success was reported and is not on record"
+        )
 
     def _person(self, command: Cancel | Resolve | RetryNow | Redrive) -> None:
         try:

@@ -1,6 +1,7 @@
 """Death at every moment, and a store that fails at every single call.
 
-Each call to a store takes a turn of the loop before and a turn after its effect, so that a process can die in any of them.
+Each call to a store takes a turn of the loop before and a turn after its effect, so that a process
+can die in any of them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ MOMENTS_MAX = 400
 
 
 class World:
-    """A provider that throttles the first attempt and has its effect in the second; it can be asked what it did."""
+    """A provider that throttles the first attempt and has its effect in the second; it can be asked
+    what it did.
+    """
 
     def __init__(self) -> None:
         self.effects: Counter[str] = Counter()
@@ -46,7 +49,9 @@ def engine_in(world: World, url: str, policy: UnknownPolicy, *, journal: bool) -
 
 
 async def live(gesta: Harness, engine: Engine, turns: int) -> bool:
-    """Start, submit and work for so many turns, moving the clock; whether the request came to its end before that."""
+    """Start, submit and work for so many turns, moving the clock; whether the request came to its
+    end before that.
+    """
     await engine.start()
     asking = asyncio.ensure_future(engine.submit(Note(), key="k"))
     for turn in range(turns):
@@ -59,7 +64,10 @@ async def live(gesta: Harness, engine: Engine, turns: int) -> bool:
 
 
 @pytest.mark.parametrize("journal", [False, True])
-@pytest.mark.parametrize("policy", ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))])
+@pytest.mark.parametrize(
+    "policy",
+    ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))],
+)
 async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
     is_over, turns = False, 0
     while not is_over:
@@ -88,14 +96,18 @@ async def test_a_process_may_die_at_any_moment(gesta, calls, policy, journal):
             assert isinstance(outcome, Done), (turns, outcome)
             # One key, however often it was sent: one effect where the provider dedupes by it.
             assert len(world.effects) == 1, turns
-            # K-6, K-7, K-8: where the provider can be asked, journalled or not, no second call is made.
+            # K-6, K-7, K-8: where the provider can be asked, journalled or not, no second call is
+            # made.
             assert policy == "same_key" or sum(world.effects.values()) == 1, turns
         turns += 1
     assert turns > 30
 
 
 @pytest.mark.parametrize("answer_lost", [False, True])
-@pytest.mark.parametrize("policy", ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))])
+@pytest.mark.parametrize(
+    "policy",
+    ["same_key", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("ask", "park"))],
+)
 async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
     failing, needed = 0, 1
     while failing < needed:
@@ -117,7 +129,8 @@ async def test_a_store_may_fail_at_any_call(gesta, calls, policy, answer_lost):
         assert engine.road.pool.lease.held == 0, failing
         needed = min(calls.made, 60)
         await engine.stop()
-        # S1-6: whatever the store does, an outcome that was learned is recorded, and nothing is sent twice.
+        # S1-6: whatever the store does, an outcome that was learned is recorded, and nothing is
+        # sent twice.
         assert sum(world.effects.values()) <= 1, failing
         assert isinstance(outcome, (Done, Unknown) if policy == "park" else Done), failing
     assert failing == 60

@@ -126,7 +126,11 @@ async def test_the_history_tells_every_event_with_its_metadata(gesta):
         request = await engine.submit(Note(), correlation_id="c-1")
         await gesta.settle()
         history = await engine.history(request.id)
-    assert [name for name, _, _ in history] == [f"{FLOW}.RequestCreated.v1", f"{FLOW}.AttemptFailed.v1", f"{FLOW}.Sent.v1"]
+    assert [name for name, _, _ in history] == [
+        f"{FLOW}.RequestCreated.v1",
+        f"{FLOW}.AttemptFailed.v1",
+        f"{FLOW}.Sent.v1",
+    ]
     assert {meta.correlation_id for _, _, meta in history} == {"c-1"}
 
 
@@ -169,25 +173,36 @@ async def test_a_cancelled_request_is_not_executed(gesta):
 
 
 async def test_a_dead_letter_has_the_record_that_a_person_needs(gesta):
-    async with engine_of(Provider(Rejected("bad_address", "answered 404 for ann@example.com"))) as engine:
+    async with engine_of(
+        Provider(Rejected("bad_address", "answered 404 for ann@example.com"))
+    ) as engine:
         request = await engine.submit(Note("a secret text"), key="k-1")
         await let_run(gesta)
         (letter,) = await engine.operating.dead_letters()
         # original reference, errorInfo, dlqMetadata, lastFailureReason.
         assert msgspec.to_builtins(letter) == {
             "original": {
-                "flow": FLOW, "tenant": "default", "requestId": request.id, "stream": f"{FLOW}.request-default-{request.id}",
-                "version": 2, "key": "k-1", "test": False,
+                "flow": FLOW,
+                "tenant": "default",
+                "requestId": request.id,
+                "stream": f"{FLOW}.request-default-{request.id}",
+                "version": 2,
+                "key": "k-1",
+                "test": False,
             },
             "errorInfo": {
-                "errorType": "bad_address", "errorMessage": "answered 404 for [email]", "attemptCount": 1,
+                "errorType": "bad_address",
+                "errorMessage": "answered 404 for [email]",
+                "attemptCount": 1,
                 "lastAttemptTime": "2027-01-15T08:00:00.000Z",
             },
             "dlqMetadata": {
-                "sentToDlqAt": "2027-01-15T08:00:00.000Z", "originalQueue": FLOW, "expiresAt": "2027-01-29T08:00:00.000Z",
+                "sentToDlqAt": "2027-01-15T08:00:00.000Z",
+                "originalQueue": FLOW,
+                "expiresAt": "2027-01-29T08:00:00.000Z",
             },
             "lastFailureReason": "bad_address",
-        }  # fmt: skip
+        }
         assert "secret text" not in repr(letter)
 
 
@@ -201,7 +216,9 @@ async def test_dead_letters_are_redriven_purged_and_forgotten_after_their_time(g
         await engine.operating.request(letter).redrive()
         await purged.purge()
         await let_run(gesta)
-        assert [one.original.request_id for one in await engine.operating.dead_letters()] == [old.id]
+        assert [one.original.request_id for one in await engine.operating.dead_letters()] == [
+            old.id
+        ]
         gesta.advance(14 * 86_400)
         await let_run(gesta)
         # gone from the list, still on record.
@@ -324,7 +341,10 @@ async def test_stopping_at_any_moment_loses_nothing(gesta):
 
 async def test_two_engines_on_one_store_share_the_work_and_execute_each_request_once(gesta):
     provider = Provider()
-    async with engine_of(provider, concurrency=2) as first, engine_of(provider, concurrency=2) as second:
+    async with (
+        engine_of(provider, concurrency=2) as first,
+        engine_of(provider, concurrency=2) as second,
+    ):
         requests = [await (first if n % 2 else second).submit(Note(str(n))) for n in range(40)]
         await gesta.settle()
         assert {await (await first.request(one.id)).status() for one in requests} == {"sent"}
@@ -349,7 +369,10 @@ def executor(**_: Any) -> Any:
         (lambda: flow("a.b", timeout_seconds=0)(executor()), "must be positive"),
         (lambda: flow("a.b")(lambda *_: Done()), "must be an async function"),  # type: ignore[arg-type]
         (lambda: Engine(URL, flows=[executor()]), "not a flow"),
-        (lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]), "of this name is declared already"),
+        (
+            lambda: Engine(URL, flows=[note_flow(Provider()), note_flow(Provider())]),
+            "of this name is declared already",
+        ),
         (
             lambda: Engine(URL, flows=[flow("a.b")(executor()), flow("a.c")(executor())]),
             "'a.c': its payload type Note is that of 'a.b'.*take a subclass",

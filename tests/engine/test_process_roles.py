@@ -1,4 +1,6 @@
-"""Processes that run one part of the road each: together they are the whole of it, and each leaves the others' part alone."""
+"""Processes that run one part of the road each: together they are the whole of it, and each leaves
+the others' part alone.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def part_of(provider: Provider, *parts: Part, **options: Any) -> Engine:
 async def holders(engine: Engine) -> dict[str, str]:
     """Role → its owner, of the roles that are held now."""
     now = engine.road.runtime.now_ms()
-    return {role.name: role.owner for role in await engine.road.outside.stores.views.roles() if role.is_held(now)}
+    return {
+        role.name: role.owner
+        for role in await engine.road.outside.stores.views.roles()
+        if role.is_held(now)
+    }
 
 
 async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
@@ -50,15 +56,23 @@ async def test_a_projector_workers_and_a_sweeper_are_the_whole_road(gesta):
         request = await asking.submit(Note())
         assert await request.outcome() == Done(id="provider-1")
         late = await asking.submit(
-            Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=2)
+            Note(),
+            deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC)
+            + timedelta(days=2),
         )
         await gesta.settle()
         assert await late.status() == "sent"
-        assert await holders(asking) == {CHECKPOINT: projector.road.owner, SWEEP: sweeper.road.owner}
+        assert await holders(asking) == {
+            CHECKPOINT: projector.road.owner,
+            SWEEP: sweeper.road.owner,
+        }
     assert len(provider.calls) == 2
 
 
-@pytest.mark.parametrize(("missing", "others"), [("worker", ("projector", "sweeper")), ("projector", ("worker", "sweeper"))])
+@pytest.mark.parametrize(
+    ("missing", "others"),
+    [("worker", ("projector", "sweeper")), ("projector", ("worker", "sweeper"))],
+)
 async def test_what_a_process_was_not_asked_to_do_it_leaves_undone(gesta, missing, others):
     provider = Provider()
     async with part_of(provider, *others) as engine:
@@ -76,22 +90,36 @@ async def test_a_worker_takes_jobs_of_its_flows_only(gesta):
     class Wire(Payload, frozen=True):
         cents: int = 1
 
-    declared = [note_flow(notes), Flow("payment.card", Card, cards.execute), Flow("payment.wire", Wire, wires.execute)]
-    async with Engine(URL, flows=declared, work=work("projector", "worker", flows=("payment.*",))) as paying:
+    declared = [
+        note_flow(notes),
+        Flow("payment.card", Card, cards.execute),
+        Flow("payment.wire", Wire, wires.execute),
+    ]
+    async with Engine(
+        URL, flows=declared, work=work("projector", "worker", flows=("payment.*",))
+    ) as paying:
         await paying.submit(Note())
         await paying.submit(Card())
         await paying.submit(Wire())
         await pass_time(gesta, 10)
         assert (len(notes.calls), len(cards.calls), len(wires.calls)) == (0, 1, 1)
-        async with Engine(URL, flows=declared, work=work("worker", flows=("test.note", "payment.wire"))):
+        async with Engine(
+            URL, flows=declared, work=work("worker", flows=("test.note", "payment.wire"))
+        ):
             await pass_time(gesta, 10)
             assert (len(notes.calls), len(cards.calls), len(wires.calls)) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("pattern", ["payments.*", "test", "test.notes", "test.note.*", ""])
-async def test_a_pattern_that_fits_no_flow_is_told_with_the_flows_there_are_before_anything_is_opened(gesta, pattern):
-    engine = Engine(URL, flows=[note_flow(Provider())], work=work("worker", flows=("test.*", pattern)))
-    with pytest.raises(UnknownFlow, match=f"no flow '{pattern}'.*it has: test.note".replace("*'", r"\*'")):
+async def test_a_pattern_that_fits_no_flow_is_told_with_the_flows_there_are_before_anything_is_opened(
+    gesta, pattern
+):
+    engine = Engine(
+        URL, flows=[note_flow(Provider())], work=work("worker", flows=("test.*", pattern))
+    )
+    with pytest.raises(
+        UnknownFlow, match=f"no flow '{pattern}'.*it has: test.note".replace("*'", r"\*'")
+    ):
         await engine.start()
     assert gesta._databases == {}
 
@@ -132,7 +160,8 @@ async def test_roles_are_given_up_at_once_so_that_nobody_waits_for_a_lease(gesta
     assert len(await holders(second)) == 3
     await first.stop()
     assert await holders(second) == {}
-    # Whoever stands by looks once in RENEWAL_SECONDS; a lease that was kept would last for two looks more.
+    # Whoever stands by looks once in RENEWAL_SECONDS; a lease that was kept would last for two
+    # looks more.
     assert RENEWAL_SECONDS * 2 < LEASE_SECONDS
     await pass_time(gesta, RENEWAL_SECONDS)
     assert set((await holders(second)).values()) == {second.road.owner}
@@ -162,7 +191,9 @@ async def test_the_sweep_goes_to_another_process_while_an_attempt_still_runs(ges
         assert await result(await asking.request(request.id)) == Done(id="through the gate")
 
 
-async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_the_engine_stops(gesta, ports):
+async def test_what_was_taken_and_not_begun_goes_back_without_an_attempt_when_the_engine_stops(
+    gesta, ports
+):
     """This flow would leave a job that was taken without a recorded end to a person."""
     provider, loading, go_on = Provider(), asyncio.Event(), asyncio.Event()
     engine = part_of(provider, *EVERYTHING.parts, on_unknown="park")

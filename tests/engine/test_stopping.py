@@ -1,4 +1,6 @@
-"""An engine that is told to stop has stopped before a supervisor would kill it, whatever executors, handlers and store do."""
+"""An engine that is told to stop has stopped before a supervisor would kill it, whatever executors,
+handlers and store do.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ async def test_nothing_to_wait_for_is_not_waited_for(gesta):
     assert await seconds_to_stop(gesta, engine) <= 0.25
 
 
-async def test_an_executor_that_swallows_its_cancellation_is_left_behind_and_recorded_as_unknown(gesta):
+async def test_an_executor_that_swallows_its_cancellation_is_left_behind_and_recorded_as_unknown(
+    gesta,
+):
     deaf = Deaf()
     provider = Provider(deaf)
     engine = await started(provider, on_unknown="park")
@@ -127,7 +131,8 @@ async def test_a_store_that_is_out_of_reach_prolongs_a_stop_only_so_far(gesta, p
     await pass_time(gesta, 10)
     async with engine_of(provider, on_unknown=on_unknown) as engine:
         await gesta.settle()
-        # Nothing could be recorded: the next process finds the job under a dead lease, and in doubt.
+        # Nothing could be recorded: the next process finds the job under a dead lease, and in
+        # doubt.
         assert (await types_of(engine, request.id))[1] == "OutcomeUnknown"
     assert len(provider.calls) == (2 if on_unknown == "same_key" else 1)
 
@@ -182,7 +187,9 @@ async def test_a_job_that_was_taken_while_the_engine_stopped_is_given_back_innoc
 LARGE = 3000
 
 
-async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopped_are_given_back_innocent(gesta):
+async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopped_are_given_back_innocent(
+    gesta,
+):
     stopping: list[asyncio.Future[None]] = []
 
     async def stop(_payload: object, _attempt: object) -> Done:
@@ -194,12 +201,18 @@ async def test_attempts_of_a_large_take_that_had_not_begun_when_the_engine_stopp
     await engine.start()
     object.__setattr__(engine.road.outside, "drain_seconds", 25.0)
     await let_run(gesta)
-    requests = [one for one in await engine.submit_many([Note() for _ in range(LARGE)]) if isinstance(one, Request)]
+    requests = [
+        one
+        for one in await engine.submit_many([Note() for _ in range(LARGE)])
+        if isinstance(one, Request)
+    ]
     await let_run(gesta)
     await stopping[0]
     begun = len(provider.calls)
     assert 0 < begun < LARGE
     async with engine_of(provider, on_unknown="park", concurrency=LARGE + 1000) as engine:
         await let_run(gesta)
-        assert [await (await engine.request(one.id)).status() for one in requests] == ["sent"] * LARGE
+        assert [await (await engine.request(one.id)).status() for one in requests] == [
+            "sent"
+        ] * LARGE
     assert len(provider.calls) == LARGE

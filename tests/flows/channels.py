@@ -12,7 +12,13 @@ from gesta.flows.email.aws import Account, AwsClients
 from gesta.flows.flow import Payload
 from gesta.sandbox import Receiver, Sandbox
 from gesta.sandbox.smtp import SandboxMail
-from gesta.testing.contracts.flow import SLOW_SECONDS, THROTTLED_SECONDS, TIMEOUT_SECONDS, FlowHarness, Trouble
+from gesta.testing.contracts.flow import (
+    SLOW_SECONDS,
+    THROTTLED_SECONDS,
+    TIMEOUT_SECONDS,
+    FlowHarness,
+    Trouble,
+)
 
 
 class OnHttp:
@@ -98,7 +104,12 @@ class SmsChannel(OnHttp):
         await self._put(engine, "second-token")
 
     async def _put(self, engine: Engine, token: str) -> None:
-        fields = {"account_sid": "AC1", "auth_token": token, "sender": "+15550100", "per_second": 1_000}
+        fields = {
+            "account_sid": "AC1",
+            "auth_token": token,
+            "sender": "+15550100",
+            "per_second": 1_000,
+        }
         await engine.operating.put_config("sms.account", "default", fields)
 
 
@@ -142,7 +153,9 @@ class EmailChannel(OnHttp):
         return email.flow(timeout_seconds=TIMEOUT_SECONDS)
 
     def payload(self, number: int) -> Payload:
-        return email.Message(f"p{number}@example.com", "Hello", template="number", data={"number": number})
+        return email.Message(
+            f"p{number}@example.com", "Hello", template="number", data={"number": number}
+        )
 
     def subject(self, number: int) -> str | None:
         return f"p{number}@example.com"
@@ -185,7 +198,9 @@ class SesChannel(EmailChannel):
 
     def arm(self, sandbox: Sandbox, trouble: Trouble) -> None:
         if trouble == "throttled":
-            self.double(sandbox).next(error="TooManyRequestsException: Maximum sending rate exceeded.")
+            self.double(sandbox).next(
+                error="TooManyRequestsException: Maximum sending rate exceeded."
+            )
         else:
             super().arm(sandbox, trouble)
 

@@ -1,4 +1,6 @@
-"""What the tests of the Slack channel share: an engine on the test's clock, a workspace, and what became of a message."""
+"""What the tests of the Slack channel share: an engine on the test's clock, a workspace, and what
+became of a message.
+"""
 
 from __future__ import annotations
 

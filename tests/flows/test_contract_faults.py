@@ -1,4 +1,6 @@
-"""The flow contract sees what it is there for: each promise fails for a channel that breaks it on purpose."""
+"""The flow contract sees what it is there for: each promise fails for a channel that breaks it on
+purpose.
+"""
 
 from __future__ import annotations
 
@@ -107,18 +109,35 @@ class Forgetful(SmsChannel):
 PLANTED = [
     (broken(SlackChannel, twice), FlowContract.test_what_is_asked_for_happens_once),
     (broken(SlackChannel, nameless), FlowContract.test_what_is_asked_for_happens_once),
-    (broken(SmsChannel, stubborn), FlowContract.test_what_the_provider_will_never_take_is_a_dead_letter_after_one_call),
-    (broken(SlackChannel, hasty), FlowContract.test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot),
-    (broken(SlackChannel, confident), FlowContract.test_a_connection_that_breaks_after_the_effect_makes_no_second_one),
-    (broken(SmsChannel, confident), FlowContract.test_an_answer_that_comes_too_late_makes_no_second_effect),
-    (broken(WebhookChannel, prodigal), FlowContract.test_a_refused_credential_holds_requests_until_it_changes),
+    (
+        broken(SmsChannel, stubborn),
+        FlowContract.test_what_the_provider_will_never_take_is_a_dead_letter_after_one_call,
+    ),
+    (
+        broken(SlackChannel, hasty),
+        FlowContract.test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot,
+    ),
+    (
+        broken(SlackChannel, confident),
+        FlowContract.test_a_connection_that_breaks_after_the_effect_makes_no_second_one,
+    ),
+    (
+        broken(SmsChannel, confident),
+        FlowContract.test_an_answer_that_comes_too_late_makes_no_second_effect,
+    ),
+    (
+        broken(WebhookChannel, prodigal),
+        FlowContract.test_a_refused_credential_holds_requests_until_it_changes,
+    ),
     (Forgetful(), FlowContract.test_nothing_is_sent_to_a_person_who_was_erased),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("channel", "promise"), PLANTED)
-async def test_a_broken_channel_is_found(monkeypatch, channel, promise: Callable[[FlowContract, Stage], Awaitable[None]]):
+async def test_a_broken_channel_is_found(
+    monkeypatch, channel, promise: Callable[[FlowContract, Stage], Awaitable[None]]
+):
     monkeypatch.setattr(contract, "PATIENCE_SECONDS", 3.0)
     async with staged(channel, "memory:planted") as stage:
         with pytest.raises(AssertionError):

@@ -19,7 +19,13 @@ from gesta.flows.email.addresses import normal
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import COMPANY, HASH, OUTBOX, job
 
-SMTP = {"kind": "smtp", "host": "mail.example.com", "user": "shop", "password": "hunter2!", "from_address": "shop@example.com"}
+SMTP = {
+    "kind": "smtp",
+    "host": "mail.example.com",
+    "user": "shop",
+    "password": "hunter2!",
+    "from_address": "shop@example.com",
+}
 SES = {
     "kind": "ses",
     "region": "eu-west-1",
@@ -38,7 +44,9 @@ class Post:
     gesta: Harness
     ref: str = ""
 
-    async def send(self, to: str = "ana@example.com", sender: str = "default", **fields: Any) -> Request:
+    async def send(
+        self, to: str = "ana@example.com", sender: str = "default", **fields: Any
+    ) -> Request:
         fields = {"subject": "Olá", "html_ref": self.ref} | fields
         return await self.engine.submit(email.Message(to, sender=sender, **fields))
 
@@ -59,15 +67,25 @@ async def post(gesta: Harness) -> AsyncIterator[Post]:
 @pytest.mark.parametrize("sender", ["default", "ses"])
 async def test_a_letter_is_sent_whole(post, sender):
     request = await post.send(
-        sender=sender, cc=["cc@example.org"], bcc=["bcc@example.org"], reply_to="help@example.com", headers={"X-Campaign": "spring"},
-        tags=["a", "b"], unsubscribe="https://example.com/u?" + "x" * 200, recipient=email.Recipient("ana@example.com", external_id="7"),
-    )  # fmt: skip
+        sender=sender,
+        cc=["cc@example.org"],
+        bcc=["bcc@example.org"],
+        reply_to="help@example.com",
+        headers={"X-Campaign": "spring"},
+        tags=["a", "b"],
+        unsubscribe="https://example.com/u?" + "x" * 200,
+        recipient=email.Recipient("ana@example.com", external_id="7"),
+    )
     outcome = await request.outcome()
     double = post.gesta.sandbox.smtp if sender == "default" else post.gesta.sandbox.ses
     [letter] = double.effects
     assert isinstance(outcome, Done)
     said = letter.data
-    assert (said["to"], said["cc"], said["bcc"]) == ("ana@example.com", ["cc@example.org"], ["bcc@example.org"])  # R2-32
+    assert (said["to"], said["cc"], said["bcc"]) == (
+        "ana@example.com",
+        ["cc@example.org"],
+        ["bcc@example.org"],
+    )  # R2-32
     assert "bcc" not in letter.headers
     assert (said["subject"], said["sender"]) == ("Olá", "shop@example.com")
     assert 'style="color: red;"' in said["html"]
@@ -92,12 +110,20 @@ async def test_a_job_of_seed_002_goes_the_road_and_is_told_in_its_words(post):
     ref = await email.store_body(post.engine, PAGE, tenant=COMPANY)
     given = job({"htmlRef": ref, "attempt": 3})
     request = await email.submit_job(post.engine, given)
-    assert (request.verdict, request.id, request.tenant) == ("created", OUTBOX, COMPANY)  # R2-2, R2-31
+    assert (request.verdict, request.id, request.tenant) == (
+        "created",
+        OUTBOX,
+        COMPANY,
+    )  # R2-2, R2-31
     outcome = await request.outcome()
     assert isinstance(outcome, Done)
     row = await email.email_log(post.engine, request.id, tenant=COMPANY)
     assert (row.outbox_id, row.company_id, row.status) == (OUTBOX, COMPANY, "SENT")  # R2-33, R2-3
-    assert (row.recipient_id, row.ses_message_id, row.duration_ms) == (outcome.target, outcome.id, 0)  # R2-33
+    assert (row.recipient_id, row.ses_message_id, row.duration_ms) == (
+        outcome.target,
+        outcome.id,
+        0,
+    )  # R2-33
     view = await post.engine.get(request.id, tenant=COMPANY)
     history = await post.engine.history(request.id, tenant=COMPANY)
     assert view.state.correlation_id == "req-abc123"  # X-13
@@ -105,14 +131,25 @@ async def test_a_job_of_seed_002_goes_the_road_and_is_told_in_its_words(post):
     result = email.job_result(view.state, history)
     assert result is not None
     assert msgspec.to_builtins(result) == {  # R2-34
-        "sesMessageId": outcome.id, "status": "SENT", "processedAt": row.sent_at, "durationMs": 0, "attempt": 1,
-    }  # fmt: skip
-    assert result.attempt == view.state.attempts == 1  # S2-5: counted from events, whatever the job says
+        "sesMessageId": outcome.id,
+        "status": "SENT",
+        "processedAt": row.sent_at,
+        "durationMs": 0,
+        "attempt": 1,
+    }
+    assert (
+        result.attempt == view.state.attempts == 1
+    )  # S2-5: counted from events, whatever the job says
     again = await email.submit_job(post.engine, given)
     assert (again.verdict, again.id) == ("duplicate", OUTBOX)  # S2-3
-    assert msgspec.to_builtins(email.already_sent(view.state)) == {"status": "ALREADY_SENT", "sesMessageId": outcome.id}  # R2-27
+    assert msgspec.to_builtins(email.already_sent(view.state)) == {
+        "status": "ALREADY_SENT",
+        "sesMessageId": outcome.id,
+    }  # R2-27
     await post.gesta.settle()
-    assert [one.receipts for one in post.gesta.sandbox.smtp.effects] == [1]  # R2-27, R2-3: no second letter
+    assert [one.receipts for one in post.gesta.sandbox.smtp.effects] == [
+        1
+    ]  # R2-27, R2-3: no second letter
     with pytest.raises(Conflict):
         await email.submit_job(post.engine, job({"htmlRef": ref, "subject": "Outro"}))
 
@@ -148,11 +185,14 @@ async def test_temporary_errors_come_back_by_the_seeds_table(post):
     await post.gesta.settle()
     history = await post.engine.history(request.id)
     waits = [
-        (event.next_attempt_at - meta.occurred_at) / 1000 for name, event, meta in history if name.endswith("AttemptFailed.v1")
+        (event.next_attempt_at - meta.occurred_at) / 1000
+        for name, event, meta in history
+        if name.endswith("AttemptFailed.v1")
     ]
-    assert [planned * 0.75 <= wait <= planned * 1.25 for wait, planned in zip(waits, (1, 5, 30, 120), strict=True)] == [
-        True
-    ] * 4  # R2-37, S2-6
+    assert [
+        planned * 0.75 <= wait <= planned * 1.25
+        for wait, planned in zip(waits, (1, 5, 30, 120), strict=True)
+    ] == [True] * 4  # R2-37, S2-6
     assert any(wait < planned for wait, planned in zip(waits, (1, 5, 30, 120), strict=True))
     assert await request.status() == "sent"
     assert len(post.gesta.sandbox.smtp.effects) == 1  # R2-3
@@ -164,8 +204,14 @@ async def test_after_five_attempts_it_is_a_dead_letter_for_seven_days(post):
     assert await post.status(request) == "failed"
     assert post.gesta.sandbox.smtp.calls == 5  # R2-38
     row = await email.email_log(post.engine, request.id)
-    assert (row.status, row.error_code, row.error_reason) == ("FAILED", "MAX_ATTEMPTS_EXCEEDED", "Max attempts reached")  # R2-38
-    assert [letter.original.request_id for letter in await post.engine.operating.dead_letters()] == [request.id]
+    assert (row.status, row.error_code, row.error_reason) == (
+        "FAILED",
+        "MAX_ATTEMPTS_EXCEEDED",
+        "Max attempts reached",
+    )  # R2-38
+    assert [
+        letter.original.request_id for letter in await post.engine.operating.dead_letters()
+    ] == [request.id]
     post.gesta.advance(7 * 86_400 - 600)
     assert await post.engine.operating.dead_letters()
     post.gesta.advance(600)
@@ -173,10 +219,14 @@ async def test_after_five_attempts_it_is_a_dead_letter_for_seven_days(post):
     assert await request.status() == "failed"
 
 
-async def test_a_mailbox_that_does_not_exist_is_a_dead_letter_at_once_and_gets_no_more_letters(post):
+async def test_a_mailbox_that_does_not_exist_is_a_dead_letter_at_once_and_gets_no_more_letters(
+    post,
+):
     post.gesta.sandbox.smtp.next(status=550, error="5.1.1")
     request = await post.send()
-    assert await request.outcome() == Rejected("invalid_email", "answered 550 5.1.1 at recipient")  # R2-36
+    assert await request.outcome() == Rejected(
+        "invalid_email", "answered 550 5.1.1 at recipient"
+    )  # R2-36
     found = await email.suppressed(post.engine, "Ana@Example.com")
     assert found is not None  # D-11: 5.1.1 puts it on the list
     second = await post.send()
@@ -193,8 +243,13 @@ async def test_copies_that_are_suppressed_or_refused_are_left_out_and_told(post)
     post.gesta.sandbox.smtp.on("gone@example.org", status=550)
     request = await post.send(cc=["no@example.org", "cc@example.org"], bcc=["gone@example.org"])
     outcome = await request.outcome()
-    assert outcome == Done(outcome.id, outcome.target, "durationMs=0 ccSuppressed=1 bccRefused=1")  # S2-20
-    assert (await email.email_log(post.engine, request.id)).warnings == {"ccSuppressed": 1, "bccRefused": 1}
+    assert outcome == Done(
+        outcome.id, outcome.target, "durationMs=0 ccSuppressed=1 bccRefused=1"
+    )  # S2-20
+    assert (await email.email_log(post.engine, request.id)).warnings == {
+        "ccSuppressed": 1,
+        "bccRefused": 1,
+    }
     [letter] = post.gesta.sandbox.smtp.effects
     assert (letter.data["cc"], letter.data["bcc"]) == (["cc@example.org"], [])
     assert "no@example.org" not in letter.headers["cc"]
@@ -240,7 +295,9 @@ async def test_a_letter_that_is_not_sent_within_24_hours_expires(post):
 
 async def test_a_delayed_job_waits_and_its_priority_is_kept(post):
     ref = await email.store_body(post.engine, PAGE, tenant=COMPANY)
-    request = await email.submit_job(post.engine, job({"htmlRef": ref}, {"delay": 3_600_000, "priority": 1}))
+    request = await email.submit_job(
+        post.engine, job({"htmlRef": ref}, {"delay": 3_600_000, "priority": 1})
+    )
     state = (await request.view()).state
     assert (state.priority, state.due_at) == (1, state.created_at + 3_600_000)
     assert state.expires_at == state.created_at + 86_400_000  # S2-2
@@ -266,7 +323,9 @@ async def test_a_refused_account_holds_its_letters_until_it_changes(post, sender
     [pause] = await post.engine.operating.paused("default")
     assert pause.scope.credential == f"email.sender/{sender}"
     double.heal()
-    await post.engine.operating.put_config("email.sender", sender, (SMTP if sender == "default" else SES) | put)
+    await post.engine.operating.put_config(
+        "email.sender", sender, (SMTP if sender == "default" else SES) | put
+    )
     await post.gesta.settle()
     assert {await request.status() for request in requests} == {"sent"}
     assert len(double.effects) == 20
@@ -308,17 +367,35 @@ async def test_nothing_personal_is_stored_or_logged_in_clear(post, caplog):
     with caplog.at_level(logging.DEBUG, logger="gesta"):
         post.gesta.sandbox.smtp.next(status=451)
         request = await post.send(
-            "ana.lima@example.com", subject="Boleto de Ana", cc=["bruno@example.org"], headers={"X-Name": "Ana Lima"},
-            recipient=email.Recipient("ana.lima@example.com", external_id="CUST-1", cpf_cnpj_hash=HASH, nome="Ana Lima", razao_social="Lima SA"),
-        )  # fmt: skip
+            "ana.lima@example.com",
+            subject="Boleto de Ana",
+            cc=["bruno@example.org"],
+            headers={"X-Name": "Ana Lima"},
+            recipient=email.Recipient(
+                "ana.lima@example.com",
+                external_id="CUST-1",
+                cpf_cnpj_hash=HASH,
+                nome="Ana Lima",
+                razao_social="Lima SA",
+            ),
+        )
         assert await post.status(request) == "sent"
     view = await post.engine.get(request.id)
     names = [b"ana.lima", b"Ana", b"bruno", b"CUST-1", HASH.encode(), b"Lima"]
     assert [name for name in names if name in view.payload] == []
     logged = caplog.text.encode()
     assert [name for name in (*names, b"hunter2") if name in logged] == []  # R2-30
-    tags = {"outboxId": request.id, "to": "a***@e***.com", "recipientEmail": "a***@e***.com", "cpfCnpjHash": "a3c7b8d9..."}
-    line = next(msgspec.json.decode(record.message) for record in caplog.records if '"event":"attempt"' in record.message)
+    tags = {
+        "outboxId": request.id,
+        "to": "a***@e***.com",
+        "recipientEmail": "a***@e***.com",
+        "cpfCnpjHash": "a3c7b8d9...",
+    }
+    line = next(
+        msgspec.json.decode(record.message)
+        for record in caplog.records
+        if '"event":"attempt"' in record.message
+    )
     assert {name: line[name] for name in tags} == tags  # R2-30
     assert line["jobId"].startswith(request.id)  # R2-30
     letter = next(letter for letter in post.gesta.sandbox.smtp.effects)

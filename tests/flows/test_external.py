@@ -1,4 +1,7 @@
-"""A flow that others execute, as it is declared. What is handed out, reported and noticed is in tests/stations/test_external_*.py."""
+"""A flow that others execute, as it is declared.
+
+What is handed out, reported and noticed is in tests/stations/test_external_*.py.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ async def test_a_flow_without_a_payload_type_takes_any_object(gesta):
     async with Engine(URL, flows=[free, external("warehouse.other")]) as engine:
         fields = {"order": 7, "lines": [{"sku": "A"}]}
         request = await engine.submit(engine.payload("warehouse.any", fields), key="k")
-        assert (await engine.submit(free.payload(dict(reversed(fields.items()))), key="k")).verdict == "duplicate"
+        assert (
+            await engine.submit(free.payload(dict(reversed(fields.items()))), key="k")
+        ).verdict == "duplicate"
         await let_run(gesta)
         (item,) = await engine.external.take("warehouse.any")
         assert (item.id, msgspec.json.decode(item.payload)) == (request.id, fields)
@@ -42,7 +47,12 @@ async def test_a_flow_without_a_payload_type_takes_any_object(gesta):
 
 def test_what_is_not_said_is_careful():
     flow = external(FLOW)
-    assert (flow.is_external, flow.lease_seconds, flow.rules.on_unknown, flow.ttl_seconds) == (True, 60.0, "park", None)
+    assert (flow.is_external, flow.lease_seconds, flow.rules.on_unknown, flow.ttl_seconds) == (
+        True,
+        60.0,
+        "park",
+        None,
+    )
 
 
 async def test_nothing_of_it_is_ever_executed_here():

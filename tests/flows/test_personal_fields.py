@@ -12,7 +12,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gesta import Payload, Personal
 from gesta.flows.personal_fields import personal_fields, plan_of, subject_name
-from gesta.security.field_encryption import MARK, context_of, forged, is_sealed, replace_sealed, seal, sealed_field, unseal
+from gesta.security.field_encryption import (
+    MARK,
+    context_of,
+    forged,
+    is_sealed,
+    replace_sealed,
+    seal,
+    sealed_field,
+    unseal,
+)
 from gesta.security.keyed_digests import canonical
 
 T = TypeVar("T")
@@ -122,7 +131,7 @@ def parts_of(kind: type[msgspec.Struct], value: msgspec.Struct) -> dict[str, Any
         (dict[str, Other], {"a": Other("x")}, {}),
         (Loop, Loop(Loop()), {}),
     ],
-)  # fmt: skip
+)
 def test_every_part_that_is_marked_is_found_where_it_stands(hint, value, sealed):
     kind = msgspec.defstruct("Letter", [("code", str), ("f", hint)], bases=(Payload,), frozen=True)
     assert parts_of(kind, kind("c-1", value)) == sealed  # R1-43
@@ -158,9 +167,18 @@ def test_whom_a_payload_is_about_is_sealed_whether_or_not_it_is_marked():
     assert parts_of(Letter, Letter("hello", "customer-42")) == {"/who": "customer-42"}
     assert parts_of(Listed, Listed("customer-42")) == {"": ["customer-42", ""]}
     assert plan_of(Plain) is None
-    # Of a person's message the subject line, itself marked, is a field like any other; without a personal field it says nothing about anybody.
-    assert [subject_name(kind) for kind in (Letter, Plain, Listed, Mail)] == ["subject", "subject", "subject", None]
-    assert parts_of(Mail, Mail("ana@example.com", "Hello Ana")) == {"/to": "ana@example.com", "/subject": "Hello Ana"}
+    # Of a person's message the subject line, itself marked, is a field like any other; without a
+    # personal field it says nothing about anybody.
+    assert [subject_name(kind) for kind in (Letter, Plain, Listed, Mail)] == [
+        "subject",
+        "subject",
+        "subject",
+        None,
+    ]
+    assert parts_of(Mail, Mail("ana@example.com", "Hello Ana")) == {
+        "/to": "ana@example.com",
+        "/subject": "Hello Ana",
+    }
     assert plan_of(Topic) is None
 
 
@@ -189,7 +207,15 @@ def test_a_sealed_field_opens_under_its_key_in_its_place_and_nowhere_else():
         unseal(field, CONTEXT, AESGCM(bytes([1]) * 32))
 
 
-@pytest.mark.parametrize("raw", [b'{"$sealed":"AAAA"}', b'{"$sealed":"!"}', b'{"$sealed":"' + b"A" * 80 + b'"}', b'{"$sealed":"'])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"$sealed":"AAAA"}',
+        b'{"$sealed":"!"}',
+        b'{"$sealed":"' + b"A" * 80 + b'"}',
+        b'{"$sealed":"',
+    ],
+)
 def test_what_only_looks_like_a_sealed_field_is_told(raw):
     with pytest.raises(ValueError):  # noqa: PT011 -- base64's own words or ours
         sealed_field(raw)
@@ -197,7 +223,13 @@ def test_what_only_looks_like_a_sealed_field_is_told(raw):
 
 def test_sealed_fields_are_found_by_what_stands_in_the_json_and_the_rest_stays_as_it_is():
     raw = seal(b'"Ana"', CONTEXT, SUBJECT, 1, KEY, bytes(12))
-    body = b'{"n":123456789012345678901234567890,"x":1.0,"text":"$sealed","list":[1,{"deep":' + raw + b'}],"to":' + raw + b"}"
+    body = (
+        b'{"n":123456789012345678901234567890,"x":1.0,"text":"$sealed","list":[1,{"deep":'
+        + raw
+        + b'}],"to":'
+        + raw
+        + b"}"
+    )
     found: list[str] = []
 
     def open_it(_: bytes, path: str) -> bytes:
@@ -212,7 +244,10 @@ def test_sealed_fields_are_found_by_what_stands_in_the_json_and_the_rest_stays_a
 def test_a_payload_in_clear_cannot_pretend_to_be_sealed():
     for value in ({"$sealed": "x"}, {"a": [{"$sealed": 1}]}):
         assert forged(canonical({"ok": 1, "data": value})) == {
-            "data": "an object in a payload may not have the key '$sealed': sealed fields are told by it"
+            "data": (
+                "an object in a payload may not have the key '$sealed': sealed fields are told"
+                " by it"
+            )
         }
     for harmless in ("$sealed", '"$sealed":', ["$sealed"], {"sealed": 1}, {"a$sealed": 1}):
         assert MARK not in canonical({"data": harmless})

@@ -51,8 +51,14 @@ def _own(schema: dict[str, Any], name: str) -> dict[str, Any]:
 def test_personal_fields_are_marked_by_the_names_that_travel_however_deep():
     schema = payload_schema(Order)
     assert schema["$ref"] == "#/$defs/Order"
-    assert {name for name, field in _own(schema, "Order").items() if "x-personal" in field} == {"mail", "children"}
-    assert {name for name, field in _own(schema, "Child").items() if "x-personal" in field} == {"name", "children"}
+    assert {name for name, field in _own(schema, "Order").items() if "x-personal" in field} == {
+        "mail",
+        "children",
+    }
+    assert {name for name, field in _own(schema, "Child").items() if "x-personal" in field} == {
+        "name",
+        "children",
+    }
 
 
 def test_secrets_are_write_only():

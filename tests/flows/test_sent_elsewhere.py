@@ -14,9 +14,13 @@ STORED = {
     "slack.workspace": {"token": "xoxb-1"},
     "sms.account": {"account_sid": "AC1", "auth_token": "token-1", "sender": "+15550100"},
     "email.sender": {
-        "kind": "smtp", "from_address": "shop@example.com", "host": "mail.example.com", "user": "shop", "password": "secret-1",
+        "kind": "smtp",
+        "from_address": "shop@example.com",
+        "host": "mail.example.com",
+        "user": "shop",
+        "password": "secret-1",
     },
-}  # fmt: skip
+}
 ELSEWHERE = [
     ("slack.workspace", "token", "api_url", "https://evil.example/api/"),
     ("sms.account", "auth_token", "api_url", "https://evil.example"),
@@ -26,20 +30,26 @@ ELSEWHERE = [
 
 @pytest.fixture
 async def operating(gesta):
-    async with Engine(flows=[slack.flow(), sms.flow(), email.flow()], settings=Settings(url=URL), work=False) as engine:
+    async with Engine(
+        flows=[slack.flow(), sms.flow(), email.flow()], settings=Settings(url=URL), work=False
+    ) as engine:
         for kind, fields in STORED.items():
             await engine.operating.put_config(kind, "main", fields)
         yield engine.operating
 
 
 @pytest.mark.parametrize(("kind", "secret", "field", "elsewhere"), ELSEWHERE)
-async def test_a_stored_secret_is_not_kept_for_another_address(operating, kind, secret, field, elsewhere):
+async def test_a_stored_secret_is_not_kept_for_another_address(
+    operating, kind, secret, field, elsewhere
+):
     moved = {**STORED[kind], field: elsewhere}
     without = {name: value for name, value in moved.items() if name != secret}
     for given in (without, without | {secret: ""}):
         with pytest.raises(BadConfig) as refused:
             await operating.put_config(kind, "main", given)
-        assert refused.value.fields == {secret: f"give it again: {field} changed, and a stored secret is sent nowhere else"}
+        assert refused.value.fields == {
+            secret: f"give it again: {field} changed, and a stored secret is sent nowhere else"
+        }
     (stored,) = [one for one in await operating.list_config() if one.kind == kind]
     assert getattr(stored.body, field) != elsewhere
     # Whoever knows it may send it wherever they like.
@@ -47,7 +57,9 @@ async def test_a_stored_secret_is_not_kept_for_another_address(operating, kind, 
 
 
 @pytest.mark.parametrize(("kind", "secret", "field", "elsewhere"), ELSEWHERE)
-async def test_a_stored_secret_is_kept_while_the_address_stays(operating, kind, secret, field, elsewhere):
+async def test_a_stored_secret_is_kept_while_the_address_stays(
+    operating, kind, secret, field, elsewhere
+):
     given = {name: value for name, value in STORED[kind].items() if name != secret}
     entity = await operating.put_config(kind, "main", given | {"per_second": 2.0})
     assert entity.body.per_second == 2.0

@@ -20,7 +20,9 @@ from tests.flows.slack_stage import OPS, PLACE, TOKEN, URL, end_of, opened, post
 
 async def test_the_smallest_program_posts_its_message(gesta):
     async with Engine("sqlite:///gesta.db", flows=[slack.flow(token="env:SLACK_TOKEN")]) as engine:
-        request = await engine.submit(slack.Message(channel="C012AB3CD", text="hello"), key="hello-1")
+        request = await engine.submit(
+            slack.Message(channel="C012AB3CD", text="hello"), key="hello-1"
+        )
         outcome = await request.outcome(timeout=10)
     [effect] = gesta.sandbox.slack.effects
     assert (request.verdict, effect.text) == ("created", "hello")
@@ -29,18 +31,35 @@ async def test_the_smallest_program_posts_its_message(gesta):
 
 async def test_what_slack_is_given(gesta):
     async with opened(gesta) as engine:
-        await put(engine, "slack.app", "robot", username="Ada", icon_emoji=":robot_face:", unfurl_links=False)
+        await put(
+            engine,
+            "slack.app",
+            "robot",
+            username="Ada",
+            icon_emoji=":robot_face:",
+            unfurl_links=False,
+        )
         blocks = [{"type": "divider"}]
-        message = slack.Message(channel=PLACE, text="hi", blocks=blocks, thread_ts="1731000000.000100", app="robot")
+        message = slack.Message(
+            channel=PLACE, text="hi", blocks=blocks, thread_ts="1731000000.000100", app="robot"
+        )
         state = await end_of(gesta, engine, message)
     [given] = posted(gesta)
     mark, told = given.pop("client_msg_id"), given.pop("metadata")
     assert given == {
-        "channel": PLACE, "text": "hi", "blocks": blocks, "thread_ts": "1731000000.000100", "username": "Ada",
-        "icon_emoji": ":robot_face:", "unfurl_links": False,
-    }  # fmt: skip
+        "channel": PLACE,
+        "text": "hi",
+        "blocks": blocks,
+        "thread_ts": "1731000000.000100",
+        "username": "Ada",
+        "icon_emoji": ":robot_face:",
+        "unfurl_links": False,
+    }
     assert UUID(mark).version == 5  # D-6: a uuid5 as best effort
-    assert told == {"event_type": "gesta_request", "event_payload": {"messageRequestId": state.id, "mark": mark}}  # D-6
+    assert told == {
+        "event_type": "gesta_request",
+        "event_payload": {"messageRequestId": state.id, "mark": mark},
+    }  # D-6
     headers = gesta.sandbox.slack.effects[0].headers
     assert headers["authorization"] == f"Bearer {TOKEN}"
     assert "slackclient/" in headers["user-agent"]
@@ -86,15 +105,23 @@ def test_the_stored_names_are_those_of_the_contract():
         app="robot",
     )
     assert msgspec.json.decode(msgspec.json.encode(message)) == {
-        "templateCode": "welcome", "data": {"n": 1}, "locale": "pt-BR", "threadTs": "1731000000.000100", "workspaceCode": "eu",
-        "channelCode": "ops", "appCode": "robot",
-    }  # fmt: skip  # R0-11
+        "templateCode": "welcome",
+        "data": {"n": 1},
+        "locale": "pt-BR",
+        "threadTs": "1731000000.000100",
+        "workspaceCode": "eu",
+        "channelCode": "ops",
+        "appCode": "robot",
+    }  # R0-11
 
 
 @pytest.mark.parametrize(
     ("fields", "faulty"),
     [
-        ({"text": "a", "channel": PLACE, "token": "xoxb-1"}, "token"),  # R0-2: no field can carry one
+        (
+            {"text": "a", "channel": PLACE, "token": "xoxb-1"},
+            "token",
+        ),  # R0-2: no field can carry one
         ({"channel": PLACE}, "text"),
         ({"channel": PLACE, "text": ""}, "text"),
         ({"channel": PLACE, "text": "x" * 40_001}, "text"),  # D-6: Slack would cut it
@@ -102,7 +129,10 @@ def test_the_stored_names_are_those_of_the_contract():
         ({"channel": PLACE, "text": "a", "templateCode": "t"}, "templateCode"),
         ({"channel": PLACE, "text": "a", "data": {"n": 1}}, "data"),
         ({"channel": PLACE, "text": "a", "locale": "pt"}, "locale"),
-        ({"channel": PLACE, "text": "a", "threadTs": 1731000000.0001}, "threadTs"),  # S0-14: never a float
+        (
+            {"channel": PLACE, "text": "a", "threadTs": 1731000000.0001},
+            "threadTs",
+        ),  # S0-14: never a float
         ({"channel": PLACE, "text": "a", "threadTs": "1731000000.0001"}, "threadTs"),  # S0-14
         ({"channel": PLACE, "text": "a", "recipient": "U0AB"}, "channel"),
         ({"channelCode": "ops", "text": "a", "recipient": "U0AB"}, "recipient"),
@@ -120,8 +150,12 @@ async def test_what_no_message_can_be_is_refused_before_anything_is_stored(gesta
 
 async def test_a_thread_is_kept_with_the_request(gesta):
     async with opened(gesta) as engine:
-        request = await engine.submit(slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100"))
-        assert await request.payload() == slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100")  # S0-14
+        request = await engine.submit(
+            slack.Message(channel=PLACE, text="a", thread_ts="1731000000.000100")
+        )
+        assert await request.payload() == slack.Message(
+            channel=PLACE, text="a", thread_ts="1731000000.000100"
+        )  # S0-14
 
 
 async def test_a_named_channel_goes_before_all_others(gesta):
@@ -156,7 +190,9 @@ async def test_a_message_that_can_go_nowhere_says_so(gesta):
 
 async def test_a_recipient_that_is_no_id_is_refused_at_execution_too(gesta):
     """Stored by an earlier version, say."""
-    async with Engine(URL, flows=[replace(slack.flow(token="env:SLACK_TOKEN"), check=None)]) as engine:
+    async with Engine(
+        URL, flows=[replace(slack.flow(token="env:SLACK_TOKEN"), check=None)]
+    ) as engine:
         state = await end_of(gesta, engine, slack.Message(recipient="#general", text="a"))
     assert (state.status, state.reason) == ("failed", "invalid_recipient")  # S0-13
     assert gesta.sandbox.slack.calls == 0
@@ -167,8 +203,14 @@ async def test_a_template_is_filled_in_and_its_version_recorded(gesta):
         blocks = '[{"type": "section", "text": {"type": "mrkdwn", "text": "Hi {{ name }}"}}]'
         await put(engine, "template", "welcome", text="Hello {{ name }}", blocks=blocks)
         await put(engine, "template", "welcome@pt", text="Ola {{ name }}")
-        await end_of(gesta, engine, slack.Message(channel=PLACE, template="welcome", data={"name": 'A"n'}))
-        await end_of(gesta, engine, slack.Message(channel=PLACE, template="welcome", data={"name": "Ana"}, locale="pt-BR"))
+        await end_of(
+            gesta, engine, slack.Message(channel=PLACE, template="welcome", data={"name": 'A"n'})
+        )
+        await end_of(
+            gesta,
+            engine,
+            slack.Message(channel=PLACE, template="welcome", data={"name": "Ana"}, locale="pt-BR"),
+        )
     first, second = posted(gesta)
     assert (first["text"], first["blocks"][0]["text"]["text"]) == ('Hello A"n', 'Hi A"n')
     assert (second["text"], "blocks" in second) == ("Ola Ana", False)
@@ -178,20 +220,29 @@ async def test_data_that_the_template_needs_is_asked_for_at_submit(gesta):
     async with opened(gesta) as engine:
         await put(engine, "template", "welcome", text="Hello {{ name }}")
         with pytest.raises(InvalidRequest) as caught:
-            await engine.submit(slack.Message(channel=PLACE, template="welcome", data={"nom": "Ann"}))
+            await engine.submit(
+                slack.Message(channel=PLACE, template="welcome", data={"nom": "Ann"})
+            )
         assert caught.value.fields == {"data.name": "the template welcome needs it"}  # S0-16
 
 
 @pytest.mark.parametrize(
     ("template", "reason"),
-    [("nothing", "template_missing"), ("mail", "no_text"), ("long", "msg_too_long"), ("odd", "template_render_failed")],
+    [
+        ("nothing", "template_missing"),
+        ("mail", "no_text"),
+        ("long", "msg_too_long"),
+        ("odd", "template_render_failed"),
+    ],
 )
 async def test_what_a_template_cannot_say_is_not_posted(gesta, template, reason):
     async with opened(gesta) as engine:
         await put(engine, "template", "mail", subject="Hello")
         await put(engine, "template", "long", text="{% for n in range(5) %}{{ x }}{% endfor %}")
         await put(engine, "template", "odd", text="{{ x + 1 }}")
-        state = await end_of(gesta, engine, slack.Message(channel=PLACE, template=template, data={"x": "y" * 9_000}))
+        state = await end_of(
+            gesta, engine, slack.Message(channel=PLACE, template=template, data={"x": "y" * 9_000})
+        )
     assert (state.status, state.reason) == ("failed", reason)  # S0-16
     assert gesta.sandbox.slack.calls == 0
 
@@ -252,7 +303,9 @@ async def test_nobody_is_refused_by_a_template_that_has_changed_since_it_was_rea
         await put(engine, "template", "w", text="Hi {{ name }}")
         await asking.submit(slack.Message(channel=PLACE, template="w", data={"name": "Ann"}))
         await put(engine, "template", "w", text="Hi")
-        assert (await asking.submit(slack.Message(channel=PLACE, template="w"))).verdict == "created"
+        assert (
+            await asking.submit(slack.Message(channel=PLACE, template="w"))
+        ).verdict == "created"
 
 
 async def test_a_token_that_a_program_declares_anew_lets_go_of_what_the_old_one_held(gesta):
@@ -285,18 +338,27 @@ def test_a_stored_channel_has_an_id(channel_id):
 
 def test_without_its_library_the_channel_says_what_to_install():
     program = (
-        f"import sys; sys.path[:] = {sys.path}; sys.modules['slack_sdk'] = None\n"
-        "from gesta.errors import MissingExtra\nfrom gesta.flows import slack\nslack.Message(channel='C012AB3CD', text='a')\n"
-        "try: slack.flow()\nexcept MissingExtra as error: print(error)"
+        f"import sys; sys.path[:] = {sys.path}; sys.modules['slack_sdk'] = None\nfrom gesta.errors"
+        " import MissingExtra\nfrom gesta.flows import slack\nslack.Message(channel='C012AB3CD',"
+        " text='a')\ntry: slack.flow()\nexcept MissingExtra as error: print(error)"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert "pip install 'gesta[slack]'" in told
 
 
 async def test_calls_at_the_same_time_keep_to_their_own_tokens(gesta):
     """The library's client is everybody's; tokens are not."""
     async with opened(gesta, per_second=1_000, channel_per_second=1_000) as engine:
-        await put(engine, "slack.workspace", "eu", token="xoxb-2222-other", per_second=1_000, channel_per_second=1_000)
+        await put(
+            engine,
+            "slack.workspace",
+            "eu",
+            token="xoxb-2222-other",
+            per_second=1_000,
+            channel_per_second=1_000,
+        )
         for _ in range(20):
             gesta.sandbox.slack.next(slow_seconds=1)
         requests = [
@@ -305,7 +367,9 @@ async def test_calls_at_the_same_time_keep_to_their_own_tokens(gesta):
         ]
         await gesta.settle()
         assert {await request.status() for request in requests} == {"sent"}
-    sent = {(effect.text, effect.headers["authorization"]) for effect in gesta.sandbox.slack.effects}
+    sent = {
+        (effect.text, effect.headers["authorization"]) for effect in gesta.sandbox.slack.effects
+    }
     assert sent == {("default", f"Bearer {TOKEN}"), ("eu", "Bearer xoxb-2222-other")}
 
 
@@ -317,5 +381,8 @@ async def test_a_channel_that_moved_is_found_where_it_is_now(gesta):
         await end_of(gesta, engine, slack.Message(channel="ops", text="after"))
         await put(engine, "slack.channel", "ops", channel_id=OPS, disabled=True)
         state = await end_of(gesta, engine, slack.Message(channel="ops", text="never"))
-    assert [(given["text"], given["channel"]) for given in posted(gesta)] == [("before", OPS), ("after", "C0NEW0NEW")]
+    assert [(given["text"], given["channel"]) for given in posted(gesta)] == [
+        ("before", OPS),
+        ("after", "C0NEW0NEW"),
+    ]
     assert state.reason == "channel_config_missing"

@@ -37,7 +37,10 @@ async def test_a_message_that_was_posted_is_found_and_not_posted_again(gesta, me
     ]
 
 
-@pytest.mark.parametrize("fault", [{"status": 500}, {"error": "internal_error"}, {"error": "fatal_error"}, {"status": 502}])
+@pytest.mark.parametrize(
+    "fault",
+    [{"status": 500}, {"error": "internal_error"}, {"error": "fatal_error"}, {"status": 502}],
+)
 async def test_a_message_that_was_not_posted_is_posted_once(gesta, fault):
     async with opened(gesta) as engine:
         gesta.sandbox.slack.next(**fault)
@@ -72,7 +75,12 @@ def others_speak(gesta: Harness, count: int) -> None:
     """Messages of others in the same channel, after ours."""
     now = gesta.runtime.now_ms() / 1000
     gesta.sandbox.slack.effects += [
-        Effect(f"{now + number / 1_000:.6f}", "chat.postMessage", {"channel": PLACE, "text": "other"}, {})
+        Effect(
+            f"{now + number / 1_000:.6f}",
+            "chat.postMessage",
+            {"channel": PLACE, "text": "other"},
+            {},
+        )
         for number in range(count)
     ]
 
@@ -102,7 +110,9 @@ async def test_a_conversation_that_is_too_long_to_search_leaves_the_doubt(gesta)
     assert [given["text"] for given in posted(gesta)].count("a") == 0
 
 
-@pytest.mark.parametrize("error", ["missing_scope", "channel_not_found", "internal_error", "brand_new"])
+@pytest.mark.parametrize(
+    "error", ["missing_scope", "channel_not_found", "internal_error", "brand_new"]
+)
 async def test_a_question_without_an_answer_leaves_the_doubt_and_stops_nobody_else(gesta, error):
     async with opened(gesta, **FAST) as engine:
         gesta.sandbox.slack.next(drop=True)
@@ -111,7 +121,9 @@ async def test_a_question_without_an_answer_leaves_the_doubt_and_stops_nobody_el
         await gesta.settle()
         state = (await request.view()).state
         assert (state.status, state.waits_for_a_person) == ("unknown", True)
-        assert (await end_of(gesta, engine, slack.Message(channel=PLACE, text="b"))).status == "sent"
+        assert (
+            await end_of(gesta, engine, slack.Message(channel=PLACE, text="b"))
+        ).status == "sent"
     assert [given["text"] for given in posted(gesta)] == ["a", "b"]
 
 

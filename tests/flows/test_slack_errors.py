@@ -21,16 +21,19 @@ AGAIN = ["service_unavailable", "request_timeout"]
 LATER = ["team_added_to_org", "org_login_required", "message_limit_exceeded"]
 UNKNOWN = ["internal_error", "fatal_error"]
 FINAL = (
-    "channel_not_found not_in_channel is_archived msg_too_long msg_blocks_too_long no_text invalid_blocks invalid_blocks_format "
-    "invalid_arguments invalid_arg_name invalid_array_arg invalid_charset invalid_form_data invalid_post_type missing_post_type "
-    "too_many_attachments too_many_contact_cards metadata_too_large invalid_metadata_format invalid_metadata_schema restricted_action "
-    "restricted_action_read_only_channel restricted_action_thread_only_channel restricted_action_non_threadable_channel "
-    "restricted_action_thread_locked cannot_reply_to_message messages_tab_disabled ekm_access_denied "
-    "slack_connect_file_link_sharing_blocked"
+    "channel_not_found not_in_channel is_archived msg_too_long msg_blocks_too_long no_text"
+    " invalid_blocks invalid_blocks_format invalid_arguments invalid_arg_name invalid_array_arg"
+    " invalid_charset invalid_form_data invalid_post_type missing_post_type too_many_attachments"
+    " too_many_contact_cards metadata_too_large invalid_metadata_format invalid_metadata_schema"
+    " restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel"
+    " restricted_action_non_threadable_channel restricted_action_thread_locked"
+    " cannot_reply_to_message messages_tab_disabled ekm_access_denied"
+    " slack_connect_file_link_sharing_blocked"
 ).split()
 CREDENTIAL = (
-    "not_authed invalid_auth account_inactive token_revoked token_expired no_permission missing_scope not_allowed_token_type access_denied "
-    "accesslimited team_access_not_granted enterprise_is_restricted two_factor_setup_required method_deprecated deprecated_endpoint"
+    "not_authed invalid_auth account_inactive token_revoked token_expired no_permission"
+    " missing_scope not_allowed_token_type access_denied accesslimited team_access_not_granted"
+    " enterprise_is_restricted two_factor_setup_required method_deprecated deprecated_endpoint"
 ).split()
 
 
@@ -41,14 +44,20 @@ def answer(error: str, status: int = 200) -> HttpResponse:
 def test_every_error_of_the_provider_notes_has_its_meaning():
     # D-2, D-4, D-5
     assert (
-        dict.fromkeys(THROTTLED, "throttled") | dict.fromkeys(AGAIN, "again") | dict.fromkeys(LATER, "later")
-        | dict.fromkeys(UNKNOWN, "unknown") | dict.fromkeys(FINAL, "final") | dict.fromkeys(CREDENTIAL, "credential")
-    ) == MEANINGS  # fmt: skip
+        dict.fromkeys(THROTTLED, "throttled")
+        | dict.fromkeys(AGAIN, "again")
+        | dict.fromkeys(LATER, "later")
+        | dict.fromkeys(UNKNOWN, "unknown")
+        | dict.fromkeys(FINAL, "final")
+        | dict.fromkeys(CREDENTIAL, "credential")
+    ) == MEANINGS
 
 
 @pytest.mark.parametrize("error", FINAL)
 def test_what_slack_will_never_take_is_final_by_its_own_name(error):
-    assert outcome_of(answer(error), None) == Rejected(error, f"answered 200: {error}")  # D-4, R0-28
+    assert outcome_of(answer(error), None) == Rejected(
+        error, f"answered 200: {error}"
+    )  # D-4, R0-28
 
 
 @pytest.mark.parametrize("error", UNKNOWN)
@@ -70,11 +79,27 @@ def test_what_surely_was_not_executed_is_tried_again(error):
         (HttpResponse(503), 9.0, Retry("http_503", "answered 503", 9.0)),
         (HttpResponse(302), None, Rejected("redirect_refused", "answered 302")),
         (HttpResponse(404), None, Rejected("http_404", "answered 404")),
-        (HttpResponse(200, body=b"ok"), None, Unknown("bad_answer", "answered 200, but not as Slack does")),
-        (HttpResponse(200, body=b"[]"), None, Unknown("bad_answer", "answered 200, but not as Slack does")),
+        (
+            HttpResponse(200, body=b"ok"),
+            None,
+            Unknown("bad_answer", "answered 200, but not as Slack does"),
+        ),
+        (
+            HttpResponse(200, body=b"[]"),
+            None,
+            Unknown("bad_answer", "answered 200, but not as Slack does"),
+        ),
         (HttpResponse(200, body=b'{"ok": false}'), None, Rejected("slack_other", "answered 200")),
-        (answer("brand_new_error"), None, Rejected("slack_other", "answered 200: brand_new_error")),  # D-5: any unlisted error
-        (answer("Ann <ann@example.com> has left"), None, Rejected("slack_other", "answered 200")),  # R0-28: never a sentence
+        (
+            answer("brand_new_error"),
+            None,
+            Rejected("slack_other", "answered 200: brand_new_error"),
+        ),  # D-5: any unlisted error
+        (
+            answer("Ann <ann@example.com> has left"),
+            None,
+            Rejected("slack_other", "answered 200"),
+        ),  # R0-28: never a sentence
     ],
 )
 def test_answers_without_a_known_word_end_by_their_status(response, retry_after, outcome):
@@ -86,7 +111,9 @@ async def test_a_permanent_error_is_a_dead_letter_after_one_call(gesta):
         gesta.sandbox.slack.next(error="is_archived")
         state = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
         assert (state.status, state.reason, state.attempts) == ("failed", "is_archived", 1)
-        assert [letter.last_failure_reason for letter in await engine.operating.dead_letters()] == ["is_archived"]
+        assert [letter.last_failure_reason for letter in await engine.operating.dead_letters()] == [
+            "is_archived"
+        ]
     assert gesta.sandbox.slack.calls == 1
 
 
@@ -98,7 +125,11 @@ async def test_an_unlisted_error_is_told_as_an_alarm(gesta, caplog):
         text = engine.metrics().decode()
     assert (state.status, state.reason) == ("failed", "slack_other")
     [line] = [msgspec.json.decode(record.getMessage()) for record in caplog.records]
-    assert (line["level"], line["reason"], line["detail"]) == ("error", "slack_other", "answered 200: brand_new_error")  # D-5
+    assert (line["level"], line["reason"], line["detail"]) == (
+        "error",
+        "slack_other",
+        "answered 200: brand_new_error",
+    )  # D-5
     assert 'reason="slack_other"' in text
 
 
@@ -117,7 +148,9 @@ async def test_too_fast_without_a_time_waits_half_a_minute(gesta, error):
     async with opened(gesta) as engine:
         gesta.sandbox.slack.next(error=error)
         before = gesta.runtime.now_ms()
-        assert (await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))).status == "sent"  # D-2: both spellings
+        assert (
+            await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
+        ).status == "sent"  # D-2: both spellings
     assert gesta.runtime.now_ms() - before >= 30_000
 
 
@@ -158,7 +191,10 @@ async def test_a_workspace_that_takes_nothing_now_is_left_alone_for_a_while(gest
         before = gesta.runtime.now_ms()
         first = await engine.submit(slack.Message(channel=PLACE, text="a"))
         await gesta.settle(days=1 / 86_400)
-        others = [await engine.submit(slack.Message(channel="ops", text=str(number))) for number in range(5)]
+        others = [
+            await engine.submit(slack.Message(channel="ops", text=str(number)))
+            for number in range(5)
+        ]
         await gesta.settle(days=600 / 86_400)
         assert gesta.sandbox.slack.calls == 1
         await gesta.settle()
@@ -171,24 +207,47 @@ async def test_the_client_retries_nothing_by_itself(gesta):
         gesta.sandbox.slack.next(drop=True)
         request = await engine.submit(slack.Message(channel=PLACE, text="a"))
         await gesta.settle(days=1 / 86_400)
-        assert (await request.status(), gesta.sandbox.slack.calls) == ("unknown", 1)  # R0-25, S0-11, D-6
-    # The library's own handlers would: a test that fails when this default is no longer the danger it was.
+        assert (await request.status(), gesta.sandbox.slack.calls) == (
+            "unknown",
+            1,
+        )  # R0-25, S0-11, D-6
+    # The library's own handlers would: a test that fails when this default is no longer the danger
+    # it was.
     assert async_base_client.AsyncBaseClient(token="x").retry_handlers
 
 
 @pytest.mark.parametrize("error", ["token_revoked", "invalid_auth", "missing_scope"])
 async def test_a_refused_token_holds_everything_of_its_workspace(gesta, error):
     async with opened(gesta, per_second=1_000, channel_per_second=1_000) as engine:
-        await put(engine, "slack.workspace", "eu", token="xoxb-2222-other", per_second=1_000, channel_per_second=1_000)
+        await put(
+            engine,
+            "slack.workspace",
+            "eu",
+            token="xoxb-2222-other",
+            per_second=1_000,
+            channel_per_second=1_000,
+        )
         gesta.sandbox.slack.on(TOKEN, error=error)
-        held = [await engine.submit(slack.Message(channel=PLACE, text=str(number))) for number in range(50)]
+        held = [
+            await engine.submit(slack.Message(channel=PLACE, text=str(number)))
+            for number in range(50)
+        ]
         other = await engine.submit(slack.Message(channel=PLACE, text="eu", workspace="eu"))
         await gesta.settle(days=1)
         assert await other.status() == "sent"
         views = [await request.view() for request in held]
-        assert {(view.state.status, view.state.attempts) for view in views} == {("queued", 0)}  # D-5
+        assert {(view.state.status, view.state.attempts) for view in views} == {
+            ("queued", 0)
+        }  # D-5
         assert await engine.operating.dead_letters() == []
-        await put(engine, "slack.workspace", "default", token="xoxb-1111-second", per_second=1_000, channel_per_second=1_000)
+        await put(
+            engine,
+            "slack.workspace",
+            "default",
+            token="xoxb-1111-second",
+            per_second=1_000,
+            channel_per_second=1_000,
+        )
         await gesta.settle()
         assert {await request.status() for request in held} == {"sent"}
     assert len(posted(gesta)) == 51
@@ -197,7 +256,12 @@ async def test_a_refused_token_holds_everything_of_its_workspace(gesta, error):
 async def test_no_token_and_no_body_of_an_error_comes_into_a_log_or_an_event(gesta, caplog):
     caplog.set_level(logging.DEBUG)
     async with opened(gesta) as engine:
-        for fault in ({"error": "is_archived"}, {"status": 500}, {"error": "brand_new"}, {"drop": True}):
+        for fault in (
+            {"error": "is_archived"},
+            {"status": 500},
+            {"error": "brand_new"},
+            {"drop": True},
+        ):
             gesta.sandbox.slack.next(**fault)
             await end_of(gesta, engine, slack.Message(channel=PLACE, text="the text of somebody"))
         history = [repr(await engine.history(view.state.id)) for view in await engine.find()]

@@ -1,4 +1,6 @@
-"""A message on the road: names of streams and events, jobs that are pointers, config by codes at execution, who reports."""
+"""A message on the road: names of streams and events, jobs that are pointers, config by codes at
+execution, who reports.
+"""
 
 from __future__ import annotations
 
@@ -47,31 +49,61 @@ def test_the_job_has_exactly_its_three_fields(job, is_taken):
 async def test_the_snapshot_has_the_fields_of_the_contract(gesta):
     async with opened(gesta) as engine:
         await put(engine, "template", "welcome", text="Hello {{ name }}")
-        message = slack.Message(channel="ops", template="welcome", data={"name": "Ann"}, thread_ts="1731000000.000100")
+        message = slack.Message(
+            channel="ops", template="welcome", data={"name": "Ann"}, thread_ts="1731000000.000100"
+        )
         request = await engine.submit(message)
         await gesta.settle()
         view = await request.view()
     created, updated = view.state.created_at, view.state.updated_at
     assert slack.snapshot(view) == {
-        "id": request.id, "tenant": "default", "workspaceCode": "default", "templateCode": "welcome", "channelCode": "ops",
-        "threadTs": "1731000000.000100", "data": {"name": "Ann"}, "status": "sent", "version": 2, "createdAt": created,
-        "updatedAt": updated, "lastStreamRevision": 1,
-    }  # fmt: skip  # R0-11
+        "id": request.id,
+        "tenant": "default",
+        "workspaceCode": "default",
+        "templateCode": "welcome",
+        "channelCode": "ops",
+        "threadTs": "1731000000.000100",
+        "data": {"name": "Ann"},
+        "status": "sent",
+        "version": 2,
+        "createdAt": created,
+        "updatedAt": updated,
+        "lastStreamRevision": 1,
+    }  # R0-11
     job = msgspec.json.decode(msgspec.json.encode(slack.job_of(view)))
-    assert job == {"messageRequestId": request.id, "tenant": "default", "threadTs": "1731000000.000100"}  # R0-1, R0-21
+    assert job == {
+        "messageRequestId": request.id,
+        "tenant": "default",
+        "threadTs": "1731000000.000100",
+    }  # R0-1, R0-21
 
 
 async def test_streams_and_events_have_the_names_of_the_contract(gesta):
     async with opened(gesta) as engine:
         await put(engine, "slack.workspace", "default", tenant="acme-corp", token=TOKEN)
-        sent = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"), tenant="acme-corp")
+        sent = await end_of(
+            gesta, engine, slack.Message(channel=PLACE, text="a"), tenant="acme-corp"
+        )
         gesta.sandbox.slack.next(error="is_archived")
-        failed = await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"), tenant="acme-corp")
+        failed = await end_of(
+            gesta, engine, slack.Message(channel=PLACE, text="a"), tenant="acme-corp"
+        )
         stored = await engine.road.outside.stores.events.follow(0, 100)
-    names = {request.id: [one.type for one in stored if one.stream.endswith(request.id)] for request in (sent, failed)}
-    assert names[sent.id] == ["notification.slack.MessageRequestCreated.v1", "notification.slack.MessageSent.v1"]  # R0-18
-    assert names[failed.id] == ["notification.slack.MessageRequestCreated.v1", "notification.slack.MessageFailed.v1"]  # R0-18
-    assert f"notification.slack.request-acme-corp-{sent.id}" in {one.stream for one in stored}  # R0-17
+    names = {
+        request.id: [one.type for one in stored if one.stream.endswith(request.id)]
+        for request in (sent, failed)
+    }
+    assert names[sent.id] == [
+        "notification.slack.MessageRequestCreated.v1",
+        "notification.slack.MessageSent.v1",
+    ]  # R0-18
+    assert names[failed.id] == [
+        "notification.slack.MessageRequestCreated.v1",
+        "notification.slack.MessageFailed.v1",
+    ]  # R0-18
+    assert f"notification.slack.request-acme-corp-{sent.id}" in {
+        one.stream for one in stored
+    }  # R0-17
 
 
 async def jobs_of(engine: Engine) -> list[Job]:
@@ -81,11 +113,17 @@ async def jobs_of(engine: Engine) -> list[Job]:
 async def test_a_created_request_is_enqueued_as_a_pointer(gesta):
     async with opened(gesta) as engine:
         await engine.operating.pause(flow="notification.slack")
-        request = await engine.submit(slack.Message(channel="ops", text="a text", thread_ts="1731000000.000100"))
+        request = await engine.submit(
+            slack.Message(channel="ops", text="a text", thread_ts="1731000000.000100")
+        )
         await gesta.settle(days=0.001)
         [job] = await jobs_of(engine)
         everything = repr(await engine.road.outside.stores.queue.jobs("", 100))
-    assert (job.request_id, job.tenant, job.flow) == (request.id, "default", "notification.slack")  # R0-19
+    assert (job.request_id, job.tenant, job.flow) == (
+        request.id,
+        "default",
+        "notification.slack",
+    )  # R0-19
     assert not any(text in everything for text in ("a text", TOKEN, OPS, "ops"))  # R0-21, R0-2
 
 
@@ -98,21 +136,28 @@ async def test_an_updated_request_is_enqueued_only_when_it_is_queued_again(gesta
         await request.redrive()
         await gesta.settle(days=0.001)
         again = await engine.history(request.id)
-        assert (again[-1][0], len(await jobs_of(engine))) == ("notification.slack.MessageRequestUpdated.v1", 1)  # R0-20
+        assert (again[-1][0], len(await jobs_of(engine))) == (
+            "notification.slack.MessageRequestUpdated.v1",
+            1,
+        )  # R0-20
         gesta.sandbox.slack.next(error="is_archived")
         await engine.operating.resume(flow="notification.slack")
         await gesta.settle()
         await request.purge()
         await gesta.settle()
         purged = await engine.history(request.id)
-        assert (purged[-1][0], await jobs_of(engine)) == ("notification.slack.MessageRequestUpdated.v1", [])  # R0-20
+        assert (purged[-1][0], await jobs_of(engine)) == (
+            "notification.slack.MessageRequestUpdated.v1",
+            [],
+        )  # R0-20
 
 
 async def test_config_that_changed_after_the_enqueue_is_what_is_used(gesta):
     async with opened(gesta) as engine:
         await put(engine, "template", "welcome", text="old {{ n }}")
         request = await engine.submit(
-            slack.Message(channel="ops", template="welcome", data={"n": 1}), deliver_at=datetime.now(UTC) + timedelta(hours=1)
+            slack.Message(channel="ops", template="welcome", data={"n": 1}),
+            deliver_at=datetime.now(UTC) + timedelta(hours=1),
         )
         await gesta.settle(days=0.01)
         await put(engine, "template", "welcome", text="new {{ n }}")
@@ -128,10 +173,16 @@ async def test_config_that_changed_after_the_enqueue_is_what_is_used(gesta):
 async def test_the_versions_used_are_on_record(gesta):
     async with opened(gesta) as engine:
         await put(engine, "template", "welcome", text="Hello {{ n }}")
-        state = await end_of(gesta, engine, slack.Message(channel="ops", template="welcome", data={"n": 1}))
+        state = await end_of(
+            gesta, engine, slack.Message(channel="ops", template="welcome", data={"n": 1})
+        )
         _, event, _ = (await engine.history(state.id))[-1]
     assert isinstance(event, Sent)
-    assert event.used == {"slack.workspace/default": 1, "slack.channel/ops": 2, "template/welcome": 3}
+    assert event.used == {
+        "slack.workspace/default": 1,
+        "slack.channel/ops": 2,
+        "template/welcome": 3,
+    }
 
 
 async def test_a_worker_loads_then_resolves_then_sends_then_reports(gesta, monkeypatch):
@@ -160,15 +211,28 @@ async def test_a_worker_loads_then_resolves_then_sends_then_reports(gesta, monke
         await gesta.settle()
     order = list(dict.fromkeys(done))
     # R0-22
-    assert order == ["load", "slack.workspace", "slack.channel", "slack.app", "template", "send", "report"]
+    assert order == [
+        "load",
+        "slack.workspace",
+        "slack.channel",
+        "slack.app",
+        "template",
+        "send",
+        "report",
+    ]
 
 
 async def test_two_workers_send_a_message_once(gesta):
-    async with opened(gesta, per_second=1_000, channel_per_second=1_000) as engine, Engine(URL, flows=[slack.flow()]):
+    async with (
+        opened(gesta, per_second=1_000, channel_per_second=1_000) as engine,
+        Engine(URL, flows=[slack.flow()]),
+    ):
         for number in range(50):
             await engine.submit(slack.Message(channel=PLACE, text=str(number)))
         await gesta.settle()
-    assert sorted(int(given["text"]) for given in posted(gesta)) == list(range(50))  # R0-22: held by another, it is left alone
+    assert sorted(int(given["text"]) for given in posted(gesta)) == list(
+        range(50)
+    )  # R0-22: held by another, it is left alone
 
 
 async def test_a_lost_job_is_made_again_from_the_stream(gesta):
@@ -204,7 +268,11 @@ async def test_priority_and_delay_are_honoured(gesta):
         assert [given["text"] for given in posted(gesta)] == ["urgent", "idle"]  # R0-9
         await gesta.settle()
     assert [given["text"] for given in posted(gesta)] == ["urgent", "idle", "delayed"]  # R0-9
-    assert float(gesta.sandbox.slack.effects[-1].id) * 1000 >= later.timestamp() * 1000 - 1_000 > before
+    assert (
+        float(gesta.sandbox.slack.effects[-1].id) * 1000
+        >= later.timestamp() * 1000 - 1_000
+        > before
+    )
 
 
 def test_flows_and_worker_report_through_the_recorder_only():
@@ -233,15 +301,34 @@ async def test_every_line_about_a_message_carries_its_tags(gesta, caplog):
         request = await engine.submit(message, correlation_id="order-7")
         await gesta.settle()
         await end_of(gesta, engine, slack.Message(channel=PLACE, text="a"))
-    lines = [msgspec.json.decode(record.getMessage()) for record in caplog.records if record.name == "gesta"]
+    lines = [
+        msgspec.json.decode(record.getMessage())
+        for record in caplog.records
+        if record.name == "gesta"
+    ]
     of_first = [line for line in lines if line.get("requestId") == request.id]
     assert {line["event"] for line in of_first} == {"attempt", "request failed"}
     for line in of_first:
-        tags = {"tenant", "messageRequestId", "workspaceCode", "templateCode", "channelCode", "jobId", "correlationId"}
+        tags = {
+            "tenant",
+            "messageRequestId",
+            "workspaceCode",
+            "templateCode",
+            "channelCode",
+            "jobId",
+            "correlationId",
+        }
         assert {name: line[name] for name in sorted(tags)} == {
-            "tenant": "default", "messageRequestId": request.id, "workspaceCode": "default", "templateCode": "welcome",
-            "channelCode": "ops", "jobId": f"{request.id}-1", "correlationId": "order-7",
-        }  # fmt: skip  # R0-27
-    [other] = [line for line in lines if line["event"] == "attempt" and line["requestId"] != request.id]
+            "tenant": "default",
+            "messageRequestId": request.id,
+            "workspaceCode": "default",
+            "templateCode": "welcome",
+            "channelCode": "ops",
+            "jobId": f"{request.id}-1",
+            "correlationId": "order-7",
+        }  # R0-27
+    [other] = [
+        line for line in lines if line["event"] == "attempt" and line["requestId"] != request.id
+    ]
     assert "templateCode" not in other  # R0-27: only where the request has one
     assert other["correlationId"] == other["requestId"]  # S0-15

@@ -38,7 +38,9 @@ async def opened(gesta: Harness, **account: Any) -> AsyncIterator[Engine]:
 
 async def put(engine: Engine, code: str = "default", token: str = TOKEN, **account: Any) -> None:
     fields = {"account_sid": "AC1", "auth_token": token, "sender": "+15550100"} | account
-    await engine.operating.put_config("sms.account", code, {name: value for name, value in fields.items() if value is not None})
+    await engine.operating.put_config(
+        "sms.account", code, {name: value for name, value in fields.items() if value is not None}
+    )
 
 
 async def end_of(gesta: Harness, engine: Engine, message: sms.Message) -> State:
@@ -70,13 +72,23 @@ async def test_a_text_is_sent_and_its_segments_are_told(gesta):
     [effect] = gesta.sandbox.twilio.effects
     assert (state.status, state.provider_id) == ("sent", effect.id)
     assert getattr(event, "detail", "") == "1 segment, GSM-7"
-    assert effect.data | {"at_ms": 0} == {"To": ANN, "From": "+15550100", "Body": BODY, "SmartEncoded": "false", "at_ms": 0}
+    assert effect.data | {"at_ms": 0} == {
+        "To": ANN,
+        "From": "+15550100",
+        "Body": BODY,
+        "SmartEncoded": "false",
+        "at_ms": 0,
+    }
     assert effect.headers["content-type"] == "application/x-www-form-urlencoded"
 
 
 async def test_an_account_that_the_program_declares(gesta):
-    async with Engine(URL, flows=[sms.flow("AC1", "env:TWILIO_TOKEN", "+15550100", default_region="DE")]) as engine:
-        assert (await end_of(gesta, engine, sms.Message(to="0151 55501234", body=BODY))).status == "sent"
+    async with Engine(
+        URL, flows=[sms.flow("AC1", "env:TWILIO_TOKEN", "+15550100", default_region="DE")]
+    ) as engine:
+        assert (
+            await end_of(gesta, engine, sms.Message(to="0151 55501234", body=BODY))
+        ).status == "sent"
     assert texts(gesta) == [(ANN, BODY)]
 
 
@@ -90,7 +102,9 @@ async def test_a_messaging_service_chooses_the_sender(gesta):
 
 async def test_a_template_is_filled_in(gesta):
     async with opened(gesta) as engine:
-        await engine.operating.put_config("template", "parcel", {"text": "Parcel {{ number }} is here"})
+        await engine.operating.put_config(
+            "template", "parcel", {"text": "Parcel {{ number }} is here"}
+        )
         await end_of(gesta, engine, sms.Message(to=ANN, template="parcel", data={"number": 7}))
     assert texts(gesta) == [(ANN, "Parcel 7 is here")]
 
@@ -130,7 +144,9 @@ async def test_number_and_text_are_sealed(gesta, caplog):
     async with opened(gesta) as engine:
         gesta.sandbox.twilio.next(error="21610")
         await end_of(gesta, engine, sms.Message(to=ANN, body=BODY))
-        stored = b"".join(one.data + one.meta for one in await engine.road.outside.stores.events.follow(0, 100))
+        stored = b"".join(
+            one.data + one.meta for one in await engine.road.outside.stores.events.follow(0, 100)
+        )
     told = stored.decode() + "".join(record.getMessage() for record in caplog.records)
     assert not any(secret in told for secret in (ANN, "55501234", BODY, TOKEN))
 
@@ -143,12 +159,20 @@ async def test_a_person_who_was_erased_gets_nothing(gesta):
         assert await engine.erase(ANN) == 1
         await engine.operating.resume(flow="notification.sms")
         await gesta.settle()
-        assert ((await request.view()).state.status, (await request.view()).state.reason) == ("failed", "subject_erased")
+        assert ((await request.view()).state.status, (await request.view()).state.reason) == (
+            "failed",
+            "subject_erased",
+        )
     assert gesta.sandbox.twilio.calls == 0
 
 
 def answer(status: int, code: int | None = None) -> HttpResponse:
-    return HttpResponse(status, body=b"" if code is None else msgspec.json.encode({"code": code, "message": f"To {ANN} is bad"}))
+    return HttpResponse(
+        status,
+        body=b""
+        if code is None
+        else msgspec.json.encode({"code": code, "message": f"To {ANN} is bad"}),
+    )
 
 
 @pytest.mark.parametrize("code", [21211, 21606, 21608, 21610, 21612, 21614, 20404])
@@ -161,7 +185,10 @@ def test_what_twilio_will_never_send_is_final(code):
 @pytest.mark.parametrize(
     ("response", "outcome"),
     [
-        (answer(500, 20500), Unknown("internal_error", "answered 500: 20500")),  # D-12: not idempotent
+        (
+            answer(500, 20500),
+            Unknown("internal_error", "answered 500: 20500"),
+        ),  # D-12: not idempotent
         (answer(503), Unknown("http_503", "answered 503")),
         (answer(200), Unknown("bad_answer", "answered 200, but not as Twilio does")),
         (answer(302), Rejected("redirect_refused", "answered 302")),
@@ -174,23 +201,36 @@ def test_answers_without_a_known_code_end_by_their_status(response, outcome):
 
 
 @pytest.mark.parametrize(
-    "fault", [{"status": 429, "retry_after": 40}, {"error": "20429", "retry_after": 40}, {"error": "70005", "retry_after": 40}]
+    "fault",
+    [
+        {"status": 429, "retry_after": 40},
+        {"error": "20429", "retry_after": 40},
+        {"error": "70005", "retry_after": 40},
+    ],
 )
 async def test_too_fast_waits_and_spends_no_attempt(gesta, fault):
     async with opened(gesta) as engine:
         gesta.sandbox.twilio.next(**fault)
         before = gesta.runtime.now_ms()
         state = await end_of(gesta, engine, sms.Message(to=ANN, body=BODY))
-    assert (state.status, state.attempts, len(texts(gesta))) == ("sent", 1, 1)  # D-12: never processed, always safe
+    assert (state.status, state.attempts, len(texts(gesta))) == (
+        "sent",
+        1,
+        1,
+    )  # D-12: never processed, always safe
     assert gesta.runtime.now_ms() - before >= 40_000
 
 
 async def test_a_refused_token_holds_everything_of_its_account(gesta):
     async with opened(gesta, per_second=1_000) as engine:
         gesta.sandbox.twilio.on(TOKEN, error="20003")
-        requests = [await engine.submit(sms.Message(to=ANN, body=str(number))) for number in range(20)]
+        requests = [
+            await engine.submit(sms.Message(to=ANN, body=str(number))) for number in range(20)
+        ]
         await gesta.settle(days=1)
-        assert {(await request.view()).state.attempts for request in requests} == {0}  # D-12: 20003 auth
+        assert {(await request.view()).state.attempts for request in requests} == {
+            0
+        }  # D-12: 20003 auth
         assert await engine.operating.dead_letters() == []
         await put(engine, token="another", per_second=1_000)
         await gesta.settle()
@@ -202,7 +242,11 @@ async def test_a_text_that_was_sent_is_found_and_not_sent_again(gesta):
     async with opened(gesta) as engine:
         gesta.sandbox.twilio.next(drop=True)
         state = await end_of(gesta, engine, sms.Message(to=ANN, body=BODY))
-    assert (state.status, state.provider_id, len(texts(gesta))) == ("sent", gesta.sandbox.twilio.effects[0].id, 1)  # D-12
+    assert (state.status, state.provider_id, len(texts(gesta))) == (
+        "sent",
+        gesta.sandbox.twilio.effects[0].id,
+        1,
+    )  # D-12
 
 
 async def test_a_text_that_was_not_sent_is_sent_once(gesta):
@@ -249,7 +293,12 @@ async def test_it_is_found_on_a_later_page(gesta):
         request = await engine.submit(sms.Message(to=ANN, body=BODY))
         await gesta.settle(days=1 / 86_400)
         for number in range(150):
-            data = {"To": ANN, "From": "+15550100", "Body": str(number), "at_ms": gesta.runtime.now_ms()}
+            data = {
+                "To": ANN,
+                "From": "+15550100",
+                "Body": str(number),
+                "at_ms": gesta.runtime.now_ms(),
+            }
             gesta.sandbox.twilio.effects.append(Effect(f"SM9{number}", "create", data, {}))
         await gesta.settle()
         assert await request.status() == "sent"
@@ -259,8 +308,12 @@ async def test_it_is_found_on_a_later_page(gesta):
 async def test_what_a_message_names_and_the_tenant_lacks_fails(gesta):
     async with opened(gesta) as engine:
         await put(engine, "bare", sender=None)
-        assert (await end_of(gesta, engine, sms.Message(to=ANN, body="a", account="nobody"))).reason == "account_missing"
-        assert (await end_of(gesta, engine, sms.Message(to=ANN, body="a", account="bare"))).reason == "sender_missing"
+        assert (
+            await end_of(gesta, engine, sms.Message(to=ANN, body="a", account="nobody"))
+        ).reason == "account_missing"
+        assert (
+            await end_of(gesta, engine, sms.Message(to=ANN, body="a", account="bare"))
+        ).reason == "sender_missing"
     assert gesta.sandbox.twilio.calls == 0
 
 
@@ -276,5 +329,7 @@ def test_without_its_library_the_channel_says_what_to_install():
         "from gesta.errors import MissingExtra\nfrom gesta.flows import sms\n"
         "try: sms.flow()\nexcept MissingExtra as error: print(error)"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert "pip install 'gesta[sms]'" in told

@@ -50,4 +50,7 @@ def test_no_cut_goes_through_a_character_and_no_segment_is_wasted(text):
 
 
 def test_they_are_told_in_words():
-    assert [str(segments_of("a")), str(segments_of("ê" * 80))] == ["1 segment, GSM-7", "2 segments, UCS-2"]
+    assert [str(segments_of("a")), str(segments_of("ê" * 80))] == [
+        "1 segment, GSM-7",
+        "2 segments, UCS-2",
+    ]

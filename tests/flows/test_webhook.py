@@ -50,7 +50,11 @@ class StoredConfig:
 
     def get(self, kind: str, code: str) -> Any:
         assert kind == "webhook.endpoint"
-        return SimpleNamespace(kind=kind, code=code, body=self.endpoints[code]) if code in self.endpoints else None
+        return (
+            SimpleNamespace(kind=kind, code=code, body=self.endpoints[code])
+            if code in self.endpoints
+            else None
+        )
 
     async def secrets(self, kind: str, code: str, name: str) -> list[str]:
         assert (kind, name, code in self.endpoints) == ("webhook.endpoint", "secret", True)
@@ -58,14 +62,18 @@ class StoredConfig:
 
     async def disable(self, kind: str, code: str, reason: str) -> None:
         if code in self.endpoints:
-            self.endpoints[code] = webhook.Endpoint(self.endpoints[code].url, "", disabled=True, disabled_reason=reason)
+            self.endpoints[code] = webhook.Endpoint(
+                self.endpoints[code].url, "", disabled=True, disabled_reason=reason
+            )
 
     def reference(self, text: str) -> str:
         return self.environment[text.removeprefix("env:")]
 
 
 class Road:
-    """The executor with its surroundings: doubles of receiver and config, a clock that stands still."""
+    """The executor with its surroundings: doubles of receiver and config, a clock that stands
+    still.
+    """
 
     def __init__(self, flow: Flow | None = None, config: StoredConfig | None = None) -> None:
         self.runtime = ManualRuntime()
@@ -86,10 +94,22 @@ class Road:
             Templates(config, InlineRenderer()),
         )
         attempt = Attempt(
-            "shop.eu", webhook.NAME, self.request_id, 1, key, self.request_id, now_ms, http, config, limits, templates
+            "shop.eu",
+            webhook.NAME,
+            self.request_id,
+            1,
+            key,
+            self.request_id,
+            now_ms,
+            http,
+            config,
+            limits,
+            templates,
         )
         try:
-            return await self.flow.execute(message or webhook.Message("order.paid", {"order": 7}), attempt)
+            return await self.flow.execute(
+                message or webhook.Message("order.paid", {"order": 7}), attempt
+            )
         except AttemptEnded as ended:
             return ended.outcome
 
@@ -123,8 +143,11 @@ async def test_every_attempt_of_an_intent_has_the_same_id_and_body_and_its_own_t
     for _ in range(2):
         assert isinstance(await road.attempt(), Done)
         road.runtime.advance(3_600)
-    # The double answers 409 to a known id with another body, so one effect with two receipts shows that both were equal.
-    assert [effect.receipts for effect in road.effects] == [2]  # D-13: webhook-id is the same across retries
+    # The double answers 409 to a known id with another body, so one effect with two receipts shows
+    # that both were equal.
+    assert [effect.receipts for effect in road.effects] == [
+        2
+    ]  # D-13: webhook-id is the same across retries
     assert road.receiver.refusals == []
 
 
@@ -150,7 +173,9 @@ async def test_the_body_is_type_timestamp_and_data_with_the_time_of_the_request(
 
 @given(
     st.dictionaries(
-        st.text(max_size=9), st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=9), max_size=4
+        st.text(max_size=9),
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=9),
+        max_size=4,
     )
 )
 def test_the_reference_library_signs_whatever_is_sent_the_same(data):
@@ -158,7 +183,9 @@ def test_the_reference_library_signs_whatever_is_sent_the_same(data):
     assert isinstance(asyncio.run(road.attempt(webhook.Message("a.b", data))), Done)
     [effect] = road.effects
     moment = datetime.fromtimestamp(int(effect.headers["webhook-timestamp"]), UTC)
-    assert Webhook(SECRET).sign(effect.id, moment, effect.text) == effect.headers["webhook-signature"]  # D-13
+    assert (
+        Webhook(SECRET).sign(effect.id, moment, effect.text) == effect.headers["webhook-signature"]
+    )  # D-13
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -172,21 +199,27 @@ async def test_any_2xx_is_a_success(status):
 async def test_a_redirect_is_refused(status):
     road = Road()
     road.receiver.next(status=status)
-    assert await road.attempt() == Rejected("redirect_refused", f"answered {status}")  # D-14, S1-27: 3xx failure
+    assert await road.attempt() == Rejected(
+        "redirect_refused", f"answered {status}"
+    )  # D-14, S1-27: 3xx failure
 
 
 @pytest.mark.parametrize("status", [400, 404, 408, 409, 413, 422, 429, 500, 501, 503])
 async def test_any_other_answer_is_tried_again_not_before_the_time_asked_for(status):
     road = Road()
     road.receiver.next(status=status, retry_after=77)
-    assert await road.attempt() == Retry(f"http_{status}", f"answered {status}", 77.0)  # D-14, R1-27: honour Retry-After
+    assert await road.attempt() == Retry(
+        f"http_{status}", f"answered {status}", 77.0
+    )  # D-14, R1-27: honour Retry-After
 
 
 @pytest.mark.parametrize("status", [502, 504])
 async def test_a_gateways_error_leaves_open_what_the_receiver_did(status):
     road = Road()
     road.receiver.next(status=status, retry_after=9)
-    assert await road.attempt() == Unknown(f"http_{status}", f"answered {status}", 9.0)  # D-14: throttle
+    assert await road.attempt() == Unknown(
+        f"http_{status}", f"answered {status}", 9.0
+    )  # D-14: throttle
 
 
 async def test_a_lost_answer_is_unknown_and_the_same_message_again_has_no_second_effect():
@@ -208,9 +241,11 @@ async def test_a_receiver_is_given_fifteen_seconds_and_by_thirty_it_is_unknown_w
     await turns()
     assert not call.done()
     road.runtime.advance(15.001)
-    # D-14: it was sent, so nobody may say that nothing happened: no Retry, whose redrive would be a new message.
+    # D-14: it was sent, so nobody may say that nothing happened: no Retry, whose redrive would be a
+    # new message.
     assert await asyncio.wait_for(call, 5) == Unknown("timeout", "the request may have arrived")
-    # The executor as a whole may take longer than its call, so that a slow receiver is told from a stuck worker.
+    # The executor as a whole may take longer than its call, so that a slow receiver is told from a
+    # stuck worker.
     assert road.flow.timeout_seconds == 25
 
 
@@ -232,8 +267,12 @@ async def test_gone_disables_the_endpoint_and_nothing_is_sent_to_it_any_more():
     road = Road(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}))
     road.receiver.next(status=410)
     message = webhook.Message("order.paid", {}, endpoint="erp")
-    assert await road.attempt(message) == Rejected("endpoint_gone", "answered 410")  # D-14: 410 disable endpoint
-    assert await road.attempt(message) == Rejected("endpoint_disabled", "the receiver answered 410 Gone")
+    assert await road.attempt(message) == Rejected(
+        "endpoint_gone", "answered 410"
+    )  # D-14: 410 disable endpoint
+    assert await road.attempt(message) == Rejected(
+        "endpoint_disabled", "the receiver answered 410 Gone"
+    )
     assert road.receiver.calls == 1
 
 
@@ -249,8 +288,12 @@ async def test_while_a_secret_is_changed_both_sign():
     road = Road(webhook.flow(), StoredConfig({"erp": webhook.Endpoint(URL, "")}, [SECRET, OLD]))
     for known_to_the_receiver in (SECRET, OLD):
         road.receiver.secrets = [known_to_the_receiver]
-        assert isinstance(await road.attempt(webhook.Message("order.paid", {}, endpoint="erp")), Done)
-    assert len(road.effects[0].headers["webhook-signature"].split(" ")) == 2  # D-13: two signatures during rotation
+        assert isinstance(
+            await road.attempt(webhook.Message("order.paid", {}, endpoint="erp")), Done
+        )
+    assert (
+        len(road.effects[0].headers["webhook-signature"].split(" ")) == 2
+    )  # D-13: two signatures during rotation
 
 
 async def test_a_tenants_own_default_endpoint_goes_before_the_programs():
@@ -262,7 +305,10 @@ async def test_a_secret_in_the_environment_is_looked_up_at_each_attempt():
     road = Road(webhook.flow(URL, "env:HOOK_SECRET"))
     with pytest.raises(CredentialRefused) as held:
         await road.attempt()
-    assert (held.value.credential, held.value.reason) == ("webhook.endpoint/default", "secret_missing")
+    assert (held.value.credential, held.value.reason) == (
+        "webhook.endpoint/default",
+        "secret_missing",
+    )
     assert held.value.detail == "env:HOOK_SECRET is not set"
     road.config.environment["HOOK_SECRET"] = SECRET
     assert isinstance(await road.attempt(), Done)
@@ -270,7 +316,9 @@ async def test_a_secret_in_the_environment_is_looked_up_at_each_attempt():
 
 async def test_nothing_is_sent_unsigned():
     road = Road(webhook.flow(), StoredConfig({"default": webhook.Endpoint(URL, "")}, []))
-    with pytest.raises(CredentialRefused, match=r"webhook\.endpoint/default was refused: secret_missing"):
+    with pytest.raises(
+        CredentialRefused, match=r"webhook\.endpoint/default was refused: secret_missing"
+    ):
         await road.attempt()
     assert road.receiver.calls == 0
 
@@ -288,9 +336,22 @@ def test_the_schedule_is_the_standards():
     waits = [policy.delay_seconds(made, chance=0.0) for made in range(1, 11)]
     minute, hour = 60, 3_600
     # D-14: 0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h
-    assert waits == [5, 5 * minute, 30 * minute, 2 * hour, 5 * hour, 10 * hour, 14 * hour, 20 * hour, 24 * hour, None]
+    assert waits == [
+        5,
+        5 * minute,
+        30 * minute,
+        2 * hour,
+        5 * hour,
+        10 * hour,
+        14 * hour,
+        20 * hour,
+        24 * hour,
+        None,
+    ]
     assert 5 < (policy.delay_seconds(1, chance=0.99) or 0) <= 5.5  # D-14: + jitter
-    assert policy.delay_seconds(1, chance=0.0, retry_after_seconds=60) == 60  # S1-19: max(backoff, Retry-After)
+    assert (
+        policy.delay_seconds(1, chance=0.0, retry_after_seconds=60) == 60
+    )  # S1-19: max(backoff, Retry-After)
 
 
 def test_a_lost_answer_is_resent_five_seconds_later_under_the_same_key():
@@ -301,7 +362,9 @@ def test_a_lost_answer_is_resent_five_seconds_later_under_the_same_key():
 
 
 def test_ten_failures_are_a_dead_letter_that_can_be_redriven():
-    state = State("id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0, attempts=9)
+    state = State(
+        "id", "shop.eu", webhook.NAME, "queued", version=1, created_at=0, updated_at=0, attempts=9
+    )
     events = decide(state, Record(Retry("http_500"), attempt=10, at=0), webhook.flow().rules)
     assert isinstance(events[-1], Failed)
     assert (events[-1].reason, events[-1].retryable) == ("max_attempts_exceeded", True)
@@ -359,7 +422,8 @@ def test_an_endpoint_that_does_not_fit_names_its_fields_and_shows_no_secret(give
 
 def test_an_endpoint_shows_neither_its_secret_nor_its_whole_url():
     assert (
-        repr(webhook.Endpoint("https://user:pass@a1b2c3.hooks.example/t0k?k=1", SECRET)) == "Endpoint(*.hooks.example)"
+        repr(webhook.Endpoint("https://user:pass@a1b2c3.hooks.example/t0k?k=1", SECRET))
+        == "Endpoint(*.hooks.example)"
     )  # S1-23
 
 

@@ -1,4 +1,6 @@
-"""Ways for an answer to go wrong between a server and its caller: lost on the wire, or none that anybody hoped for."""
+"""Ways for an answer to go wrong between a server and its caller: lost on the wire, or none that
+anybody hoped for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.storm.proxy import CHUNK, Proxy
 
 
 class Losing(Proxy):
-    """A wire that is cut when an answer is on its way: the server has done its work, and nobody hears of it."""
+    """A wire that is cut when an answer is on its way: the server has done its work, and nobody
+    hears of it.
+    """
 
     def __init__(self, target_port: int) -> None:
         super().__init__(target_port)

@@ -1,4 +1,6 @@
-"""What a search leaves out: waiting, which is cut short, and the end of its own key, after which it would be refused everywhere."""
+"""What a search leaves out: waiting, which is cut short, and the end of its own key, after which it
+would be refused everywhere.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +19,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         case.query["wait"] = SOON
     if case.path_parameters.get("id") == os.environ.get("SEARCH_KEY_ID"):
         case.path_parameters["id"] = "another"
-    if isinstance(case.body, dict) and isinstance(case.body.get("waitSeconds"), int | float) and case.body["waitSeconds"] > 0:
+    if (
+        isinstance(case.body, dict)
+        and isinstance(case.body.get("waitSeconds"), int | float)
+        and case.body["waitSeconds"] > 0
+    ):
         case.body = {**case.body, "waitSeconds": 0}

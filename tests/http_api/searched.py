@@ -1,6 +1,8 @@
-"""A server in a process of its own, for a search over the whole API: `python -m tests.http_api.searched STORE_URL` prints its address and a key.
+"""A server in a process of its own, for a search over the whole API: `python -m
+tests.http_api.searched STORE_URL` prints its address and a key.
 
-Everything is as it always is, but a stream ends after its first part: a search waits for the end of each answer.
+Everything is as it always is, but a stream ends after its first part: a search waits for the end of
+each answer.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ class Ending:
         async def sent(message: Any) -> None:
             nonlocal is_stream, is_over
             if message["type"] == "http.response.start":
-                is_stream = any(name == b"content-type" and value == b"text/event-stream" for name, value in message["headers"])
+                is_stream = any(
+                    name == b"content-type" and value == b"text/event-stream"
+                    for name, value in message["headers"]
+                )
             elif is_stream:
                 is_over = True
                 message = {**message, "more_body": False}
@@ -87,7 +92,11 @@ async def main(url: str) -> None:
     flows = [note, slack.flow(), webhook.flow(), sms.flow(), external("shop.pick", payload=Pick)]
     async with served(url, flows=flows, api_rate=1_000_000) as api:
         put = api.engine.operating.put_config
-        await put("webhook.endpoint", "shop", {"url": "https://shop.example/hooks", "secret": f"whsec_{MASTER}"})
+        await put(
+            "webhook.endpoint",
+            "shop",
+            {"url": "https://shop.example/hooks", "secret": f"whsec_{MASTER}"},
+        )
         await put("slack.workspace", "default", {"token": "xoxb-1-a"})
         await put("template", "hello", {"text": "Hello {{ name }}"})
         listener = bind("127.0.0.1", 0)

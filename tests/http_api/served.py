@@ -10,7 +10,19 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Retry, Unknown, flow
+from gesta import (
+    Attempt,
+    Done,
+    Engine,
+    Flow,
+    Outcome,
+    Payload,
+    Personal,
+    Rejected,
+    Retry,
+    Unknown,
+    flow,
+)
 from gesta.domain.events import Actor
 from gesta.engine.environment import Outside, Wiring, wire_really
 from gesta.flows import slack, sms, webhook
@@ -55,8 +67,16 @@ class Reply:
 class Served:
     """What a test holds in its hands."""
 
-    def __init__(self, web: Web, address: str, session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
-        self.web, self.engine, self.address, self.session, self.sandbox = web, web.engine, address, session, sandbox
+    def __init__(
+        self, web: Web, address: str, session: aiohttp.ClientSession, sandbox: Sandbox
+    ) -> None:
+        self.web, self.engine, self.address, self.session, self.sandbox = (
+            web,
+            web.engine,
+            address,
+            session,
+            sandbox,
+        )
 
     async def key(self, *scopes: str, tenant: str = "default", test: bool = False) -> str:
         chosen: Any = scopes or ADMIN
@@ -83,17 +103,31 @@ class Served:
             data = msgspec.json.encode(body)
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
-        async with self.session.request(method, self.address + path, data=data, headers=sent) as answer:
+        async with self.session.request(
+            method, self.address + path, data=data, headers=sent
+        ) as answer:
             text = await answer.text()
             is_json = "json" in answer.headers.get("Content-Type", "")
-            return Reply(answer.status, answer.headers, msgspec.json.decode(text) if is_json and text else None, text)
+            return Reply(
+                answer.status,
+                answer.headers,
+                msgspec.json.decode(text) if is_json and text else None,
+                text,
+            )
 
     async def submit(self, api_key: str, /, text: str = "hello", **more: Any) -> Reply:
-        return await self.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"text": text}, **more}, key=api_key)
+        return await self.call(
+            "POST",
+            "/v1/requests",
+            {"flow": "shop.note", "payload": {"text": text}, **more},
+            key=api_key,
+        )
 
 
 @asynccontextmanager
-async def served(url: str, flows: Sequence[Flow] = (), *, work: bool = True, **settings: Any) -> AsyncIterator[Served]:
+async def served(
+    url: str, flows: Sequence[Flow] = (), *, work: bool = True, **settings: Any
+) -> AsyncIterator[Served]:
     """Everything real but the providers, which are the sandbox's doubles."""
     sandbox, before = Sandbox(), Wiring.wire
 
@@ -101,12 +135,16 @@ async def served(url: str, flows: Sequence[Flow] = (), *, work: bool = True, **s
         outside = await wire_really(chosen)
         await outside.transport.close()
         return replace(
-            outside, transport=SandboxTransport(outside.runtime, sandbox), mail=SandboxMail(outside.runtime, sandbox.smtp)
+            outside,
+            transport=SandboxTransport(outside.runtime, sandbox),
+            mail=SandboxMail(outside.runtime, sandbox.smtp),
         )
 
     Wiring.wire = staticmethod(wire)
     declared = flows or [note, slack.flow(), webhook.flow(), sms.flow()]
-    engine = Engine(settings=Settings(url=url, master_key=MASTER, **settings), flows=declared, work=work)
+    engine = Engine(
+        settings=Settings(url=url, master_key=MASTER, **settings), flows=declared, work=work
+    )
     listener = bind("127.0.0.1", 0)
     try:
         web = Web(engine)

@@ -1,7 +1,10 @@
-"""A tenant with something of everything, each with a planted mark, and a walk along every route with the key of another tenant.
+"""A tenant with something of everything, each with a planted mark, and a walk along every route
+with the key of another tenant.
 
-What a route is called with is made from the table: its path from the places of what was planted, its body and query from the names of their
-fields. A route whose path has a part that is unknown here, or whose calls never get past the reading of what was sent, fails the walk: then it
+What a route is called with is made from the table: its path from the places of what was planted,
+its body and query from the names of their
+fields. A route whose path has a part that is unknown here, or whose calls never get past the
+reading of what was sent, fails the walk: then it
 has to be taught what the route wants, in PLACES or NAMES.
 """
 
@@ -34,7 +37,10 @@ OWNER, INTRUDER = "acme-b", "acme"
 MARK = "planted"
 #: What the intruder has heard of: keys and codes are no secrets.
 KEY, CODE, PERSON, NUMBER = "order-7", "shop", "ada@example.org", "+4915112345678"
-ENDPOINT = {"url": "https://theirs.example/hooks", "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
+ENDPOINT = {
+    "url": "https://theirs.example/hooks",
+    "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+}
 ALL = ("read", "submit", "execute", "operate", "admin")
 
 #: Answers of one who never came to what was asked: nothing can be said of the rest of such a route.
@@ -57,7 +63,8 @@ async def send(letter: Letter, attempt: Attempt) -> Outcome:
             return Done(id=f"{letter.text} provider id")
 
 
-#: A flow that only the owner uses, so that its name tells of them; one that is everybody's; and one that others execute.
+#: A flow that only the owner uses, so that its name tells of them; one that is everybody's; and one
+#: that others execute.
 OWNERS, COMMON, PICKED = "walk.owners", "walk.common", "walk.picked"
 
 
@@ -77,8 +84,10 @@ def flows() -> list[Flow]:
         Flow(COMMON, Letter, send, Rules(), config=config),
         Flow(OWNERS, OwnersLetter, send, Rules()),
         external(PICKED, lease_seconds=300),
-        slack.flow(), sms.flow(), webhook.flow(),
-    ]  # fmt: skip
+        slack.flow(),
+        sms.flow(),
+        webhook.flow(),
+    ]
 
 
 @dataclass
@@ -99,7 +108,8 @@ class Planted:
         """What the parts of a path can be called."""
         return [
             *[{"flow": flow, "id": request_id} for flow, request_id in self.requests],
-            # Tenant and id together make the owner's stream, if anybody builds names without looking.
+            # Tenant and id together make the owner's stream, if anybody builds names without
+            # looking.
             {"flow": COMMON, "id": f"b-{self.requests[0][1]}"},
             *[{"id": one} for one in self.keys],
             *[{"id": request_id} for _, request_id in self.requests],
@@ -140,7 +150,15 @@ class Planted:
         return {"Gesta-Lease": self.token}
 
     def marks(self) -> list[str]:
-        return [MARK, OWNER, OWNERS, self.token, self.entry, *self.keys, *[one for _, one in self.requests]]
+        return [
+            MARK,
+            OWNER,
+            OWNERS,
+            self.token,
+            self.entry,
+            *self.keys,
+            *[one for _, one in self.requests],
+        ]
 
 
 async def plant(api: Served) -> Planted:
@@ -148,31 +166,47 @@ async def plant(api: Served) -> Planted:
     planted, operating, actor = Planted(), api.engine.operating, Actor(f"{MARK} person")
     for comes_to in ("done", "failed", "unknown"):
         for flow in (COMMON, OWNERS):
-            payload = api.engine.payload(flow, {"comes_to": comes_to, "text": f"{MARK} text", "to": PERSON})
+            payload = api.engine.payload(
+                flow, {"comes_to": comes_to, "text": f"{MARK} text", "to": PERSON}
+            )
             key = KEY if (flow, comes_to) == (COMMON, "done") else None
-            request = await api.engine.submit(payload, tenant=OWNER, key=key, correlation_id=f"{MARK}-1", actor=actor)
+            request = await api.engine.submit(
+                payload, tenant=OWNER, key=key, correlation_id=f"{MARK}-1", actor=actor
+            )
             await request.outcome()
             planted.requests.append((flow, request.id))
-    waits = await api.engine.submit(Letter(text=MARK), tenant=OWNER, deliver_at=datetime.now(UTC) + timedelta(days=9))
+    waits = await api.engine.submit(
+        Letter(text=MARK), tenant=OWNER, deliver_at=datetime.now(UTC) + timedelta(days=9)
+    )
     planted.requests.append((COMMON, waits.id))
-    await operating.put_config("webhook.endpoint", CODE, {**ENDPOINT, "url": f"https://{MARK}.example/hooks"}, tenant=OWNER)
+    await operating.put_config(
+        "webhook.endpoint", CODE, {**ENDPOINT, "url": f"https://{MARK}.example/hooks"}, tenant=OWNER
+    )
     # At no status that anything here comes to: what is told is a request, too.
     told = {"endpoint": f"{MARK} endpoint", "statuses": ["complained"]}
     await operating.put_config(webhook.TOLD, CODE, told, tenant=OWNER)
-    planted.entry = (await operating.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)).id
+    planted.entry = (
+        await operating.suppress(SMS, NUMBER, reason=f"{MARK} reason", tenant=OWNER)
+    ).id
     await api.engine.road.outside.stores.views.begin(checkpoint_of(HANDLER), 0)
     await operating.put_config(TEMPLATE, CODE, {"text": f"{MARK} {{{{ name }}}}"}, tenant=OWNER)
     for number in range(2):
-        picked = await api.engine.submit(api.engine.payload(PICKED, {"text": f"{MARK} {number}"}), tenant=OWNER)
+        picked = await api.engine.submit(
+            api.engine.payload(PICKED, {"text": f"{MARK} {number}"}), tenant=OWNER
+        )
         planted.requests.append((PICKED, picked.id))
     (item,) = await api.engine.external.take(PICKED, tenant=OWNER, limit=1, wait_seconds=20)
     planted.token = item.token
     await operating.pause(tenant=OWNER, flow=COMMON, reason=f"{MARK} reason", actor=actor)
-    await operating.pause(tenant=OWNER, credential=f"webhook.endpoint/{CODE}", reason=f"{MARK} reason")
+    await operating.pause(
+        tenant=OWNER, credential=f"webhook.endpoint/{CODE}", reason=f"{MARK} reason"
+    )
     for name in (f"{MARK} first", f"{MARK} second"):
         made, _ = await operating.create_key(tenant=OWNER, name=name, scopes=["read"], actor=actor)
         planted.keys.append(made.id)
-    await api.engine.road.outside.stores.views.save([], [Parked("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)], None)
+    await api.engine.road.outside.stores.views.save(
+        [], [Parked("event", OWNER, f"{MARK}-stream", 1, f"{MARK} error", 1)], None
+    )
     planted.cursor = api.engine.road.cursors.seal(1, f"stream/{OWNER}")
     while len(await api.engine.find(tenant=OWNER)) < len(planted.requests):
         # Lists are made of views, which follow.
@@ -212,7 +246,12 @@ class Sent:
 
     def words(self) -> list[str]:
         """What the caller said themselves, and may hear again."""
-        given = [self.path, *re.split(r"[/?&=]", self.path), *_texts(self.body), *self.headers.values()]
+        given = [
+            self.path,
+            *re.split(r"[/?&=]", self.path),
+            *_texts(self.body),
+            *self.headers.values(),
+        ]
         return sorted({one for one in given if len(one) > 3}, key=len, reverse=True)
 
 
@@ -235,7 +274,9 @@ def calls_of(route: Route, planted: Planted) -> list[Sent]:
     """Every call that the walk makes of a route."""
     parts = set(_PART.findall(route.path))
     places = [place for place in planted.places() if set(place) == parts] if parts else [{}]
-    assert places, f"the walk does not know what {parts} of {route.path} can be: teach it, in Planted.places"
+    assert places, (
+        f"the walk does not know what {parts} of {route.path} can be: teach it, in Planted.places"
+    )
     names = planted.names()
     headers = {name: value for name, value in planted.headers().items() if name in route.headers}
     queries = [""] + [
@@ -260,15 +301,23 @@ def _bodies(route: Route, names: Mapping[str, Any]) -> list[dict[str, Any] | Non
         return [None]
     example = dict(route.example or {})
     fields = msgspec.structs.fields(route.body)
-    least = {one.encode_name: names[one.encode_name] for one in fields if one.required and one.encode_name in names} | example
-    most = example | {one.encode_name: names[one.encode_name] for one in fields if one.encode_name in names}
+    least = {
+        one.encode_name: names[one.encode_name]
+        for one in fields
+        if one.required and one.encode_name in names
+    } | example
+    most = example | {
+        one.encode_name: names[one.encode_name] for one in fields if one.encode_name in names
+    }
     bodies = [least] if least == most else [least, most]
     # Nothing will come, so nobody waits for it.
     return [body | {"waitSeconds": 0} if "waitSeconds" in body else body for body in bodies]
 
 
 async def walk(api: Served, routes: Sequence[Route], planted: Planted) -> None:
-    """Call every route with the intruder's key; raises with the first that shows or changes something of the owner's."""
+    """Call every route with the intruder's key; raises with the first that shows or changes
+    something of the owner's.
+    """
     key = await api.key(*ALL, tenant=INTRUDER)
     before = await owners_record(api)
     for route in routes:
@@ -276,29 +325,40 @@ async def walk(api: Served, routes: Sequence[Route], planted: Planted) -> None:
         for sent in calls_of(route, planted):
             reply = await _called(api, sent, key, planted)
             statuses.add(reply.status)
-            assert reply.status < 500 or reply.status == 503, f"{sent} answered {reply.status}: {reply.text}"
-            assert reply.status >= 300 or not sent.is_theirs, f"{sent} answered {reply.status} for something of another tenant"
+            assert reply.status < 500 or reply.status == 503, (
+                f"{sent} answered {reply.status}: {reply.text}"
+            )
+            assert reply.status >= 300 or not sent.is_theirs, (
+                f"{sent} answered {reply.status} for something of another tenant"
+            )
             refuse_marks(sent, reply, planted)
         assert statuses - AT_THE_DOOR, (
-            f"{route.method} {route.path} was never really called ({statuses}): teach the walk what it wants"
+            f"{route.method} {route.path} was never really called ({statuses}): teach the walk what"
+            " it wants"
         )
         if route.gives == "text/event-stream":
             # The owner itself did something, so that there was something to hear.
             before = await owners_record(api)
-        assert await owners_record(api) == before, f"{route.method} {route.path} changed something of another tenant"
+        assert await owners_record(api) == before, (
+            f"{route.method} {route.path} changed something of another tenant"
+        )
 
 
 async def _called(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
     if sent.route.gives == "text/event-stream":
         return await _listened(api, sent, key, planted)
     raw = None if sent.route.takes == "application/json" else b"x=1"
-    return await api.call(sent.route.method, sent.path, sent.body, key=key, raw=raw, headers=sent.headers)
+    return await api.call(
+        sent.route.method, sent.path, sent.body, key=key, raw=raw, headers=sent.headers
+    )
 
 
 async def _listened(api: Served, sent: Sent, key: str, planted: Planted) -> Reply:
     """What is heard until something of the listener's own comes, or of the owner's."""
     headers = {"Authorization": f"Bearer {key}"}
-    async with api.session.get(api.address + sent.path, headers=headers | {"Last-Event-ID": planted.cursor}) as answer:
+    async with api.session.get(
+        api.address + sent.path, headers=headers | {"Last-Event-ID": planted.cursor}
+    ) as answer:
         assert answer.status == 400, f"{sent} goes on from a place of another tenant"
     async with api.session.get(api.address + sent.path, headers=headers) as answer:
         if answer.status != 200:

@@ -34,12 +34,18 @@ async def test_a_store_that_fails_makes_it_not_ready_and_still_live(api_here, mo
 async def test_a_station_that_crashed_makes_it_not_live(api_here, monkeypatch):
     monkeypatch.setattr(api_here.engine.road, "broken", lambda: {"worker": "does not run"})
     answer = await api_here.call("GET", "/live")
-    assert (answer.status, answer.body) == (503, {"live": False, "wrong": {"worker": "does not run"}})
+    assert (answer.status, answer.body) == (
+        503,
+        {"live": False, "wrong": {"worker": "does not run"}},
+    )
 
 
 async def test_metrics_take_the_scope_operate_and_a_key_of_the_processs_own_tenant(api_here):
     answer = await api_here.call("GET", "/metrics", key=await api_here.key("operate"))
-    assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert (answer.status, answer.headers["Content-Type"]) == (
+        200,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
     assert "executor_attempts" in answer.text
     assert (await api_here.call("GET", "/metrics")).status == 401
     assert (await api_here.call("GET", "/metrics", key=await api_here.key("read"))).status == 403
@@ -55,9 +61,13 @@ async def test_every_key_may_ask_whose_it_is(api_here, scope):
     )
     answer = await api_here.call("GET", "/v1/whoami", key=text)
     assert answer.body == {
-        "keyId": made.id, "name": "the shop", "tenant": "acme", "scopes": [scope], "test": False,
+        "keyId": made.id,
+        "name": "the shop",
+        "tenant": "acme",
+        "scopes": [scope],
+        "test": False,
         "expiresAt": expires.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-    }  # fmt: skip
+    }
     assert text not in answer.text
     assert (await api_here.call("GET", "/v1/whoami")).status == 401
 
@@ -65,9 +75,19 @@ async def test_every_key_may_ask_whose_it_is(api_here, scope):
 async def test_the_flows_are_told_with_what_is_personal_in_them(api_here):
     answer = await api_here.call("GET", "/v1/flows", key=await api_here.key("read"))
     flows = {one["name"]: one for one in answer.body["items"]}
-    assert set(flows) == {"shop.note", "notification.slack", "notification.webhook", "notification.sms"}
+    assert set(flows) == {
+        "shop.note",
+        "notification.slack",
+        "notification.webhook",
+        "notification.sms",
+    }
     note = flows["shop.note"]
-    assert (note["external"], note["onUnknown"], note["attempts"], note["config"]) == (False, "park", 3, [])
+    assert (note["external"], note["onUnknown"], note["attempts"], note["config"]) == (
+        False,
+        "park",
+        3,
+        [],
+    )
     fields = note["payload"]["$defs"]["Note"]["properties"]
     assert (fields["to"].get("x-personal"), fields["text"].get("x-personal")) == (True, None)
     assert "webhook.endpoint" in flows["notification.webhook"]["config"]
@@ -76,8 +96,16 @@ async def test_the_flows_are_told_with_what_is_personal_in_them(api_here):
 async def test_counts_are_the_tenants_own(api):
     key, theirs = await api.key("submit", "read"), await api.key("read", tenant="acme")
     for text in ("hello", "refuse", "hello"):
-        await api.call("POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": text}}, key=key)
-    expected = [{"flow": "shop.note", "status": "failed", "count": 1}, {"flow": "shop.note", "status": "sent", "count": 2}]
+        await api.call(
+            "POST",
+            "/v1/requests?wait=20s",
+            {"flow": "shop.note", "payload": {"text": text}},
+            key=key,
+        )
+    expected = [
+        {"flow": "shop.note", "status": "failed", "count": 1},
+        {"flow": "shop.note", "status": "sent", "count": 2},
+    ]
     while (await api.call("GET", "/v1/counts", key=key)).body["items"] != expected:
         pass
     assert (await api.call("GET", "/v1/counts", key=theirs)).body == {"items": []}
@@ -99,5 +127,7 @@ async def test_what_was_set_aside_is_the_tenants_own_newest_first_and_bounded(ap
 
 async def test_each_takes_its_scope(api_here):
     for path in ("/v1/flows", "/v1/counts", "/v1/config", "/v1/config-kinds"):
-        assert (await api_here.call("GET", path, key=await api_here.key("submit", "operate"))).status == 403
+        assert (
+            await api_here.call("GET", path, key=await api_here.key("submit", "operate"))
+        ).status == 403
     assert (await api_here.call("GET", "/v1/parked", key=await api_here.key("read"))).status == 403

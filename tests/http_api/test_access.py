@@ -52,7 +52,11 @@ async def test_a_revoked_key_counts_no_more(api):
 
 
 async def test_a_scope_allows_only_itself_and_admin_all(api):
-    reader, submitter, admin = await api.key("read"), await api.key("submit"), await api.key("admin")
+    reader, submitter, admin = (
+        await api.key("read"),
+        await api.key("submit"),
+        await api.key("admin"),
+    )
     refused = await api.call("POST", "/v1/requests", BODY, key=reader)
     assert (refused.status, refused.body["code"]) == (403, "scope_missing")
     assert "`gesta key create --scope" in refused.body["detail"]
@@ -80,15 +84,19 @@ async def test_another_tenants_request_is_not_there(api):
 
 async def test_a_header_that_stands_there_twice_is_refused(api_here):
     key = await api_here.key()
-    raw = f"GET /v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nAuthorization: Bearer nothing\r\nConnection: close\r\n\r\n"
+    raw = (
+        f"GET /v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nAuthorization:"
+        " Bearer nothing\r\nConnection: close\r\n\r\n"
+    )
     assert b"400" in (await exchange(api_here.address, raw.encode())).split(b"\r\n")[0]
 
 
 async def test_a_length_and_a_transfer_encoding_together_are_refused(api_here):
     key = await api_here.key()
     raw = (
-        f"POST /v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/requests HTTP/1.1\r\nHost: x\r\n\r\n"
+        f"POST /v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type:"
+        " application/json\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET"
+        " /v1/requests HTTP/1.1\r\nHost: x\r\n\r\n"
     )
     answer = await exchange(api_here.address, raw.encode())
     assert b"HTTP/1.1 400" in answer
@@ -127,16 +135,24 @@ async def test_a_call_that_is_wrong_counts_like_any_other(tmp_path, method, path
         assert 429 in {one.status for one in answers}
 
 
-async def test_a_batch_counts_as_many_as_it_carries_and_a_larger_one_than_any_rate_is_taken_in_the_end(tmp_path):
+async def test_a_batch_counts_as_many_as_it_carries_and_a_larger_one_than_any_rate_is_taken_in_the_end(
+    tmp_path,
+):
     one = {"flow": "shop.note", "payload": {"text": "x"}}
     async with served(f"sqlite:///{tmp_path / 'gesta.db'}", api_rate=3) as api:
         key = await api.key("read", "submit")
         small = await api.call("POST", "/v1/requests/batch", {"requests": [one] * 4}, key=key)
-        assert (small.status, small.headers["RateLimit-Limit"], small.headers["RateLimit-Remaining"]) == (200, "6", "2")
+        assert (
+            small.status,
+            small.headers["RateLimit-Limit"],
+            small.headers["RateLimit-Remaining"],
+        ) == (200, "6", "2")
         large = await api.call("POST", "/v1/requests/batch", {"requests": [one] * 9}, key=key)
         assert large.status == 429
         await asyncio.sleep(int(large.headers["Retry-After"]))
-        assert (await api.call("POST", "/v1/requests/batch", {"requests": [one] * 9}, key=key)).status == 200
+        assert (
+            await api.call("POST", "/v1/requests/batch", {"requests": [one] * 9}, key=key)
+        ).status == 200
 
 
 def test_who_comes_back_when_they_were_told_to_is_taken():

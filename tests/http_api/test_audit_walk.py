@@ -1,4 +1,6 @@
-"""Every route of the table that changes something leaves an event that says who did it, or has a reason here why not."""
+"""Every route of the table that changes something leaves an event that says who did it, or has a
+reason here why not.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,21 @@ WALKER = "walker"
 EXEMPT = {
     "find_suppressed": "changes nothing: a POST, because an address must not stand in a URL",
     "preview_template": "changes nothing: a POST for its body",
-    "take_work": "the lease is in the queue; the event of the attempt that follows says that it was handed out, and the report says by whom it was done",
+    "take_work": (
+        "the lease is in the queue; the event of the attempt that follows says that it was handed"
+        " out, and the report says by whom it was done"
+    ),
     "extend_lease": "the lease is in the queue; nothing of the request is another",
-    "first_key": "asks for no key, so nobody is known; `key_created` by the link is on the trail: test_first_key.py",
+    "first_key": (
+        "asks for no key, so nobody is known; `key_created` by the link is on the trail:"
+        " test_first_key.py"
+    ),
     "first_key_form": "the same, by the button of a page",
     "report_of_twilio": "the provider's word, an event of the request: test_reports.py",
     "report_of_ses": "the provider's word, an event of the request: test_reports.py",
 }
-#: Operation → what its body has to say so that it changes something: what the walk would say stands already.
+#: Operation → what its body has to say so that it changes something: what the walk would say stands
+#: already.
 FRESH: dict[str, dict[str, Any]] = {
     "submit_batch": {"requests": [{"flow": COMMON, "payload": {"text": "another"}}]},
     "redrive_dead_letters": {"flow": COMMON},
@@ -47,7 +56,9 @@ async def deeds(api: Served) -> int:
 
 
 async def look_for_deed(api: Served, route: Route, planted: Planted) -> None:
-    """Call a route until it succeeds; raises unless that left an event with the name of who called."""
+    """Call a route until it succeeds; raises unless that left an event with the name of who
+    called.
+    """
     key = await api.key(tenant=OWNER)
     heard = []
     for sent in calls_of(route, planted):
@@ -56,17 +67,26 @@ async def look_for_deed(api: Served, route: Route, planted: Planted) -> None:
         reply = await api.call(route.method, sent.path, body, key=key, headers=headers)
         heard.append(f"{sent}: {reply.status} {reply.text}")
         if reply.status < 300:
-            assert await deeds(api), f"{sent} left no event that says who did it: give it one, or a reason in EXEMPT"
+            assert await deeds(api), (
+                f"{sent} left no event that says who did it: give it one, or a reason in EXEMPT"
+            )
             return
-    raise AssertionError("no call succeeded: teach the walk what the route wants\n" + "\n".join(heard))
+    raise AssertionError(
+        "no call succeeded: teach the walk what the route wants\n" + "\n".join(heard)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "route", [one for one in CHANGING if one.name not in EXEMPT], ids=lambda route: f"{route.method} {route.path}"
+    "route",
+    [one for one in CHANGING if one.name not in EXEMPT],
+    ids=lambda route: f"{route.method} {route.path}",
 )
 async def test_whoever_changes_something_by_a_route_is_on_record(route):
-    """On one store in memory: whatever the store, the events are the same. Handlers are the installation's, so the owner runs it."""
+    """On one store in memory: whatever the store, the events are the same.
+
+    Handlers are the installation's, so the owner runs it.
+    """
     async with served("memory:audit", flows(), tenant=OWNER) as api:
         await look_for_deed(api, route, await plant(api))
 

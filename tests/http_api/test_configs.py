@@ -9,7 +9,10 @@ import pytest
 from gesta.errors import StoreError
 
 HERE = "/v1/config/webhook.endpoint/shop"
-FIRST, SECOND = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
+FIRST, SECOND = (
+    "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+    "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY=",
+)
 
 
 def _fields(secret: str | None = FIRST, **more: object) -> dict[str, object]:
@@ -32,7 +35,9 @@ async def test_what_is_put_is_read_without_its_secret(api):
 
 async def test_fields_that_stand_outside_are_told_where_they_belong(api_here):
     key = await api_here.key()
-    bare = await api_here.call("PUT", HERE, {"url": "https://shop.example/hooks", "secret": FIRST}, key=key)
+    bare = await api_here.call(
+        "PUT", HERE, {"url": "https://shop.example/hooks", "secret": FIRST}, key=key
+    )
     assert bare.status == 422
     assert set(bare.body["errors"]) == {"url", "secret", "fields"}
     assert bare.body["errors"]["url"] == 'put it inside "fields"'
@@ -41,7 +46,9 @@ async def test_fields_that_stand_outside_are_told_where_they_belong(api_here):
     assert beside.body["errors"] == {"disabled": 'put it inside "fields"'}
     empty = await api_here.call("PUT", HERE, {}, key=key)
     assert empty.body["errors"] == {"fields": "missing"}
-    many = await api_here.call("PUT", HERE, {f"strange-{number}": 1 for number in range(1_000)}, key=key)
+    many = await api_here.call(
+        "PUT", HERE, {f"strange-{number}": 1 for number in range(1_000)}, key=key
+    )
     assert len(many.body["errors"]) == 51
 
 
@@ -62,29 +69,51 @@ async def test_a_change_needs_the_version_that_was_read(api):
     first = await api.call("PUT", HERE, _fields(), key=key, headers={"If-None-Match": "*"})
     assert first.status == 200
     taken = await api.call("PUT", HERE, _fields(SECOND), key=key, headers={"If-None-Match": "*"})
-    assert (taken.status, taken.body["code"], taken.headers["ETag"]) == (412, "changed", first.headers["ETag"])
+    assert (taken.status, taken.body["code"], taken.headers["ETag"]) == (
+        412,
+        "changed",
+        first.headers["ETag"],
+    )
     etag = first.headers["ETag"]
-    second = await api.call("PUT", HERE, _fields(None, disabled=True), key=key, headers={"If-Match": f'"0", {etag}'})
+    second = await api.call(
+        "PUT", HERE, _fields(None, disabled=True), key=key, headers={"If-Match": f'"0", {etag}'}
+    )
     assert second.status == 200
     for outdated in (etag, f"W/{second.headers['ETag']}", '"x"'):
         lost = await api.call("PUT", HERE, _fields(SECOND), key=key, headers={"If-Match": outdated})
         assert (lost.status, lost.headers["ETag"]) == (412, second.headers["ETag"])
-        assert (await api.call("DELETE", HERE, key=key, headers={"If-Match": outdated})).status == 412
+        assert (
+            await api.call("DELETE", HERE, key=key, headers={"If-Match": outdated})
+        ).status == 412
     assert (await api.call("GET", HERE, key=key)).body == second.body
-    assert (await api.call("DELETE", HERE, key=key, headers={"If-Match": second.headers["ETag"]})).status == 204
+    assert (
+        await api.call("DELETE", HERE, key=key, headers={"If-Match": second.headers["ETag"]})
+    ).status == 204
     assert (await api.call("GET", HERE, key=key)).status == 404
     assert (await api.call("DELETE", HERE, key=key)).status == 404
     assert (await api.call("DELETE", HERE, key=key, headers={"If-Match": "*"})).status == 412
-    assert (await api.call("PUT", HERE, _fields(), key=key, headers={"If-Match": "*"})).status == 412
+    assert (
+        await api.call("PUT", HERE, _fields(), key=key, headers={"If-Match": "*"})
+    ).status == 412
 
 
 async def test_of_many_who_read_the_same_one_changes_it(api):
     key = await api.key()
     etag = (await api.call("PUT", HERE, _fields(), key=key)).headers["ETag"]
     changes = [
-        api.call("PUT", HERE, _fields(None, disabled_reason=str(n)), key=key, headers={"If-Match": etag}) for n in range(6)
+        api.call(
+            "PUT", HERE, _fields(None, disabled_reason=str(n)), key=key, headers={"If-Match": etag}
+        )
+        for n in range(6)
     ]
-    assert sorted(reply.status for reply in await asyncio.gather(*changes)) == [200, 412, 412, 412, 412, 412]
+    assert sorted(reply.status for reply in await asyncio.gather(*changes)) == [
+        200,
+        412,
+        412,
+        412,
+        412,
+        412,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +165,12 @@ async def test_a_list_goes_on_where_it_ended(api):
             break
         cursor = f"&cursor={page['next']}"
     assert seen == [
-        "template/hello", "webhook.endpoint/a/x", "webhook.endpoint/b", "webhook.endpoint/c", "webhook.endpoint/ü"
-    ]  # fmt: skip
+        "template/hello",
+        "webhook.endpoint/a/x",
+        "webhook.endpoint/b",
+        "webhook.endpoint/c",
+        "webhook.endpoint/ü",
+    ]
     one = await api.call("GET", "/v1/config?kind=template", key=key)
     assert [entity["code"] for entity in one.body["items"]] == ["hello"]
 
@@ -154,7 +187,9 @@ async def test_another_tenant_neither_sees_nor_changes_it(api):
     assert (await api.call("GET", HERE, key=theirs)).status == 404
     assert (await api.call("DELETE", HERE, key=theirs)).status == 404
     assert (await api.call("GET", "/v1/config", key=theirs)).body["items"] == []
-    other = await api.call("PUT", HERE, _fields(SECOND, disabled=True), key=theirs, headers={"If-None-Match": "*"})
+    other = await api.call(
+        "PUT", HERE, _fields(SECOND, disabled=True), key=theirs, headers={"If-None-Match": "*"}
+    )
     assert other.status == 200
     assert (await api.call("GET", HERE, key=mine)).body == made.body
 
@@ -173,8 +208,12 @@ async def test_what_can_no_longer_be_read_is_told_and_can_be_put_again(api_here,
     await writer.note(config, "default", "config.EntityPut.v1", data, None)
     answer = await api_here.call("GET", HERE, key=key)
     assert (answer.status, answer.body["code"]) == (409, "unreadable")
-    assert (await api_here.call("PUT", HERE, _fields(), key=key, headers={"If-None-Match": "*"})).status == 412
-    assert (await api_here.call("PUT", HERE, _fields(), key=key, headers={"If-Match": "*"})).status == 200
+    assert (
+        await api_here.call("PUT", HERE, _fields(), key=key, headers={"If-None-Match": "*"})
+    ).status == 412
+    assert (
+        await api_here.call("PUT", HERE, _fields(), key=key, headers={"If-Match": "*"})
+    ).status == 200
 
 
 async def test_the_kinds_are_told_with_their_schemas_and_secrets(api_here):
@@ -194,26 +233,45 @@ async def test_a_test_message_reaches_the_endpoint_signed_and_marked(api):
     made = await api.call("POST", "/v1/endpoints/shop/test?wait=20s", key=key)
     assert (made.status, made.body["flow"]) == (202, "notification.webhook")
     shown = await api.call("GET", made.headers["Location"] + "?wait=20s", key=key)
-    assert (shown.body["status"], shown.body["correlationId"]) == ("sent", "test:webhook.endpoint/shop")
+    assert (shown.body["status"], shown.body["correlationId"]) == (
+        "sent",
+        "test:webhook.endpoint/shop",
+    )
     (effect,) = api.sandbox.webhook.effects
     assert effect.type == "gesta.test"
 
 
 async def test_a_test_message_needs_an_endpoint_of_the_tenant_and_the_scope(api_here):
     await api_here.call("PUT", HERE, _fields(), key=await api_here.key())
-    theirs = await api_here.call("POST", "/v1/endpoints/shop/test", key=await api_here.key(tenant="acme"))
+    theirs = await api_here.call(
+        "POST", "/v1/endpoints/shop/test", key=await api_here.key(tenant="acme")
+    )
     assert (theirs.status, theirs.body["code"]) == (404, "not_found")
-    assert (await api_here.call("POST", "/v1/endpoints/shop/test", key=await api_here.key("read", "operate"))).status == 403
-    assert (await api_here.call("POST", "/v1/endpoints/nothing/test", key=await api_here.key())).status == 404
+    assert (
+        await api_here.call(
+            "POST", "/v1/endpoints/shop/test", key=await api_here.key("read", "operate")
+        )
+    ).status == 403
+    assert (
+        await api_here.call("POST", "/v1/endpoints/nothing/test", key=await api_here.key())
+    ).status == 404
     assert await api_here.engine.find(tenant="acme") == []
 
 
 async def test_a_test_message_with_a_key_is_sent_once(api_here):
     key = await api_here.key()
     await api_here.call("PUT", HERE, _fields(), key=key)
-    first = await api_here.call("POST", "/v1/endpoints/shop/test", key=key, headers={"Idempotency-Key": "t-1"})
-    again = await api_here.call("POST", "/v1/endpoints/shop/test", key=key, headers={"Idempotency-Key": "t-1"})
-    assert (first.body["id"], again.body["verdict"], again.status) == (again.body["id"], "duplicate", 200)
+    first = await api_here.call(
+        "POST", "/v1/endpoints/shop/test", key=key, headers={"Idempotency-Key": "t-1"}
+    )
+    again = await api_here.call(
+        "POST", "/v1/endpoints/shop/test", key=key, headers={"Idempotency-Key": "t-1"}
+    )
+    assert (first.body["id"], again.body["verdict"], again.status) == (
+        again.body["id"],
+        "duplicate",
+        200,
+    )
 
 
 async def test_a_store_that_fails_is_told_without_where_it_is(api_here, monkeypatch):
@@ -224,5 +282,9 @@ async def test_a_store_that_fails_is_told_without_where_it_is(api_here, monkeypa
 
     monkeypatch.setattr(api_here.engine.road.config_writer, "append", failing)
     answer = await api_here.call("PUT", HERE, _fields(), key=key)
-    assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "store_unavailable", "1")
+    assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (
+        503,
+        "store_unavailable",
+        "1",
+    )
     assert "/secret/path" not in answer.text

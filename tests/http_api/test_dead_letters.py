@@ -1,4 +1,6 @@
-"""/v1/dead-letters and /v1/unknown: what failed for good, what nobody knows; looked at and decided about."""
+"""/v1/dead-letters and /v1/unknown: what failed for good, what nobody knows; looked at and decided
+about.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ async def _ended(api: Served, text: str, tenant: str = "default", **more: object
     made = await api.call("POST", "/v1/requests?wait=20s", body, key=key)
     request_id: str = made.body["id"]
     path = f"/v1/requests?limit=1&status={made.body['request']['status']}"
-    while [one["id"] for one in (await api.call("GET", path, key=key)).body["items"]] != [request_id]:
+    while [one["id"] for one in (await api.call("GET", path, key=key)).body["items"]] != [
+        request_id
+    ]:
         pass
     return request_id
 
@@ -30,19 +34,36 @@ async def test_dead_letters_are_listed_in_pages_and_shown(api):
     first = (await api.call("GET", "/v1/dead-letters?limit=2", key=key)).body
     assert [one["original"]["requestId"] for one in first["items"]] == ids[:2]
     rest = (await api.call("GET", f"/v1/dead-letters?limit=2&cursor={first['next']}", key=key)).body
-    assert ([one["original"]["requestId"] for one in rest["items"]], rest["next"]) == (ids[2:], None)
+    assert ([one["original"]["requestId"] for one in rest["items"]], rest["next"]) == (
+        ids[2:],
+        None,
+    )
     shown = await api.call("GET", f"/v1/dead-letters/shop.note/{ids[0]}", key=key)
     assert shown.body == first["items"][0]
-    assert (shown.body["errorInfo"]["errorType"], shown.body["errorInfo"]["attemptCount"]) == ("said_no", 1)
-    for query, count in (("reason=said_no", 3), ("reason=other", 0), ("flow=shop.note", 3), ("flow=notification.sms", 0)):
-        assert len((await api.call("GET", f"/v1/dead-letters?{query}", key=key)).body["items"]) == count
+    assert (shown.body["errorInfo"]["errorType"], shown.body["errorInfo"]["attemptCount"]) == (
+        "said_no",
+        1,
+    )
+    for query, count in (
+        ("reason=said_no", 3),
+        ("reason=other", 0),
+        ("flow=shop.note", 3),
+        ("flow=notification.sms", 0),
+    ):
+        assert (
+            len((await api.call("GET", f"/v1/dead-letters?{query}", key=key)).body["items"])
+            == count
+        )
 
 
 async def test_one_is_redriven_and_one_is_removed(api):
     key = await api.key("read", "operate")
     first, second = await _ended(api, "refuse"), await _ended(api, "refuse")
     redriven = await api.call("POST", f"/v1/dead-letters/shop.note/{first}/redrive", {}, key=key)
-    assert (redriven.status, redriven.body) == (200, {"id": first, "flow": "shop.note", "status": "queued"})
+    assert (redriven.status, redriven.body) == (
+        200,
+        {"id": first, "flow": "shop.note", "status": "queued"},
+    )
     again = await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=key)
     assert again.body["intent"] == 2
     here = f"/v1/dead-letters/shop.note/{second}"
@@ -50,7 +71,9 @@ async def test_one_is_redriven_and_one_is_removed(api):
     assert (await api.call("DELETE", here, key=key)).status == 404
     assert (await api.call("GET", here, key=key)).status == 404
     assert (await api.call("POST", f"{here}/redrive", {}, key=key)).status == 404
-    history = (await api.call("GET", f"/v1/requests/shop.note/{second}/events", key=key)).body["events"]
+    history = (await api.call("GET", f"/v1/requests/shop.note/{second}/events", key=key)).body[
+        "events"
+    ]
     assert history[-1]["actor"].startswith("key:")
 
 
@@ -59,12 +82,22 @@ async def test_what_is_about_somebody_erased_is_refused_and_holds_back_no_other(
     gone = await _ended(api, "refuse", payload={"text": "refuse", "to": "ada@example.org"})
     stays = await _ended(api, "refuse", payload={"text": "refuse", "to": "bo@example.org"})
     await api.call("POST", "/v1/erase", {"subject": "ada@example.org"}, key=key)
-    for path in (f"/v1/dead-letters/shop.note/{gone}/redrive", f"/v1/requests/shop.note/{gone}/redrive"):
+    for path in (
+        f"/v1/dead-letters/shop.note/{gone}/redrive",
+        f"/v1/requests/shop.note/{gone}/redrive",
+    ):
         refused = await api.call("POST", path, {}, key=key)
-        assert (refused.status, refused.body["code"], refused.body["requestId"]) == (409, "subject_erased", gone)
+        assert (refused.status, refused.body["code"], refused.body["requestId"]) == (
+            409,
+            "subject_erased",
+            gone,
+        )
         assert "was erased" in refused.body["detail"]
     many = await api.call("POST", "/v1/dead-letters/redrive", {}, key=key)
-    assert [(one["id"], one["verdict"]) for one in many.body["results"]] == [(stays, "redriven"), (gone, "refused")]
+    assert [(one["id"], one["verdict"]) for one in many.body["results"]] == [
+        (stays, "redriven"),
+        (gone, "refused"),
+    ]
 
 
 async def test_many_are_redriven_by_filter_with_a_verdict_each(api):
@@ -72,10 +105,19 @@ async def test_many_are_redriven_by_filter_with_a_verdict_each(api):
     ids = [await _ended(api, "refuse") for _ in range(4)][::-1]
     none = await api.call("POST", "/v1/dead-letters/redrive", {"reason": "other"}, key=key)
     assert none.body == {"redriven": 0, "refused": 0, "results": [], "next": None}
-    some = await api.call("POST", "/v1/dead-letters/redrive", {"flow": "shop.note", "reason": "said_no", "limit": 3}, key=key)
+    some = await api.call(
+        "POST",
+        "/v1/dead-letters/redrive",
+        {"flow": "shop.note", "reason": "said_no", "limit": 3},
+        key=key,
+    )
     assert (some.body["redriven"], some.body["refused"], some.body["next"]) == (3, 0, ids[2])
-    assert some.body["results"] == [{"id": one, "flow": "shop.note", "verdict": "redriven"} for one in ids[:3]]
-    rest = await api.call("POST", "/v1/dead-letters/redrive", {"cursor": some.body["next"]}, key=key)
+    assert some.body["results"] == [
+        {"id": one, "flow": "shop.note", "verdict": "redriven"} for one in ids[:3]
+    ]
+    rest = await api.call(
+        "POST", "/v1/dead-letters/redrive", {"cursor": some.body["next"]}, key=key
+    )
     assert ([one["id"] for one in rest.body["results"]], rest.body["next"]) == (ids[3:], None)
 
 
@@ -88,7 +130,10 @@ async def test_one_that_is_refused_holds_back_no_other(api_here):
     await api_here.engine.operating.request(letters.items[0]).purge()
     await api_here.engine.operating.request(letters.items[0]).redrive()
     answer = await _redrive_what_was_seen(api_here, letters, key)
-    assert [(one["id"], one["verdict"]) for one in answer.body["results"]] == [(ids[0], "refused"), (ids[1], "redriven")]
+    assert [(one["id"], one["verdict"]) for one in answer.body["results"]] == [
+        (ids[0], "refused"),
+        (ids[1], "redriven"),
+    ]
     assert answer.body["results"][0]["problem"]["requestId"] == ids[0]
     assert (answer.body["redriven"], answer.body["refused"]) == (1, 1)
 
@@ -134,7 +179,9 @@ async def test_a_store_that_fails_in_the_middle_tells_what_was_done(api_here, mo
     ],
 )
 async def test_a_bad_bulk_redrive_is_told(api_here, body, faults):
-    answer = await api_here.call("POST", "/v1/dead-letters/redrive", body, key=await api_here.key("operate"))
+    answer = await api_here.call(
+        "POST", "/v1/dead-letters/redrive", body, key=await api_here.key("operate")
+    )
     assert (answer.status, set(answer.body["errors"])) == (422, faults)
 
 
@@ -142,13 +189,17 @@ async def test_bad_cursors_and_names_are_told(api_here):
     key = await api_here.key()
     for path in ("/v1/dead-letters?cursor=zzz", "/v1/unknown?cursor=zzz"):
         assert (await api_here.call("GET", path, key=key)).body["code"] == "bad_cursor"
-    assert (await api_here.call("POST", "/v1/dead-letters/redrive", {"cursor": "zzz"}, key=key)).body["code"] == "bad_cursor"
+    assert (
+        await api_here.call("POST", "/v1/dead-letters/redrive", {"cursor": "zzz"}, key=key)
+    ).body["code"] == "bad_cursor"
     for path in ("/v1/dead-letters?limit=201", "/v1/unknown?limit=0", "/v1/unknown?colour=red"):
         assert (await api_here.call("GET", path, key=key)).status == 422
     for place in (f"shop.note/{ABSENT}", "shop.note/x", f"shop.nothing/{ABSENT}"):
         assert (await api_here.call("GET", f"/v1/dead-letters/{place}", key=key)).status == 404
         assert (await api_here.call("DELETE", f"/v1/dead-letters/{place}", key=key)).status == 404
-        assert (await api_here.call("POST", f"/v1/dead-letters/{place}/redrive", {}, key=key)).status == 404
+        assert (
+            await api_here.call("POST", f"/v1/dead-letters/{place}/redrive", {}, key=key)
+        ).status == 404
 
 
 async def test_another_tenant_neither_sees_nor_decides(api):
@@ -157,9 +208,13 @@ async def test_another_tenant_neither_sees_nor_decides(api):
     here = f"/v1/dead-letters/shop.note/{dead}"
     assert (await api.call("GET", "/v1/dead-letters", key=theirs)).body["items"] == []
     assert (await api.call("GET", "/v1/unknown", key=theirs)).body["items"] == []
-    assert (await api.call("POST", "/v1/dead-letters/redrive", {}, key=theirs)).body["results"] == []
+    assert (await api.call("POST", "/v1/dead-letters/redrive", {}, key=theirs)).body[
+        "results"
+    ] == []
     for method, path in (("GET", here), ("DELETE", here), ("POST", f"{here}/redrive")):
-        assert (await api.call(method, path, {} if method == "POST" else None, key=theirs)).status == 404
+        assert (
+            await api.call(method, path, {} if method == "POST" else None, key=theirs)
+        ).status == 404
     assert (await api.engine.get(dead)).state.status == "failed"
     assert (await api.engine.get(doubt)).state.status == "unknown"
 
@@ -167,8 +222,14 @@ async def test_another_tenant_neither_sees_nor_decides(api):
 async def test_deciding_takes_the_scope_operate(api_here):
     key = await api_here.key("read", "submit", "execute")
     here = f"/v1/dead-letters/shop.note/{ABSENT}"
-    for method, path in (("POST", "/v1/dead-letters/redrive"), ("POST", f"{here}/redrive"), ("DELETE", here)):
-        assert (await api_here.call(method, path, {} if method == "POST" else None, key=key)).status == 403
+    for method, path in (
+        ("POST", "/v1/dead-letters/redrive"),
+        ("POST", f"{here}/redrive"),
+        ("DELETE", here),
+    ):
+        assert (
+            await api_here.call(method, path, {} if method == "POST" else None, key=key)
+        ).status == 403
     for path in ("/v1/dead-letters", here, "/v1/unknown"):
         assert (await api_here.call("GET", path, key=await api_here.key("operate"))).status == 403
 
@@ -178,12 +239,22 @@ async def test_what_waits_for_a_person_is_listed_with_age_and_reason_until_it_is
     ids = [await _ended(api, "doubt", key=f"d-{n}") for n in range(2)][::-1]
     first = (await api.call("GET", "/v1/unknown?limit=1", key=key)).body
     (one,) = first["items"]
-    assert (one["id"], one["flow"], one["key"], one["reason"], one["attempts"]) == (ids[0], "shop.note", "d-1", "no_answer", 1)
+    assert (one["id"], one["flow"], one["key"], one["reason"], one["attempts"]) == (
+        ids[0],
+        "shop.note",
+        "d-1",
+        "no_answer",
+        1,
+    )
     assert one["ageSeconds"] >= 0
     rest = (await api.call("GET", f"/v1/unknown?cursor={first['next']}", key=key)).body
     assert ([one["id"] for one in rest["items"]], rest["next"]) == (ids[1:], None)
     word = {"result": "executed", "evidence": "seen in the receiver's log"}
-    assert (await api.call("POST", f"/v1/requests/shop.note/{ids[0]}/resolve", word, key=key)).status == 200
+    assert (
+        await api.call("POST", f"/v1/requests/shop.note/{ids[0]}/resolve", word, key=key)
+    ).status == 200
     while len((await api.call("GET", "/v1/unknown", key=key)).body["items"]) == 2:
         pass
-    assert [one["id"] for one in (await api.call("GET", "/v1/unknown", key=key)).body["items"]] == ids[1:]
+    assert [
+        one["id"] for one in (await api.call("GET", "/v1/unknown", key=key)).body["items"]
+    ] == ids[1:]

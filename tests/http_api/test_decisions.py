@@ -7,7 +7,12 @@ import pytest
 
 async def ended(api, key: str, text: str) -> str:
     body = {"flow": "shop.note", "payload": {"text": text}}
-    made = await api.call("POST", "/v1/requests?wait=500ms" if text == "later" else "/v1/requests?wait=20s", body, key=key)
+    made = await api.call(
+        "POST",
+        "/v1/requests?wait=500ms" if text == "later" else "/v1/requests?wait=20s",
+        body,
+        key=key,
+    )
     return str(made.headers["Location"])
 
 
@@ -54,7 +59,9 @@ async def test_a_doubt_is_ended_by_a_persons_word(api):
     here = await ended(api, key, "doubt")
     bad = await api.call("POST", f"{here}/resolve", {"result": "perhaps"}, key=key)
     assert (bad.status, set(bad.body["errors"])) == (422, {"result", "evidence"})
-    answer = await api.call("POST", f"{here}/resolve", {"result": "executed", "evidence": "seen in their log"}, key=key)
+    answer = await api.call(
+        "POST", f"{here}/resolve", {"result": "executed", "evidence": "seen in their log"}, key=key
+    )
     assert (answer.status, answer.body["status"]) == (200, "sent")
 
 
@@ -73,7 +80,9 @@ async def test_no_body_is_an_empty_one_where_nothing_is_required(api_here):
     assert (answer.status, answer.body["status"]) == (200, "queued")
     await api_here.call("GET", f"{here}?wait=20s", key=key)
     letter = here.replace("/requests/", "/dead-letters/")
-    answer = await api_here.call("POST", f"{letter}/redrive", raw=b"", headers={"Content-Type": "application/json"}, key=key)
+    answer = await api_here.call(
+        "POST", f"{letter}/redrive", raw=b"", headers={"Content-Type": "application/json"}, key=key
+    )
     assert (answer.status, answer.body["status"]) == (200, "queued")
     needed = await api_here.call("POST", f"{here}/resolve", key=key)
     assert needed.status == 415
@@ -85,12 +94,19 @@ async def test_nobody_means_everything_by_saying_nothing(api_here, path):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("POST", "/cancel"), ("POST", "/retry"), ("DELETE", None), ("DELETE", "/v1/pauses")]
+    ("method", "path"),
+    [("POST", "/cancel"), ("POST", "/retry"), ("DELETE", None), ("DELETE", "/v1/pauses")],
 )
 async def test_a_body_where_none_is_taken_is_refused_and_nothing_is_done(api_here, method, path):
     key = await api_here.key()
     here = await ended(api_here, key, "later")
-    where = here.replace("/requests/", "/dead-letters/") if path is None else path if path.startswith("/v1") else here + path
+    where = (
+        here.replace("/requests/", "/dead-letters/")
+        if path is None
+        else path
+        if path.startswith("/v1")
+        else here + path
+    )
     answer = await api_here.call(method, where, {"reason": "a typo"}, key=key)
     assert (answer.status, answer.body["code"]) == (422, "invalid")
     assert "none is taken here" in answer.body["errors"]["body"]

@@ -1,4 +1,6 @@
-"""The link that makes the first admin key: once, soon, at this machine, and never where there is one."""
+"""The link that makes the first admin key: once, soon, at this machine, and never where there is
+one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ async def refused(api, token: str, **options) -> None:
     answers = [
         await api.call("GET", f"/first-key?token={token}", **options),
         await api.call("POST", "/v1/first-key", {"token": token}, **options),
-        await api.call("POST", "/first-key", raw=f"token={token}".encode(), headers=FORM | options.get("headers", {})),
+        await api.call(
+            "POST",
+            "/first-key",
+            raw=f"token={token}".encode(),
+            headers=FORM | options.get("headers", {}),
+        ),
     ]
     assert [one.status for one in answers] == [404] * 3
     assert len({one.text for one in answers}) == 1
@@ -44,12 +51,18 @@ async def test_the_button_of_the_page_makes_the_first_admin_key(api):
     hidden = re.search(r'name="token" value="([^"]+)"', page.text)
     assert action is not None
     assert hidden is not None
-    made = await api.call("POST", f"/{action[1]}", raw=f"token={html.unescape(hidden[1])}".encode(), headers=FORM)
+    made = await api.call(
+        "POST", f"/{action[1]}", raw=f"token={html.unescape(hidden[1])}".encode(), headers=FORM
+    )
     assert made.status == 200
     (text,) = re.findall(r"gesta_live_\w+", made.text)
     assert (await api.call("GET", "/v1/keys", key=text)).status == 200
     (change,) = await api.engine.operating.audit()
-    assert (change.what, change.by, change.details["scopes"]) == ("key_created", "first-key link", ["admin"])
+    assert (change.what, change.by, change.details["scopes"]) == (
+        "key_created",
+        "first-key link",
+        ["admin"],
+    )
     await refused(api, token)
     assert await api.web.offer_first_key() is None
 
@@ -62,12 +75,19 @@ async def test_the_pages_load_nothing_run_nothing_and_tell_nobody(api_here):
     ]
     for page in pages:
         assert page.status == 200
-        assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(|https?://|\son\w+=", page.text, re.IGNORECASE)
+        assert not re.search(
+            r"<script|<link|<img|src=|href=|@import|url\(|https?://|\son\w+=",
+            page.text,
+            re.IGNORECASE,
+        )
         policy = page.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'; style-src 'sha256-")
         assert "form-action 'self'; frame-ancestors 'none'; base-uri 'none'" in policy
         assert "unsafe" not in policy
-        assert (page.headers["Referrer-Policy"], page.headers["Cache-Control"]) == ("no-referrer", "no-store")
+        assert (page.headers["Referrer-Policy"], page.headers["Cache-Control"]) == (
+            "no-referrer",
+            "no-store",
+        )
 
 
 async def test_it_works_by_curl(api_here):
@@ -80,7 +100,9 @@ async def test_it_works_by_curl(api_here):
 
 async def test_of_many_who_have_the_token_one_gets_the_key(api):
     _, token = await offered(api)
-    answers = await asyncio.gather(*(api.call("POST", "/v1/first-key", {"token": token}) for _ in range(8)))
+    answers = await asyncio.gather(
+        *(api.call("POST", "/v1/first-key", {"token": token}) for _ in range(8))
+    )
     assert sorted(one.status for one in answers) == [201] + [404] * 7
     assert len(await api.engine.operating.list_keys()) == 1
 
@@ -92,7 +114,10 @@ async def test_another_token_makes_nothing(api_here, token):
     assert answer.status == 404
     assert (await api_here.call("POST", "/v1/first-key", {"token": token})).status == 404
     for raw in (f"token={token}".encode(), b"", b"\xff\xfe", b"token", b"&" * 500, b"x" * 2_000):
-        assert (await api_here.call("POST", "/first-key", raw=raw, headers=FORM)).status in (404, 413)
+        assert (await api_here.call("POST", "/first-key", raw=raw, headers=FORM)).status in (
+            404,
+            413,
+        )
     assert await api_here.engine.operating.list_keys() == []
 
 
@@ -119,7 +144,9 @@ async def test_it_is_over_as_soon_as_there_is_an_admin_key_of_any_tenant(api):
     path, token = await offered(api)
     await api.engine.operating.create_key(name="reader", actor=Actor("ada"))
     assert (await api.call("GET", path)).status == 200
-    await api.engine.operating.create_key(name="root", scopes=["admin"], tenant="acme", actor=Actor("ada"))
+    await api.engine.operating.create_key(
+        name="root", scopes=["admin"], tenant="acme", actor=Actor("ada")
+    )
     await refused(api, token)
 
 
@@ -132,9 +159,18 @@ async def test_who_comes_by_a_proxy_is_not_at_this_machine(api_here, name):
 
 @pytest.mark.parametrize(
     ("peer", "is_here"),
-    [("127.0.0.1", True), ("::1", True), ("127.9.9.9", True), ("::ffff:127.0.0.1", True), ("203.0.113.7", False), ("10.0.0.1", False),
-     ("::ffff:203.0.113.7", False), ("", False), ("localhost", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("127.9.9.9", True),
+        ("::ffff:127.0.0.1", True),
+        ("203.0.113.7", False),
+        ("10.0.0.1", False),
+        ("::ffff:203.0.113.7", False),
+        ("", False),
+        ("localhost", False),
+    ],
+)
 def test_only_loopback_peers_are_at_this_machine(peer, is_here):
     assert first_key._is_here(peer) is is_here
 
@@ -168,7 +204,9 @@ async def test_the_page_shows_the_curl_line_that_works(api_here):
 async def test_a_host_that_means_something_to_a_shell_or_a_page_is_not_in_the_line(api_here, host):
     path, _ = await offered(api_here)
     page = await api_here.call("GET", path, headers={"Host": host})
-    assert page.status == 400 or ("curl 'ADDRESS/v1/first-key'" in page.text and host not in page.text)
+    assert page.status == 400 or (
+        "curl 'ADDRESS/v1/first-key'" in page.text and host not in page.text
+    )
 
 
 @pytest.mark.parametrize("path", ["/first-key", "/v1/first-key"])
@@ -176,4 +214,6 @@ async def test_a_token_in_the_query_of_a_post_is_told_where_it_belongs(api_here,
     _, token = await offered(api_here)
     answer = await api_here.call("POST", f"{path}?token={token}")
     assert answer.status == 422
-    assert answer.body["errors"] == {"token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'}
+    assert answer.body["errors"] == {
+        "token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'
+    }

@@ -1,4 +1,6 @@
-"""Inside the frameworks that people use: a real server process with several web workers on one store, requests sent by the application and over its API."""
+"""Inside the frameworks that people use: a real server process with several web workers on one
+store, requests sent by the application and over its API.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,11 @@ app = Litestar(route_handlers=[paid, api], lifespan=[engine.lifespan])
 PROGRAMS = {
     "fastapi": "from fastapi import FastAPI\n" + IMPORTS + RECEIPT + FASTAPI,
     "starlette": (
-        "from starlette.applications import Starlette\nfrom starlette.responses import JSONResponse\n"
-        "from starlette.routing import Mount, Route\n" + IMPORTS + RECEIPT + STARLETTE
+        "from starlette.applications import Starlette\nfrom starlette.responses import"
+        " JSONResponse\nfrom starlette.routing import Mount, Route\n"
+        + IMPORTS
+        + RECEIPT
+        + STARLETTE
     ),
     "litestar": "from litestar import Litestar, asgi, post\n" + IMPORTS + RECEIPT + LITESTAR,
 }
@@ -102,7 +107,9 @@ async def web_workers(folder: Path, url: str) -> AsyncIterator[str]:
         "--log-level",
         "warning",
     ]
-    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, start_new_session=True)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environment, start_new_session=True
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         await asyncio.wait_for(answering(address, process), 60)
@@ -131,30 +138,46 @@ async def answering(address: str, process: asyncio.subprocess.Process) -> None:
 async def test_an_application_sends_once_whichever_worker_is_asked(framework, store, tmp_path):
     url = f"sqlite:///{tmp_path / 'gesta.db'}" if store == "sqlite" else await fresh_url()
     program = PROGRAMS[framework]
-    (tmp_path / "program.py").write_text(program if store == "sqlite" else program.replace("sqlite:///gesta.db", url))
+    (tmp_path / "program.py").write_text(
+        program if store == "sqlite" else program.replace("sqlite:///gesta.db", url)
+    )
     async with SandboxServer() as provider:
-        async with Engine(settings=Settings(url=url, master_key=MASTER), flows=[slack.flow()], work=False) as engine:
+        async with Engine(
+            settings=Settings(url=url, master_key=MASTER), flows=[slack.flow()], work=False
+        ) as engine:
             await engine.operating.put_config(
-                "slack.workspace", "default", {"token": "xoxb-1", "api_url": f"{provider.url}/slack/"}
+                "slack.workspace",
+                "default",
+                {"token": "xoxb-1", "api_url": f"{provider.url}/slack/"},
             )
             await engine.operating.put_config("slack.channel", "ops", {"channel_id": "C012AB3CD"})
-            _, key = await engine.operating.create_key(name="shop", scopes=("read", "submit"), actor=Actor("test"))
+            _, key = await engine.operating.create_key(
+                name="shop", scopes=("read", "submit"), actor=Actor("test")
+            )
         async with (
             web_workers(tmp_path, url) as address,
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session,
         ):
-            # Each order from several connections at once: they are spread over the workers, and one message is sent.
+            # Each order from several connections at once: they are spread over the workers, and one
+            # message is sent.
             calls = [
-                session.post(f"{address}/orders/{n}/paid", headers={"Connection": "close"}) for n in range(4) for _ in range(4)
+                session.post(f"{address}/orders/{n}/paid", headers={"Connection": "close"})
+                for n in range(4)
+                for _ in range(4)
             ]
             assert {answer.status for answer in await asyncio.gather(*calls)} <= {200, 201}
             listed = await asyncio.wait_for(listing(session, address, 4), 60)
             assert {one["status"] for one in listed} == {"sent"}
-            body = {"flow": "billing.receipt", "payload": {"order": "7", "email": "ann@example.com"}}
+            body = {
+                "flow": "billing.receipt",
+                "payload": {"order": "7", "email": "ann@example.com"},
+            }
             async with session.post(f"{address}/gesta/v1/requests?wait=20s", json=body) as answer:
                 made = await answer.json()
                 assert (answer.status, made["request"]["status"]) == (202, "sent")
-                assert answer.headers["Location"] == f"/gesta/v1/requests/billing.receipt/{made['id']}"
+                assert (
+                    answer.headers["Location"] == f"/gesta/v1/requests/billing.receipt/{made['id']}"
+                )
             async with session.get(f"{address}{answer.headers['Location']}") as shown:
                 assert (await shown.json())["payload"] == {"order": "7", "email": "[sealed]"}
         texts = sorted(effect.text for effect in provider.sandbox.slack.effects)

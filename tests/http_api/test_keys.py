@@ -14,7 +14,12 @@ async def test_a_key_is_made_shown_once_listed_and_ended(api):
     made = await api.call("POST", "/v1/keys", {"name": "shop", "scopes": ["read"]}, key=admin)
     assert made.status == 201
     text = made.body.pop("key")
-    assert (made.body["name"], made.body["scopes"], made.body["test"], made.body["tenant"]) == ("shop", ["read"], False, "acme")
+    assert (made.body["name"], made.body["scopes"], made.body["test"], made.body["tenant"]) == (
+        "shop",
+        ["read"],
+        False,
+        "acme",
+    )
     assert made.body["createdBy"] == f"key:{admin.split('_')[2]}"
     assert made.headers["Location"] == f"/v1/keys/{made.body['id']}"
     assert made.headers["Cache-Control"] == "no-store"
@@ -46,7 +51,10 @@ async def test_what_is_left_out_is_read_and_submit_for_ever(api_here):
         ({"name": "x", "expiresAt": "2200-01-01T00:00:00"}, {"expiresAt"}),
         ({"name": "x", "expiresAt": "9999-12-31T23:59:59-14:00"}, {"expiresAt"}),
         ({"name": "x", "tenant": "acme"}, {"tenant"}),
-        ({"name": 1, "scopes": "read", "test": "yes", "wrong": 1}, {"name", "scopes", "test", "wrong"}),
+        (
+            {"name": 1, "scopes": "read", "test": "yes", "wrong": 1},
+            {"name", "scopes", "test", "wrong"},
+        ),
     ],
 )
 async def test_what_cannot_be_a_key_is_refused_with_every_fault(api_here, body, faults):
@@ -58,10 +66,18 @@ async def test_what_cannot_be_a_key_is_refused_with_every_fault(api_here, body, 
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [("POST", "/v1/keys", {"name": "x"}), ("GET", "/v1/keys", None), ("DELETE", "/v1/keys/x", None), ("GET", "/v1/audit", None)],
+    [
+        ("POST", "/v1/keys", {"name": "x"}),
+        ("GET", "/v1/keys", None),
+        ("DELETE", "/v1/keys/x", None),
+        ("GET", "/v1/audit", None),
+    ],
 )
 async def test_all_of_it_needs_the_scope_admin(api_here, method, path, body):
-    for key in (await api_here.key("read", "submit", "operate", "execute"), await api_here.key("read", "submit", test=True)):
+    for key in (
+        await api_here.key("read", "submit", "operate", "execute"),
+        await api_here.key("read", "submit", test=True),
+    ):
         answer = await api_here.call(method, path, body, key=key)
         assert (answer.status, answer.body["code"]) == (403, "scope_missing")
     assert (await api_here.call(method, path, body)).status == 401
@@ -74,8 +90,12 @@ async def test_another_tenants_keys_and_trail_are_not_there(api):
         answer = await api.call("DELETE", f"/v1/keys/{name}", key=theirs)
         assert answer.status == 404
         assert mine not in answer.text
-    assert [one["tenant"] for one in (await api.call("GET", "/v1/keys", key=theirs)).body["keys"]] == ["acme"]
-    assert [one["about"] for one in (await api.call("GET", "/v1/audit", key=theirs)).body["items"]] == [theirs.split("_")[2]]
+    assert [
+        one["tenant"] for one in (await api.call("GET", "/v1/keys", key=theirs)).body["keys"]
+    ] == ["acme"]
+    assert [
+        one["about"] for one in (await api.call("GET", "/v1/audit", key=theirs)).body["items"]
+    ] == [theirs.split("_")[2]]
     assert (await api.call("GET", "/v1/requests", key=mine)).status == 200
 
 
@@ -85,10 +105,12 @@ async def test_the_trail_tells_who_changed_what_in_pages(api):
     for number in range(4):
         await operating.pause(tenant="default", reason=str(number), actor=Actor("ada", ("owner",)))
     first = await api.call("GET", "/v1/audit?limit=3", key=admin)
-    assert [(one["what"], one["about"], one["by"], one["roles"]) for one in first.body["items"]] == [
-        ("paused", "everything", "ada", ["owner"])
-    ] * 3
-    assert [one["details"] for one in first.body["items"]] == [{"reason": str(number)} for number in (3, 2, 1)]
+    assert [
+        (one["what"], one["about"], one["by"], one["roles"]) for one in first.body["items"]
+    ] == [("paused", "everything", "ada", ["owner"])] * 3
+    assert [one["details"] for one in first.body["items"]] == [
+        {"reason": str(number)} for number in (3, 2, 1)
+    ]
     rest = await api.call("GET", f"/v1/audit?limit=3&before={first.body['next']}", key=admin)
     assert [one["what"] for one in rest.body["items"]] == ["paused", "key_created"]
     assert rest.body["next"] is None
@@ -99,16 +121,28 @@ async def test_the_trail_tells_who_changed_what_in_pages(api):
 async def test_what_a_test_key_submits_reaches_the_sandbox_alone(api):
     tests, live = await api.key("read", "submit", test=True), await api.key()
     made = await api.call("POST", "/v1/requests?wait=20s", CHANNEL | {"key": "order-7"}, key=tests)
-    assert (made.status, made.body["request"]["status"], made.body["request"]["test"]) == (202, "sent", True)
+    assert (made.status, made.body["request"]["status"], made.body["request"]["test"]) == (
+        202,
+        "sent",
+        True,
+    )
     # The providers of the live requests, doubles here, have heard of nothing.
     assert api.sandbox.slack.calls == 0
     again = await api.call("POST", "/v1/requests", CHANNEL | {"key": "order-7"}, key=tests)
     assert (again.status, again.body["id"]) == (200, made.body["id"])
     real = await api.call("POST", "/v1/requests?wait=20s", CHANNEL | {"key": "order-7"}, key=live)
-    assert (real.status, real.body["request"]["test"], real.body["request"]["reason"]) == (202, False, "workspace_missing")
-    batch = await api.call("POST", "/v1/requests/batch", {"requests": [CHANNEL, CHANNEL]}, key=tests)
+    assert (real.status, real.body["request"]["test"], real.body["request"]["reason"]) == (
+        202,
+        False,
+        "workspace_missing",
+    )
+    batch = await api.call(
+        "POST", "/v1/requests/batch", {"requests": [CHANNEL, CHANNEL]}, key=tests
+    )
     for one in batch.body["results"]:
-        shown = await api.call("GET", f"/v1/requests/notification.slack/{one['id']}?wait=20s", key=tests)
+        shown = await api.call(
+            "GET", f"/v1/requests/notification.slack/{one['id']}?wait=20s", key=tests
+        )
         assert (shown.body["status"], shown.body["test"]) == ("sent", True)
     assert api.sandbox.slack.calls == 0
 
@@ -119,7 +153,10 @@ async def test_a_test_of_a_flow_of_ones_own_is_refused_with_the_remedy(api_here)
     assert answer.status == 422
     assert "sandbox=True" in answer.body["errors"]["test"]
     batch = await api_here.call(
-        "POST", "/v1/requests/batch", {"requests": [{"flow": "shop.note", "payload": {"text": "a"}}, CHANNEL]}, key=key
+        "POST",
+        "/v1/requests/batch",
+        {"requests": [{"flow": "shop.note", "payload": {"text": "a"}}, CHANNEL]},
+        key=key,
     )
     assert [one["verdict"] for one in batch.body["results"]] == ["invalid", "created"]
     assert len(await api_here.engine.find()) <= 1

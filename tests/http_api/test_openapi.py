@@ -34,12 +34,20 @@ def test_every_route_is_described_with_its_scope_and_all_that_can_go_wrong():
     for route in ROUTES:
         operation = DOCUMENT["paths"][plain_path(route)][route.method.lower()]
         assert operation["security"] == (
-            [] if route.scope is None else [{"bearer": [route.scope] if route.scope != "any" else []}]
+            []
+            if route.scope is None
+            else [{"bearer": [route.scope] if route.scope != "any" else []}]
         )
-        assert set(operation["responses"]) == {str(status) for status in (*successes_of(route), *problems_of(route))}
+        assert set(operation["responses"]) == {
+            str(status) for status in (*successes_of(route), *problems_of(route))
+        }
         named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
         assert named == set(re.findall(r"\{(\w+)", route.path))
-    ids = [operation["operationId"] for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+    ids = [
+        operation["operationId"]
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+    ]
     assert len(ids) == len(set(ids)) == len(ROUTES)
 
 
@@ -63,7 +71,9 @@ def test_every_reference_leads_somewhere():
 
 def test_every_component_is_a_schema_of_json_schema_2020():
     for name, schema in DOCUMENT["components"]["schemas"].items():
-        jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
+        jsonschema_rs.meta.validate(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        )
         assert re.fullmatch(r"[a-zA-Z0-9._-]+", name)
 
 
@@ -71,9 +81,9 @@ def test_every_example_fits_its_schema():
     tried = 0
     for route in ROUTES:
         for example in body_examples(route, FLOWS).values():
-            name = DOCUMENT["paths"][plain_path(route)][route.method.lower()]["requestBody"]["content"][route.takes]["schema"][
-                "$ref"
-            ]
+            name = DOCUMENT["paths"][plain_path(route)][route.method.lower()]["requestBody"][
+                "content"
+            ][route.takes]["schema"]["$ref"]
             jsonschema_rs.validate(schema_of(name.rpartition("/")[2]), example)
             tried += 1
     assert tried >= len(FLOWS) + 3
@@ -83,7 +93,11 @@ def test_a_request_is_described_by_the_payload_of_its_flow():
     assert DOCUMENT["components"]["schemas"]["FlowName"]["enum"] == sorted(FLOWS)
     fitting = {"flow": "notification.webhook", "payload": {"type": "order.paid", "data": {}}}
     jsonschema_rs.validate(schema_of("Submit"), fitting)
-    for wrong in ({**fitting, "flow": "notification.slack"}, {**fitting, "payload": {}}, {**fitting, "flow": "shop.nothing"}):
+    for wrong in (
+        {**fitting, "flow": "notification.slack"},
+        {**fitting, "payload": {}},
+        {**fitting, "flow": "shop.nothing"},
+    ):
         with pytest.raises(jsonschema_rs.ValidationError):
             jsonschema_rs.validate(schema_of("Submit"), wrong)
 
@@ -104,10 +118,19 @@ async def _try_all(api_here):
                 example["waitSeconds"] = 0
             if route.tag == "suppression":
                 example["address"] = "+4930123456"
-            path = route.path.replace("{flow}", flows.get(route.tag, "shop.note")).replace("{id}", place["id"])
-            answer = await api_here.call(route.method, re.sub(r"\{\w+\}", "example", path), example, key=key)
-            # What the example is about may not be there, or be in another state: but it was understood.
-            assert answer.status in {*successes_of(route), 404, 409}, (route.name, name, answer.text)
+            path = route.path.replace("{flow}", flows.get(route.tag, "shop.note")).replace(
+                "{id}", place["id"]
+            )
+            answer = await api_here.call(
+                route.method, re.sub(r"\{\w+\}", "example", path), example, key=key
+            )
+            # What the example is about may not be there, or be in another state: but it was
+            # understood.
+            assert answer.status in {*successes_of(route), 404, 409}, (
+                route.name,
+                name,
+                answer.text,
+            )
             assert route.body is not Submit or answer.status == 202, (name, answer.text)
 
 
@@ -129,7 +152,9 @@ async def odd(payload: Odd, attempt: Attempt) -> Outcome:
 
 @pytest.mark.parametrize("name", [name for name, one in FLOWS.items() if one.example])
 async def test_the_example_of_a_channel_is_accepted_as_it_is_printed(name, tmp_path):
-    async with Engine(f"sqlite:///{tmp_path}/examples.db", flows=list(FLOWS.values()), work=False) as engine:
+    async with Engine(
+        f"sqlite:///{tmp_path}/examples.db", flows=list(FLOWS.values()), work=False
+    ) as engine:
         assert (await engine.submit(engine.payload(name, FLOWS[name].example))).verdict == "created"
 
 

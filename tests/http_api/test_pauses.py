@@ -40,14 +40,18 @@ async def test_a_flow_and_a_credential_of_the_tenant_are_paused_by_name(api_here
     key, admin = await api_here.key("operate"), await api_here.key()
     await api_here.call("PUT", HERE, _fields(), key=admin)
     flow = await api_here.call("POST", "/v1/pauses", {"flow": "shop.note"}, key=key)
-    credential = await api_here.call("POST", "/v1/pauses", {"credential": "webhook.endpoint/shop"}, key=key)
+    credential = await api_here.call(
+        "POST", "/v1/pauses", {"credential": "webhook.endpoint/shop"}, key=key
+    )
     assert flow.body["scope"] == "tenant:default flow:shop.note"
     assert credential.body["scope"] == "tenant:default credential:webhook.endpoint/shop"
     again = await api_here.call("POST", "/v1/pauses", {"flow": "shop.note"}, key=key)
     assert again.body == flow.body
     assert len((await api_here.call("GET", "/v1/pauses", key=key)).body["items"]) == 2
     await api_here.call("DELETE", HERE, key=admin)
-    assert (await api_here.call("DELETE", "/v1/pauses?credential=webhook.endpoint/shop", key=key)).status == 200
+    assert (
+        await api_here.call("DELETE", "/v1/pauses?credential=webhook.endpoint/shop", key=key)
+    ).status == 200
     assert (await api_here.call("DELETE", "/v1/pauses?flow=shop.note", key=key)).status == 200
     assert (await api_here.call("GET", "/v1/pauses", key=key)).body == {"items": []}
 
@@ -75,13 +79,23 @@ async def test_what_cannot_be_paused_is_told(api_here, body, faults):
 async def test_a_credential_that_the_program_declares_can_be_paused(tmp_path):
     flows = [webhook.flow("https://shop.example/hooks", "env:NOWHERE_SET")]
     async with served(f"sqlite:///{tmp_path / 'gesta.db'}", flows) as api:
-        answer = await api.call("POST", "/v1/pauses", {"credential": "webhook.endpoint/default"}, key=await api.key("operate"))
+        answer = await api.call(
+            "POST",
+            "/v1/pauses",
+            {"credential": "webhook.endpoint/default"},
+            key=await api.key("operate"),
+        )
         assert (answer.status, answer.body["credential"]) == (200, "webhook.endpoint/default")
 
 
 async def test_what_cannot_be_resumed_is_told(api_here):
     key = await api_here.key("operate")
-    for query, status in (("flow=X", 422), ("credential=x", 422), ("flow=shop.note", 404), ("tenant=acme", 422)):
+    for query, status in (
+        ("flow=X", 422),
+        ("credential=x", 422),
+        ("flow=shop.note", 404),
+        ("tenant=acme", 422),
+    ):
         assert (await api_here.call("DELETE", f"/v1/pauses?{query}", key=key)).status == status
 
 
@@ -103,10 +117,14 @@ async def test_another_tenant_neither_sees_nor_ends_a_pause(api):
     assert (await api.call("GET", "/v1/pauses", key=theirs)).body == {"items": []}
     assert (await api.call("DELETE", "/v1/pauses", key=theirs)).status == 404
     assert (await api.call("POST", "/v1/pauses", {}, key=theirs)).body["tenant"] == "acme"
-    assert [one["reason"] for one in (await api.call("GET", "/v1/pauses", key=mine)).body["items"]] == ["ours"]
+    assert [
+        one["reason"] for one in (await api.call("GET", "/v1/pauses", key=mine)).body["items"]
+    ] == ["ours"]
 
 
 async def test_pausing_takes_the_scope_operate(api_here):
     key = await api_here.key("read", "submit", "execute")
     for method in ("GET", "POST", "DELETE"):
-        assert (await api_here.call(method, "/v1/pauses", {} if method == "POST" else None, key=key)).status == 403
+        assert (
+            await api_here.call(method, "/v1/pauses", {} if method == "POST" else None, key=key)
+        ).status == 403

@@ -8,7 +8,10 @@ import pytest
 async def test_a_person_is_erased_and_that_is_safe_to_repeat(api):
     key, admin = await api.key("submit", "read"), await api.key()
     made = await api.call(
-        "POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": "hi", "to": "ada@example.org"}}, key=key
+        "POST",
+        "/v1/requests?wait=20s",
+        {"flow": "shop.note", "payload": {"text": "hi", "to": "ada@example.org"}},
+        key=key,
     )
     first = await api.call("POST", "/v1/erase", {"subject": "ada@example.org"}, key=admin)
     assert (first.status, first.body) == (200, {"destroyed": 1})
@@ -23,7 +26,10 @@ async def test_a_person_is_erased_and_that_is_safe_to_repeat(api):
 async def test_another_tenants_person_stays(api):
     key, theirs = await api.key("submit", "read"), await api.key(tenant="acme")
     made = await api.call(
-        "POST", "/v1/requests", {"flow": "shop.note", "payload": {"text": "hi", "to": "ada@example.org"}}, key=key
+        "POST",
+        "/v1/requests",
+        {"flow": "shop.note", "payload": {"text": "hi", "to": "ada@example.org"}},
+        key=key,
     )
     answer = await api.call("POST", "/v1/erase", {"subject": "ada@example.org"}, key=theirs)
     assert (answer.status, answer.body) == (200, {"destroyed": 0})

@@ -16,9 +16,13 @@ from tests.http_api.served import Reply, Served, note, served
 
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:letters"
 SENDER = {
-    "kind": "ses", "from_address": "shop@example.com", "region": "eu-central-1", "access_key_id": "AKIA1", "secret_access_key": "s",
+    "kind": "ses",
+    "from_address": "shop@example.com",
+    "region": "eu-central-1",
+    "access_key_id": "AKIA1",
+    "secret_access_key": "s",
     "report_topics": [TOPIC],
-}  # fmt: skip
+}
 ACCOUNT = {"account_sid": "AC1", "auth_token": "token-1", "sender": "+15550100"}
 LIST = f"/v1/suppression/{email.NAME}"
 
@@ -51,9 +55,18 @@ async def test_a_status_callback_is_taken_once_and_a_forged_one_never(posted):
     assert (forged.status, forged.body["code"]) == (403, "forged")
     assert (await posted.engine.get(request_id)).state.delivered_at is None
     assert [(await callback(posted)).status for _ in range(2)] == [204, 204]
-    shown = await posted.call("GET", f"/v1/requests/{sms.message.NAME}/{request_id}", key=await posted.key("read"))
-    assert (shown.body["status"], shown.body["deliveredAt"] is None, shown.body["bouncedAt"]) == ("sent", False, None)
-    assert len([kind for kind, _, _ in await posted.engine.history(request_id) if "Delivered" in kind]) == 1
+    shown = await posted.call(
+        "GET", f"/v1/requests/{sms.message.NAME}/{request_id}", key=await posted.key("read")
+    )
+    assert (shown.body["status"], shown.body["deliveredAt"] is None, shown.body["bouncedAt"]) == (
+        "sent",
+        False,
+        None,
+    )
+    assert (
+        len([kind for kind, _, _ in await posted.engine.history(request_id) if "Delivered" in kind])
+        == 1
+    )
 
 
 async def test_a_bounce_by_sns_is_taken_and_suppresses(posted):
@@ -70,10 +83,16 @@ async def test_a_bounce_by_sns_is_taken_and_suppresses(posted):
         ("/v1/reports/ses/%20", body),
     ]:
         answer = await posted.call("POST", path, raw=raw, headers=headers)
-        assert (answer.status, answer.body["code"], answer.body["detail"]) == (403, "forged", FORGED)
+        assert (answer.status, answer.body["code"], answer.body["detail"]) == (
+            403,
+            "forged",
+            FORGED,
+        )
     key = await posted.key("operate")
     assert (await posted.call("GET", LIST, key=key)).body == {"items": [], "next": None}
-    assert (await posted.call("POST", "/v1/reports/ses/default", raw=body, headers=headers)).status == 204
+    assert (
+        await posted.call("POST", "/v1/reports/ses/default", raw=body, headers=headers)
+    ).status == 204
     (entry,) = (await posted.call("GET", LIST, key=key)).body["items"]
     assert (entry["masked"], entry["reason"]) == ("a***@e***.com", "bounced: permanent_noemail")
 
@@ -82,31 +101,60 @@ FORGED = "this is no report that was signed for this place"
 
 
 async def test_a_report_that_is_too_large_is_not_read(posted):
-    answer = await posted.call("POST", "/v1/reports/ses/default", raw=b" " * 310_000, headers={"Content-Type": "text/plain"})
+    answer = await posted.call(
+        "POST",
+        "/v1/reports/ses/default",
+        raw=b" " * 310_000,
+        headers={"Content-Type": "text/plain"},
+    )
     assert answer.status == 413
 
 
 async def test_the_suppression_list_is_kept_by_those_who_may_and_for_their_tenant_alone(posted):
-    mine, theirs, reader = await posted.key("operate"), await posted.key(tenant="acme"), await posted.key("read")
+    mine, theirs, reader = (
+        await posted.key("operate"),
+        await posted.key(tenant="acme"),
+        await posted.key("read"),
+    )
     body = {"address": "Ada@Example.com", "reason": "asked by phone"}
     assert (await posted.call("PUT", LIST, body, key=reader)).status == 403
     made = await posted.call("PUT", LIST, body, key=mine, headers={"Gesta-Actor": "ben"})
-    assert (made.status, made.body["reason"], made.body["masked"]) == (200, "asked by phone", "A***@E***.com")
-    again = await posted.call("PUT", LIST, body | {"reason": "again"}, key=mine, headers={"Gesta-Actor": "bob"})
+    assert (made.status, made.body["reason"], made.body["masked"]) == (
+        200,
+        "asked by phone",
+        "A***@E***.com",
+    )
+    again = await posted.call(
+        "PUT", LIST, body | {"reason": "again"}, key=mine, headers={"Gesta-Actor": "bob"}
+    )
     assert again.body == made.body
-    assert (await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=mine)).body == made.body
+    assert (
+        await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=mine)
+    ).body == made.body
     here = f"{LIST}/{made.body['id']}"
     assert (await posted.call("GET", LIST, key=theirs)).body["items"] == []
-    assert (await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=theirs)).status == 404
+    assert (
+        await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=theirs)
+    ).status == 404
     assert (await posted.call("DELETE", here, key=theirs)).status == 404
-    assert (await posted.call("DELETE", here, key=mine, headers={"Gesta-Actor": "ada"})).status == 204
+    assert (
+        await posted.call("DELETE", here, key=mine, headers={"Gesta-Actor": "ada"})
+    ).status == 204
     assert (await posted.call("DELETE", here, key=mine)).status == 404
     # Once each, and by whom: neither who was refused nor who came too late.
-    trail = [(await posted.call("GET", "/v1/audit", key=one)).body["items"] for one in (await posted.key(), theirs)]
-    told = [[(one["what"], one["about"], one["by"]) for one in items if "suppressed" in one["what"]] for items in trail]
+    trail = [
+        (await posted.call("GET", "/v1/audit", key=one)).body["items"]
+        for one in (await posted.key(), theirs)
+    ]
+    told = [
+        [(one["what"], one["about"], one["by"]) for one in items if "suppressed" in one["what"]]
+        for items in trail
+    ]
     about = f"notification.email/{made.body['id']}"
     assert told == [[("unsuppressed", about, "ada"), ("suppressed", about, "ben")], []]
-    assert (await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=mine)).status == 404
+    assert (
+        await posted.call("POST", f"{LIST}/find", {"address": "ada@example.com"}, key=mine)
+    ).status == 404
 
 
 async def test_the_suppression_list_is_read_page_by_page(posted):
@@ -138,14 +186,28 @@ async def test_what_cannot_be_suppressed_is_said(posted, path, body):
 
 async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted):
     engine = posted.engine
-    await engine.operating.put_config(webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["sent"]})
-    await engine.operating.put_config(webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme")
+    await engine.operating.put_config(
+        webhook.TOLD, "shop", {"endpoint": "shop", "statuses": ["sent"]}
+    )
+    await engine.operating.put_config(
+        webhook.TOLD, "theirs", {"endpoint": "default"}, tenant="acme"
+    )
     views = engine.road.outside.stores.views
     await views.begin("subscription/old ledger", 1)
-    key, admin, theirs = await posted.key("operate"), await posted.key(), await posted.key(tenant="acme")
+    key, admin, theirs = (
+        await posted.key("operate"),
+        await posted.key(),
+        await posted.key(tenant="acme"),
+    )
     shown = (await posted.call("GET", "/v1/subscriptions", key=key)).body
     assert shown["webhooks"] == [
-        {"code": "shop", "flow": "*", "statuses": ["sent"], "endpoint": "shop", "fault": "there is no webhook.endpoint shop"}
+        {
+            "code": "shop",
+            "flow": "*",
+            "statuses": ["sent"],
+            "endpoint": "shop",
+            "fault": "there is no webhook.endpoint shop",
+        }
     ]
     assert {one["name"] for one in shown["handlers"]} >= {"gesta/webhooks", "old ledger"}
     other = (await posted.call("GET", "/v1/subscriptions", key=theirs)).body
@@ -153,10 +215,14 @@ async def test_subscriptions_are_shown_and_an_abandoned_one_is_forgotten(posted)
     assert (await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=theirs)).status == 404
     assert (await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=key)).status == 403
     ada = {"Gesta-Actor": "ada"}
-    assert (await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=admin, headers=ada)).status == 204
+    assert (
+        await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=admin, headers=ada)
+    ).status == 204
     assert (await posted.call("DELETE", "/v1/subscriptions/old%20ledger", key=admin)).status == 404
     trail = (await posted.call("GET", "/v1/audit", key=admin)).body["items"]
-    assert [(one["about"], one["by"]) for one in trail if one["what"] == "handler_forgotten"] == [("old ledger", "ada")]
+    assert [(one["about"], one["by"]) for one in trail if one["what"] == "handler_forgotten"] == [
+        ("old ledger", "ada")
+    ]
 
 
 async def test_a_handler_that_is_told_is_not_forgotten(tmp_path):
@@ -185,7 +251,10 @@ async def test_an_endpoint_is_told_of_a_request_on_every_store(posted):
     events = engine.road.outside.stores.events
     while len(posted.sandbox.webhook.effects) < 2:
         await events.changed(0.1)
-    told = {(effect.data["status"], effect.data["requestId"]) for effect in posted.sandbox.webhook.effects}
+    told = {
+        (effect.data["status"], effect.data["requestId"])
+        for effect in posted.sandbox.webhook.effects
+    }
     assert told == {("sent", done.body["id"]), ("failed", refused.body["id"])}
 
 
@@ -193,14 +262,27 @@ async def test_the_sandbox_reports_by_sns_to_an_engine_that_was_told_to_believe_
     listener = bind("127.0.0.1", 0)
     async with SandboxServer() as sandbox:
         settings = Settings(
-            url=f"sqlite:///{tmp_path / 'gesta.db'}", public_url=address_of(listener), sns_url=sandbox.url, allow_private=("127.0.0.0/8",)
-        )  # fmt: skip
+            url=f"sqlite:///{tmp_path / 'gesta.db'}",
+            public_url=address_of(listener),
+            sns_url=sandbox.url,
+            allow_private=("127.0.0.0/8",),
+        )
         engine = Engine(flows=[email.flow()], settings=settings)
         async with engine, serving(engine.web(), listener):
-            await engine.operating.put_config("email.sender", "default", SENDER | {"endpoint_url": f"{sandbox.url}/ses"})
+            await engine.operating.put_config(
+                "email.sender", "default", SENDER | {"endpoint_url": f"{sandbox.url}/ses"}
+            )
             ref = await email.store_body(engine, "<p>hello</p>")
             request_id = await sent(engine, email.Message("ada@example.com", "hello", ref))
             where = f"{address_of(listener)}/v1/reports/ses/default"
-            assert await sandbox.report("ses", {"kind": "complaint", "topic": TOPIC, "url": where}) == 204
-            assert await sandbox.report("ses", {"kind": "complaint", "topic": TOPIC + "-evil", "url": where}) == 403
+            assert (
+                await sandbox.report("ses", {"kind": "complaint", "topic": TOPIC, "url": where})
+                == 204
+            )
+            assert (
+                await sandbox.report(
+                    "ses", {"kind": "complaint", "topic": TOPIC + "-evil", "url": where}
+                )
+                == 403
+            )
             assert (await engine.get(request_id)).state.complaint == "abuse"

@@ -33,19 +33,31 @@ async def test_the_same_key_answers_duplicate_and_other_content_conflict(api):
     key = await api.key("submit")
     first = await api.submit(key, key="order-7")
     again = await api.submit(key, key="order-7")
-    assert (again.status, again.body["verdict"], again.body["id"]) == (200, "duplicate", first.body["id"])
+    assert (again.status, again.body["verdict"], again.body["id"]) == (
+        200,
+        "duplicate",
+        first.body["id"],
+    )
     other = await api.submit(key, "other", key="order-7")
-    assert (other.status, other.body["code"], other.body["requestId"]) == (409, "conflict", first.body["id"])  # S1-30
+    assert (other.status, other.body["code"], other.body["requestId"]) == (
+        409,
+        "conflict",
+        first.body["id"],
+    )  # S1-30
     assert other.headers["Content-Type"] == "application/problem+json"
 
 
 async def test_the_header_is_the_key(api):
     key = await api.key("submit")
     body = {"flow": "shop.note", "payload": {"text": "hello"}}
-    first = await api.call("POST", "/v1/requests", body, key=key, headers={"Idempotency-Key": "k-1"})
+    first = await api.call(
+        "POST", "/v1/requests", body, key=key, headers={"Idempotency-Key": "k-1"}
+    )
     again = await api.call("POST", "/v1/requests", {**body, "key": "k-1"}, key=key)
     assert (again.body["verdict"], again.body["id"]) == ("duplicate", first.body["id"])  # S1-30
-    both = await api.call("POST", "/v1/requests", {**body, "key": "k-2"}, key=key, headers={"Idempotency-Key": "k-1"})
+    both = await api.call(
+        "POST", "/v1/requests", {**body, "key": "k-2"}, key=key, headers={"Idempotency-Key": "k-1"}
+    )
     assert (both.status, list(both.body["errors"])) == (422, ["key"])
 
 
@@ -58,15 +70,37 @@ async def test_the_same_key_of_two_tenants_is_two_requests(api):
 
 async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
     key = await api.key("submit", "read")
-    body = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "ttlSeconds": -1, "colour": "red"}
+    body = {
+        "flow": "shop.note",
+        "payload": {"txt": 1},
+        "priority": 11,
+        "ttlSeconds": -1,
+        "colour": "red",
+    }
     bad = await api.call("POST", "/v1/requests", body, key=key)
     assert bad.status == 422
-    assert set(bad.body["errors"]) == {"priority", "ttlSeconds", "colour", "payload.txt", "payload.text"}
-    payload = await api.call("POST", "/v1/requests", {"flow": "shop.note", "payload": {"txt": 1}, "key": ""}, key=key)
+    assert set(bad.body["errors"]) == {
+        "priority",
+        "ttlSeconds",
+        "colour",
+        "payload.txt",
+        "payload.text",
+    }
+    payload = await api.call(
+        "POST", "/v1/requests", {"flow": "shop.note", "payload": {"txt": 1}, "key": ""}, key=key
+    )
     assert set(payload.body["errors"]) == {"payload.txt", "payload.text", "key"}
-    unknown = await api.call("POST", "/v1/requests", {"flow": "shop.nothing", "payload": {}}, key=key)
+    unknown = await api.call(
+        "POST", "/v1/requests", {"flow": "shop.nothing", "payload": {}}, key=key
+    )
     assert (unknown.status, set(unknown.body["errors"])) == (422, {"flow"})
-    mixed = {"flow": "shop.nothing", "payload": {}, "key": "", "correlationId": "x" * 513, "priority": 11}
+    mixed = {
+        "flow": "shop.nothing",
+        "payload": {},
+        "key": "",
+        "correlationId": "x" * 513,
+        "priority": 11,
+    }
     all_of_it = await api.call("POST", "/v1/requests", mixed, key=key)
     assert set(all_of_it.body["errors"]) == {"flow", "key", "correlationId", "priority"}
     assert (await api.call("GET", "/v1/requests", key=key)).body == {"items": [], "next": None}
@@ -77,7 +111,9 @@ async def test_every_fault_is_told_at_once_and_nothing_is_stored(api):
     [{"priority": 11}, {"correlationId": "x" * 513}, {"colour": "red"}, {"ttlSeconds": "soon"}],
     ids=["out-of-range", "too-long", "unknown", "no-number"],
 )
-async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_the_payload(api_here, option):
+async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_the_payload(
+    api_here, option
+):
     key = await api_here.key("submit")
     body = {"flow": "notification.sms", "payload": {"to": "no number", "body": "hello"}, **option}
     wrong = {"payload.to", *option}
@@ -95,7 +131,11 @@ async def test_what_the_flow_itself_refuses_is_told_with_what_is_wrong_beside_th
         (b"\xff\xfe", 400, "malformed_json"),
         (b"[]", 422, "invalid"),
         (b"", 400, "malformed_json"),
-        (b'{"flow":"shop.note","payload":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001, 400, "too_deep"),
+        (
+            b'{"flow":"shop.note","payload":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001,
+            400,
+            "too_deep",
+        ),
         (b'{"flow":"shop.note","payload":{"text":"' + b"x" * 400_000 + b'"}}', 413, "too_large"),
         (b'{"flow":"shop.note","payload":{"text":"' + b"x" * 270_000 + b'"}}', 422, "invalid"),
     ],
@@ -109,7 +149,10 @@ async def test_a_bad_body_gets_its_status_and_code(api_here, raw, status, code):
 
 
 async def test_an_answer_is_no_multiple_of_a_body_full_of_names_that_nobody_knows(api_here):
-    key, strange = await api_here.key("submit"), {f"strange-{number}": 1 for number in range(10_000)}
+    key, strange = (
+        await api_here.key("submit"),
+        {f"strange-{number}": 1 for number in range(10_000)},
+    )
     for body in ({**strange, "priority": 11}, {"flow": "shop.note", "payload": strange}):
         single = await api_here.call("POST", "/v1/requests", body, key=key)
         assert single.status == 422
@@ -121,14 +164,19 @@ async def test_an_answer_is_no_multiple_of_a_body_full_of_names_that_nobody_know
 
 @pytest.mark.parametrize("depth", [101, 300, 500, 900, 950])
 @pytest.mark.parametrize("flow", ["notification.webhook", "notification.sms", "warehouse.pick"])
-async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_found_out(tmp_path, flow, depth):
+async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_found_out(
+    tmp_path, flow, depth
+):
     deep = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
     body = {
         "notification.webhook": b'{"type":"a","data":%s}',
         "notification.sms": b'{"to":"+4915155501234","templateCode":"x","data":%s}',
         "warehouse.pick": b"%s",
     }[flow] % deep
-    async with served(f"sqlite:///{tmp_path / 'gesta.db'}", [webhook.flow(), sms.flow(), external("warehouse.pick")]) as api:
+    async with served(
+        f"sqlite:///{tmp_path / 'gesta.db'}",
+        [webhook.flow(), sms.flow(), external("warehouse.pick")],
+    ) as api:
         key = await api.key("submit")
         one = b'{"flow":"%s","payload":%s}' % (flow.encode(), body)
         answer = await api.call("POST", "/v1/requests", raw=one, key=key)
@@ -143,14 +191,23 @@ async def test_a_payload_that_is_nested_too_deeply_is_refused_wherever_it_is_fou
 async def test_a_payload_with_much_beside_each_other_is_not_nested(api_here):
     data = {"rows": [{"text": "[" * 200, "cells": [[]] * 300}] * 20}
     answer = await api_here.call(
-        "POST", "/v1/requests", {"flow": "notification.webhook", "payload": {"type": "a", "data": data}}, key=await api_here.key()
+        "POST",
+        "/v1/requests",
+        {"flow": "notification.webhook", "payload": {"type": "a", "data": data}},
+        key=await api_here.key(),
     )
     assert answer.status == 202
 
 
 async def test_a_body_that_is_not_json_is_refused(api_here):
     key = await api_here.key("submit")
-    answer = await api_here.call("POST", "/v1/requests", raw=b"flow=shop.note", headers={"Content-Type": "text/plain"}, key=key)
+    answer = await api_here.call(
+        "POST",
+        "/v1/requests",
+        raw=b"flow=shop.note",
+        headers={"Content-Type": "text/plain"},
+        key=key,
+    )
     assert (answer.status, answer.body["code"]) == (415, "not_json")
 
 
@@ -169,28 +226,58 @@ async def test_a_batch_gets_a_verdict_each(api):
     answer = await api.call("POST", "/v1/requests/batch", {"requests": batch}, key=key)
     assert answer.status == 200
     verdicts = [one["verdict"] for one in answer.body["results"]]
-    assert verdicts == ["duplicate", "conflict", "invalid", "created", "invalid", "invalid", "invalid"]
-    assert answer.body["results"][2]["problem"]["errors"] == {"payload.text": "expected 'str', got 'int'"}
-    await api.call("GET", f"/v1/requests/shop.note/{answer.body['results'][3]['id']}?wait=20s", key=key)
+    assert verdicts == [
+        "duplicate",
+        "conflict",
+        "invalid",
+        "created",
+        "invalid",
+        "invalid",
+        "invalid",
+    ]
+    assert answer.body["results"][2]["problem"]["errors"] == {
+        "payload.text": "expected 'str', got 'int'"
+    }
+    await api.call(
+        "GET", f"/v1/requests/shop.note/{answer.body['results'][3]['id']}?wait=20s", key=key
+    )
     assert len(await api.engine.find()) == 2
 
 
 @pytest.mark.parametrize(
     "one",
-    [b'{"flow":"shop.note","payload":{"text":"\xff\xfe"}}', b'{"flow":"shop.note","payload":{"text":1e999}}', b'"\xff"'],
+    [
+        b'{"flow":"shop.note","payload":{"text":"\xff\xfe"}}',
+        b'{"flow":"shop.note","payload":{"text":1e999}}',
+        b'"\xff"',
+    ],
     ids=["no-utf8", "no-number", "no-utf8-at-all"],
 )
-async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_other_out(api_here, one):
+async def test_what_is_no_json_inside_a_batch_is_told_at_its_place_and_keeps_no_other_out(
+    api_here, one
+):
     raw = b'{"requests":[%s,{"flow":"shop.note","payload":{"text":"hello"}}]}' % one
-    answer = await api_here.call("POST", "/v1/requests/batch", raw=raw, key=await api_here.key("submit"))
-    assert (answer.status, [result["verdict"] for result in answer.body["results"]]) == (200, ["invalid", "created"])
+    answer = await api_here.call(
+        "POST", "/v1/requests/batch", raw=raw, key=await api_here.key("submit")
+    )
+    assert (answer.status, [result["verdict"] for result in answer.body["results"]]) == (
+        200,
+        ["invalid", "created"],
+    )
     assert answer.body["results"][0]["problem"]["code"] == "malformed_json"
 
 
 async def test_a_batch_tells_every_fault_of_each(api_here):
     one = {"flow": "shop.note", "payload": {"txt": 1}, "priority": 11, "key": ""}
-    answer = await api_here.call("POST", "/v1/requests/batch", {"requests": [one]}, key=await api_here.key("submit"))
-    assert set(answer.body["results"][0]["problem"]["errors"]) == {"payload.txt", "payload.text", "priority", "key"}
+    answer = await api_here.call(
+        "POST", "/v1/requests/batch", {"requests": [one]}, key=await api_here.key("submit")
+    )
+    assert set(answer.body["results"][0]["problem"]["errors"]) == {
+        "payload.txt",
+        "payload.text",
+        "priority",
+        "key",
+    }
 
 
 async def test_a_batch_has_bounds(api_here):
@@ -198,7 +285,9 @@ async def test_a_batch_has_bounds(api_here):
     one = {"flow": "shop.note", "payload": {"text": "x"}}
     many = await api_here.call("POST", "/v1/requests/batch", {"requests": [one] * 1_001}, key=key)
     assert (many.status, set(many.body["errors"])) == (422, {"requests"})
-    keyed = await api_here.call("POST", "/v1/requests/batch", {"requests": [one]}, key=key, headers={"Idempotency-Key": "k"})
+    keyed = await api_here.call(
+        "POST", "/v1/requests/batch", {"requests": [one]}, key=key, headers={"Idempotency-Key": "k"}
+    )
     assert (keyed.status, keyed.body["code"]) == (400, "key_of_a_batch")
     assert await api_here.engine.find() == []
 
@@ -209,7 +298,9 @@ async def test_a_list_goes_on_where_it_ended(api):
     for made in ids:
         await api.call("GET", f"/v1/requests/shop.note/{made}?wait=20s", key=key)
     # A list is read from views, which may be some milliseconds behind what a single request says.
-    while len((await api.call("GET", "/v1/requests?status=sent", key=key)).body["items"]) < len(ids):
+    while len((await api.call("GET", "/v1/requests?status=sent", key=key)).body["items"]) < len(
+        ids
+    ):
         await turn()
     seen, cursor = [], ""
     while True:
@@ -231,7 +322,9 @@ async def test_a_request_is_found_by_its_key_at_once_and_by_its_own_tenant_alone
         assert page["next"] is None
         return [one["id"] for one in page["items"]]
 
-    assert await found("key=order-7") == await found("key=order-7&limit=1&flow=shop.note") == [first]
+    assert (
+        await found("key=order-7") == await found("key=order-7&limit=1&flow=shop.note") == [first]
+    )
     assert await found("key=order-7&flow=shop.letter") == await found("key=order-9") == []
     assert await found("key=order-7", theirs) == []
     await api.call("GET", f"/v1/requests/shop.note/{first}?wait=20s", key=mine)
@@ -269,13 +362,20 @@ async def test_a_name_that_no_store_takes_is_no_fault_of_the_store(api, path):
 
 async def test_the_timeline_and_the_attempts_tell_what_happened(api):
     key = await api.key("submit", "read")
-    made = await api.call("POST", "/v1/requests?wait=20s", {"flow": "shop.note", "payload": {"text": "refuse"}}, key=key)
+    made = await api.call(
+        "POST",
+        "/v1/requests?wait=20s",
+        {"flow": "shop.note", "payload": {"text": "refuse"}},
+        key=key,
+    )
     here = made.headers["Location"]
     events = (await api.call("GET", f"{here}/events", key=key)).body["events"]
     assert [one["type"] for one in events] == ["shop.note.RequestCreated.v1", "shop.note.Failed.v1"]
     assert events[0]["actor"].startswith("key:")
     attempts = (await api.call("GET", f"{here}/attempts", key=key)).body["attempts"]
-    assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [(1, "rejected", "said_no")]
+    assert [(one["number"], one["outcome"], one["reason"]) for one in attempts] == [
+        (1, "rejected", "said_no")
+    ]
 
 
 async def test_an_accepted_request_never_answers_404_however_far_the_views_are_behind(store_url):
@@ -312,11 +412,22 @@ async def test_a_method_that_does_not_fit_is_told_with_those_that_do(api_here):
 async def test_a_word_that_is_none_is_answered_with_those_that_are(api_here):
     key = await api_here.key("read")
     answer = await api_here.call("GET", "/v1/requests?status=done", key=key)
-    assert "known: cancelled, expired, failed, queued, requested, sent, unknown, validated" in answer.body["errors"]["status"]
+    assert (
+        "known: cancelled, expired, failed, queued, requested, sent, unknown, validated"
+        in answer.body["errors"]["status"]
+    )
     empty = await api_here.call("POST", "/v1/requests", raw=b"", key=await api_here.key("submit"))
     assert empty.body["detail"] == "the body is empty; send a JSON object"
 
 
 async def test_a_batch_that_is_a_bare_list_is_told_what_to_send(api_here):
-    answer = await api_here.call("POST", "/v1/requests/batch", [{"flow": "shop.note", "payload": {}}], key=await api_here.key())
-    assert (answer.status, answer.body["errors"]) == (422, {"body": 'must be a JSON object; send {"requests": […]}'})
+    answer = await api_here.call(
+        "POST",
+        "/v1/requests/batch",
+        [{"flow": "shop.note", "payload": {}}],
+        key=await api_here.key(),
+    )
+    assert (answer.status, answer.body["errors"]) == (
+        422,
+        {"body": 'must be a JSON object; send {"requests": […]}'},
+    )

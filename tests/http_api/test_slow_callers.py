@@ -18,7 +18,11 @@ async def connected(api):
     return await asyncio.open_connection(host, int(port))
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /v1/req", HEAD.encode()], ids=["nothing", "half-a-line", "half-the-headers"])
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET /v1/req", HEAD.encode()],
+    ids=["nothing", "half-a-line", "half-the-headers"],
+)
 async def test_headers_that_do_not_come_end_the_connection(monkeypatch, api_here, begun):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     reader, writer = await connected(api_here)
@@ -35,9 +39,16 @@ async def test_headers_that_do_not_come_end_the_connection(monkeypatch, api_here
         (b"GET /live HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", b"x"),
         (f"{HEAD}Content-Length: 9\r\n\r\n".encode(), b"x"),
     ],
-    ids=["half-a-line", "a-blank-line", "half-a-body-nobody-asked-for", "half-a-body-of-a-refused-call"],
+    ids=[
+        "half-a-line",
+        "a-blank-line",
+        "half-a-body-nobody-asked-for",
+        "half-a-body-of-a-refused-call",
+    ],
 )
-async def test_what_is_begun_after_an_answer_and_never_ends_ends_the_connection(monkeypatch, api_here, first, later):
+async def test_what_is_begun_after_an_answer_and_never_ends_ends_the_connection(
+    monkeypatch, api_here, first, later
+):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     reader, writer = await connected(api_here)
     writer.write(first)
@@ -113,7 +124,10 @@ async def test_a_caller_who_goes_away_while_waiting_leaves_nothing_behind(api_he
     made = await api_here.submit(key, "later")
     waiters = api_here.engine.road.waiters
     _, writer = await connected(api_here)
-    writer.write(f"GET {made.headers['Location']}?wait=60s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+    writer.write(
+        f"GET {made.headers['Location']}?wait=60s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer"
+        f" {key}\r\n\r\n".encode()
+    )
     while not waiters.waiting:
         await asyncio.sleep(0.01)
     writer.close()
@@ -125,7 +139,9 @@ async def test_a_caller_who_goes_away_while_waiting_leaves_nothing_behind(api_he
 async def test_a_stream_that_is_left_is_closed(api_here):
     key = await api_here.key("read")
     web_streams = []
-    async with api_here.session.get(f"{api_here.address}/v1/stream", headers={"Authorization": f"Bearer {key}"}) as answer:
+    async with api_here.session.get(
+        f"{api_here.address}/v1/stream", headers={"Authorization": f"Bearer {key}"}
+    ) as answer:
         await answer.content.readuntil(b"\n\n")
         web_streams.append(api_here.web.streams.total())
     while api_here.web.streams.total():

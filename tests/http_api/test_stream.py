@@ -50,7 +50,9 @@ async def test_a_stream_goes_on_behind_the_last_event_that_was_seen(api):
     await api.call("GET", second.headers["Location"] + "?wait=20s", key=key)
     async with following(api, key, last=seen[0][0]) as content:
         later = await told(content, 3)
-    assert [(name, data["version"]) for _, name, data in later if data["requestId"] == second.body["id"]] == [
+    assert [
+        (name, data["version"]) for _, name, data in later if data["requestId"] == second.body["id"]
+    ] == [
         ("created", 1),
         ("sent", 2),
     ]
@@ -80,7 +82,10 @@ async def test_a_stream_can_be_of_one_request(api_here):
 
 
 async def test_a_key_that_was_revoked_hears_nothing_more_on_a_stream_that_is_open(api_here):
-    admin, made = await api_here.key(), await api_here.call("POST", "/v1/keys", {"name": "x"}, key=await api_here.key())
+    admin, made = (
+        await api_here.key(),
+        await api_here.call("POST", "/v1/keys", {"name": "x"}, key=await api_here.key()),
+    )
     async with following(api_here, made.body["key"]) as content:
         await api_here.call("DELETE", f"/v1/keys/{made.body['id']}", key=admin)
         await api_here.submit(admin)
@@ -89,7 +94,9 @@ async def test_a_key_that_was_revoked_hears_nothing_more_on_a_stream_that_is_ope
 
 async def test_a_key_that_has_expired_hears_nothing_more_on_a_stream_that_is_open(api_here):
     admin, soon = await api_here.key(), datetime.now(UTC) + timedelta(seconds=1)
-    made = await api_here.call("POST", "/v1/keys", {"name": "x", "expiresAt": soon.isoformat()}, key=admin)
+    made = await api_here.call(
+        "POST", "/v1/keys", {"name": "x", "expiresAt": soon.isoformat()}, key=admin
+    )
     async with following(api_here, made.body["key"]) as content:
         await asyncio.sleep(1)
         await api_here.submit(admin)
@@ -101,6 +108,10 @@ async def test_one_tenant_does_not_take_all_streams(api_here, monkeypatch):
     mine, theirs = await api_here.key("read"), await api_here.key("read", tenant="acme")
     async with following(api_here, mine):
         refused = await api_here.call("GET", "/v1/stream", key=mine)
-        assert (refused.status, refused.body["code"], refused.headers["Retry-After"]) == (503, "too_many_streams", "5")
+        assert (refused.status, refused.body["code"], refused.headers["Retry-After"]) == (
+            503,
+            "too_many_streams",
+            "5",
+        )
         async with following(api_here, theirs):
             pass

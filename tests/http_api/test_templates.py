@@ -1,4 +1,6 @@
-"""/v1/templates: previews with every missing variable, and test sends that are requests like any other."""
+"""/v1/templates: previews with every missing variable, and test sends that are requests like any
+other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ PREVIEW, TEST = "/v1/templates/welcome/preview", "/v1/templates/welcome/test"
 
 
 async def _put(api, tenant: str = "default", **parts: str) -> None:
-    fields = parts or {"text": "Hello {{ name }}", "subject": "For {{ name }} {{ city|default('') }}"}
+    fields = parts or {
+        "text": "Hello {{ name }}",
+        "subject": "For {{ name }} {{ city|default('') }}",
+    }
     await api.engine.operating.put_config("template", "welcome", fields, tenant=tenant)
 
 
@@ -21,8 +26,14 @@ async def test_a_preview_fills_in_the_nearest_locale(api):
     await _put(api)
     await api.engine.operating.put_config("template", "welcome@pt", {"text": "Olá {{ name }}"})
     plain = await api.call("POST", PREVIEW, {"variables": {"name": "Ada"}}, key=key)
-    assert (plain.status, plain.body["code"], plain.body["parts"]["text"]) == (200, "welcome", "Hello Ada")
-    near = await api.call("POST", PREVIEW, {"variables": {"name": "Ada"}, "locale": "pt-BR"}, key=key)
+    assert (plain.status, plain.body["code"], plain.body["parts"]["text"]) == (
+        200,
+        "welcome",
+        "Hello Ada",
+    )
+    near = await api.call(
+        "POST", PREVIEW, {"variables": {"name": "Ada"}, "locale": "pt-BR"}, key=key
+    )
     assert (near.body["code"], near.body["parts"]) == ("welcome@pt", {"text": "Olá Ada"})
     assert near.body["version"] > plain.body["version"]
     assert await api.engine.find() == []
@@ -30,7 +41,9 @@ async def test_a_preview_fills_in_the_nearest_locale(api):
 
 async def test_every_missing_variable_is_told_at_once(api_here):
     await _put(api_here, text="{{ a }} {{ b.c }} {{ d|default('x') }} {{ e }}")
-    answer = await api_here.call("POST", PREVIEW, {"variables": {"e": 1}}, key=await api_here.key("read"))
+    answer = await api_here.call(
+        "POST", PREVIEW, {"variables": {"e": 1}}, key=await api_here.key("read")
+    )
     assert (answer.status, set(answer.body["errors"])) == (422, {"variables.a", "variables.b.c"})
 
 
@@ -46,7 +59,13 @@ async def test_every_missing_variable_is_told_at_once(api_here):
     ids=["list", "no-locale", "long-locale", "unknown", "too-much"],
 )
 async def test_a_preview_that_is_not_possible_is_told(api_here, body, faults):
-    await _put(api_here, text="{% for x in range(n|default(1)) %}{% for y in range(n|default(1)) %}x{% endfor %}{% endfor %}")
+    await _put(
+        api_here,
+        text=(
+            "{% for x in range(n|default(1)) %}{% for y in range(n|default(1)) %}x{% endfor %}{%"
+            " endfor %}"
+        ),
+    )
     answer = await api_here.call("POST", PREVIEW, body, key=await api_here.key("read"))
     assert (answer.status, set(answer.body["errors"])) == (422, faults)
 
@@ -54,7 +73,10 @@ async def test_a_preview_that_is_not_possible_is_told(api_here, body, faults):
 async def test_a_template_of_another_tenant_is_not_there(api):
     await _put(api)
     theirs = await api.key(tenant="acme")
-    for path, body in ((PREVIEW, {"variables": {"name": "x"}}), (TEST, {"flow": "notification.slack"})):
+    for path, body in (
+        (PREVIEW, {"variables": {"name": "x"}}),
+        (TEST, {"flow": "notification.slack"}),
+    ):
         answer = await api.call("POST", path, body, key=theirs)
         assert (answer.status, answer.body["code"]) == (404, "not_found")
     assert await api.engine.find(tenant="acme") == []
@@ -66,7 +88,11 @@ async def test_previews_leave_room_for_others_and_for_what_is_sent(api_here):
     for busy in ({"default": templates.TENANTS_MAX}, {"acme": templates.PREVIEWS_MAX}):
         previews.update(busy)
         answer = await api_here.call("POST", PREVIEW, {"variables": {"name": "x"}}, key=key)
-        assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "too_many_previews", "1")
+        assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (
+            503,
+            "too_many_previews",
+            "1",
+        )
         previews.clear()
     previews.update({"acme": templates.TENANTS_MAX})
     bad = [api_here.call("POST", PREVIEW, {}, key=key) for _ in range(templates.TENANTS_MAX)]
@@ -78,19 +104,31 @@ async def test_a_test_send_goes_out_by_the_flow_and_is_marked(api):
     admin, key = await api.key(), await api.key("submit", "read")
     await _put(api)
     workspace = {"fields": {"token": "xoxb-1-sandbox"}}
-    assert (await api.call("PUT", "/v1/config/slack.workspace/default", workspace, key=admin)).status == 200
-    body = {"flow": "notification.slack", "destination": {"channel": "C012AB3CD"}, "variables": {"name": "Ada"}}
+    assert (
+        await api.call("PUT", "/v1/config/slack.workspace/default", workspace, key=admin)
+    ).status == 200
+    body = {
+        "flow": "notification.slack",
+        "destination": {"channel": "C012AB3CD"},
+        "variables": {"name": "Ada"},
+    }
     made = await api.call("POST", f"{TEST}?wait=20s", body, key=key)
     assert made.status == 202, made.text
     shown = await api.call("GET", made.headers["Location"], key=key)
-    assert (shown.body["status"], shown.body["correlationId"]) == ("sent", "test:template/welcome"), shown.text
+    assert (shown.body["status"], shown.body["correlationId"]) == (
+        "sent",
+        "test:template/welcome",
+    ), shown.text
     assert [effect.text for effect in api.sandbox.slack.effects] == ["Hello Ada"]
 
 
 @pytest.mark.parametrize(
     ("body", "faults"),
     [
-        ({"flow": "notification.slack", "destination": {"channel": "C012AB3CD"}}, {"variables.name"}),
+        (
+            {"flow": "notification.slack", "destination": {"channel": "C012AB3CD"}},
+            {"variables.name"},
+        ),
         ({"flow": "notification.sms", "variables": {"name": "x"}}, {"destination.to"}),
         (
             {"flow": "notification.slack", "destination": {"templateCode": "other", "data": {}}},
@@ -111,5 +149,9 @@ async def test_every_fault_of_a_test_send_is_told_under_the_callers_names(api_he
 
 async def test_each_takes_its_scope(api_here):
     await _put(api_here)
-    assert (await api_here.call("POST", PREVIEW, {}, key=await api_here.key("submit"))).status == 403
-    assert (await api_here.call("POST", TEST, {"flow": "x"}, key=await api_here.key("read", "operate"))).status == 403
+    assert (
+        await api_here.call("POST", PREVIEW, {}, key=await api_here.key("submit"))
+    ).status == 403
+    assert (
+        await api_here.call("POST", TEST, {"flow": "x"}, key=await api_here.key("read", "operate"))
+    ).status == 403

@@ -1,4 +1,6 @@
-"""Every route of the table, with no key, with a key that does not allow it, and with another tenant's key that allows everything."""
+"""Every route of the table, with no key, with a key that does not allow it, and with another
+tenant's key that allows everything.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,19 @@ import pytest
 from gesta.http_api import app
 from gesta.http_api.route import Answer, Call, Route, Stream
 from tests.http_api.served import served
-from tests.http_api.tenant_walk import ALL, OWNER, calls_of, flows, owners_record, plant, refuse_marks, walk
+from tests.http_api.tenant_walk import (
+    ALL,
+    OWNER,
+    calls_of,
+    flows,
+    owners_record,
+    plant,
+    refuse_marks,
+    walk,
+)
 
-#: Routes that say the same to every tenant, or ask for the tenant that runs the process: taking a caller for the owner does not help them.
+#: Routes that say the same to every tenant, or ask for the tenant that runs the process: taking a
+#: caller for the owner does not help them.
 SAME_FOR_ALL = {"list_flows", "list_config_kinds", "metrics", "forget_subscription"}
 
 
@@ -27,7 +39,10 @@ async def test_no_route_answers_without_a_key_or_without_its_scope(store_url):
     async with served(store_url, flows()) as api:
         planted = await plant(api)
         # Everything but this one, and but admin, which allows all.
-        lacking = {scope: await api.key(*[one for one in ALL if one not in (scope, "admin")], tenant=OWNER) for scope in ALL}
+        lacking = {
+            scope: await api.key(*[one for one in ALL if one not in (scope, "admin")], tenant=OWNER)
+            for scope in ALL
+        }
         before = await owners_record(api)
         for route in app.ROUTES:
             if route.scope is None:
@@ -37,7 +52,9 @@ async def test_no_route_answers_without_a_key_or_without_its_scope(store_url):
                 assert (nobody.status, nobody.body["code"]) == (401, "key_missing"), sent
                 refuse_marks(sent, nobody, planted)
                 if route.scope != "any":
-                    denied = await api.call(route.method, sent.path, sent.body, key=lacking[route.scope])
+                    denied = await api.call(
+                        route.method, sent.path, sent.body, key=lacking[route.scope]
+                    )
                     assert (denied.status, denied.body["code"]) == (403, "scope_missing"), sent
                     refuse_marks(sent, denied, planted)
         assert await owners_record(api) == before
@@ -47,7 +64,9 @@ def forgetful(route: Route) -> Route:
     """The route, as if it took everybody for the owner."""
 
     async def handler(call: Call) -> Answer | Stream:
-        return await route.handler(replace(call, grant=msgspec.structs.replace(call.grant, tenant=OWNER)))
+        return await route.handler(
+            replace(call, grant=msgspec.structs.replace(call.grant, tenant=OWNER))
+        )
 
     handler.__name__ = route.name
     return replace(route, handler=handler)
@@ -55,7 +74,9 @@ def forgetful(route: Route) -> Route:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "route", [route for route in app.ROUTES if route.scope is not None], ids=lambda route: f"{route.method} {route.path}"
+    "route",
+    [route for route in app.ROUTES if route.scope is not None],
+    ids=lambda route: f"{route.method} {route.path}",
 )
 async def test_the_walk_finds_each_route_that_forgets_the_tenant(route, monkeypatch):
     """On one store in memory: what is tried here is the walk."""

@@ -1,4 +1,6 @@
-"""A channel of gesta's own that this process does not declare: the answer says how to add it, before what is wrong with a body."""
+"""A channel of gesta's own that this process does not declare: the answer says how to add it,
+before what is wrong with a body.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def test_the_names_are_those_of_the_channels():
 
 @pytest.mark.parametrize("body", [{"address": "ada@example.com"}, {"addres": "ada@example.com"}])
 async def test_a_list_of_a_channel_that_is_not_declared(bare, body):
-    answer = await bare.call("PUT", "/v1/suppression/notification.email", body, key=await bare.key())
+    answer = await bare.call(
+        "PUT", "/v1/suppression/notification.email", body, key=await bare.key()
+    )
     assert answer.status == 422
     assert set(answer.body["errors"]) == {"flow"}
     assert answer.body["detail"].endswith("; add gesta.flows.email.flow() to the Engine's flows")
@@ -31,11 +35,17 @@ async def test_a_list_of_a_channel_that_is_not_declared(bare, body):
 
 @pytest.mark.parametrize("body", [{"fields": {"token": "xoxb-1-a"}}, {"token": "xoxb-1-a"}])
 async def test_config_of_a_channel_that_is_not_declared(bare, body):
-    answer = await bare.call("PUT", "/v1/config/slack.workspace/default", body, key=await bare.key())
+    answer = await bare.call(
+        "PUT", "/v1/config/slack.workspace/default", body, key=await bare.key()
+    )
     assert answer.status == 404
-    assert answer.body["detail"].endswith("known: none; add gesta.flows.slack.flow() to the Engine's flows")
+    assert answer.body["detail"].endswith(
+        "known: none; add gesta.flows.slack.flow() to the Engine's flows"
+    )
 
 
 async def test_a_name_that_is_nobodys_has_no_remedy(bare):
-    answer = await bare.call("PUT", "/v1/config/shop.desk/default", {"fields": {}}, key=await bare.key())
+    answer = await bare.call(
+        "PUT", "/v1/config/shop.desk/default", {"fields": {}}, key=await bare.key()
+    )
     assert (answer.status, answer.body["detail"][-11:]) == (404, "known: none")

@@ -1,4 +1,6 @@
-"""/v1/flows/{flow}/work and what follows it: work of flows that others execute, by those others, over HTTP."""
+"""/v1/flows/{flow}/work and what follows it: work of flows that others execute, by those others,
+over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Parcel(Payload, frozen=True):
 def flows():
     return [
         external("warehouse.pick", lease_seconds=60, retry=RETRY),
-        external("warehouse.post", payload=Parcel, lease_seconds=1, on_unknown="same_key", retry=RETRY),
+        external(
+            "warehouse.post", payload=Parcel, lease_seconds=1, on_unknown="same_key", retry=RETRY
+        ),
         note,
     ]
 
@@ -42,8 +46,12 @@ async def house_here(tmp_path) -> AsyncIterator[Served]:
         yield one
 
 
-async def submit(house: Served, key: str, payload: object = None, name: str = "warehouse.pick") -> str:
-    made = await house.call("POST", "/v1/requests", {"flow": name, "payload": payload or {"sku": "A-7"}}, key=key)
+async def submit(
+    house: Served, key: str, payload: object = None, name: str = "warehouse.pick"
+) -> str:
+    made = await house.call(
+        "POST", "/v1/requests", {"flow": name, "payload": payload or {"sku": "A-7"}}, key=key
+    )
     assert made.status == 202, made.text
     return str(made.body["id"])
 
@@ -57,39 +65,83 @@ def here(item: dict[str, str], what: str) -> str:
 
 
 async def report(house: Served, key: str, item: dict[str, str], **fields: object) -> Reply:
-    return await house.call("POST", here(item, "outcome"), {"token": item["token"], "attempts": 1, **fields}, key=key)
+    return await house.call(
+        "POST", here(item, "outcome"), {"token": item["token"], "attempts": 1, **fields}, key=key
+    )
 
 
 async def test_work_goes_out_is_extended_seen_again_reported_and_on_record(house):
-    key, reader = await house.key("execute", tenant="acme"), await house.key("submit", "read", tenant="acme")
+    key, reader = (
+        await house.key("execute", tenant="acme"),
+        await house.key("submit", "read", tenant="acme"),
+    )
     request_id = await submit(house, reader, {"sku": "B-1", "lines": [1, 2]})
     (item,) = (await taken(house, key)).body["items"]
-    assert (item["id"], item["attempt"], item["payload"]) == (request_id, 1, {"sku": "B-1", "lines": [1, 2]})
+    assert (item["id"], item["attempt"], item["payload"]) == (
+        request_id,
+        1,
+        {"sku": "B-1", "lines": [1, 2]},
+    )
     assert item["key"] == f"acme:{request_id}:send:1"
-    again = await house.call("GET", here(item, "work"), key=key, headers={"Gesta-Lease": item["token"]})
-    assert (again.status, again.body["payload"], again.body["token"]) == (200, item["payload"], item["token"])
-    longer = await house.call("POST", here(item, "lease"), {"token": item["token"], "leaseSeconds": 120}, key=key)
+    again = await house.call(
+        "GET", here(item, "work"), key=key, headers={"Gesta-Lease": item["token"]}
+    )
+    assert (again.status, again.body["payload"], again.body["token"]) == (
+        200,
+        item["payload"],
+        item["token"],
+    )
+    longer = await house.call(
+        "POST", here(item, "lease"), {"token": item["token"], "leaseSeconds": 120}, key=key
+    )
     assert (longer.status, longer.body["cancelRequested"]) == (200, False)
     assert longer.body["leaseUntil"] > item["leaseUntil"]
     sent = {
-        "type": "recordSent", "id": request_id, "tenant": "acme", "providerMessageId": "box-9", "targetId": "gate-4", "correlationId": "run-5",
-        "causationId": "shift-2", "actor": {"userId": "ada", "roles": ["picker"]},
-    }  # fmt: skip
+        "type": "recordSent",
+        "id": request_id,
+        "tenant": "acme",
+        "providerMessageId": "box-9",
+        "targetId": "gate-4",
+        "correlationId": "run-5",
+        "causationId": "shift-2",
+        "actor": {"userId": "ada", "roles": ["picker"]},
+    }
     done = await report(house, key, item, **sent)
-    expected = {"flow": "warehouse.pick", "id": request_id, "status": "sent", "attempts": 1, "reason": "", "nextAttemptAt": None}
+    expected = {
+        "flow": "warehouse.pick",
+        "id": request_id,
+        "status": "sent",
+        "attempts": 1,
+        "reason": "",
+        "nextAttemptAt": None,
+    }
     assert (done.status, done.body) == (200, expected)
     assert (await report(house, key, item, **sent)).body == expected
-    shown = await house.call("GET", f"/v1/requests/warehouse.pick/{request_id}?wait=20s", key=reader)
+    shown = await house.call(
+        "GET", f"/v1/requests/warehouse.pick/{request_id}?wait=20s", key=reader
+    )
     assert (shown.body["status"], shown.body["providerId"]) == ("sent", "box-9")
-    events = (await house.call("GET", f"/v1/requests/warehouse.pick/{request_id}/events", key=reader)).body["events"]
-    assert [(one["type"], one["actor"]) for one in events[1:]] == [("warehouse.pick.Sent.v1", "ada")]
+    events = (
+        await house.call("GET", f"/v1/requests/warehouse.pick/{request_id}/events", key=reader)
+    ).body["events"]
+    assert [(one["type"], one["actor"]) for one in events[1:]] == [
+        ("warehouse.pick.Sent.v1", "ada")
+    ]
 
 
 async def test_a_retryable_failure_comes_back_and_a_final_one_does_not(house):
     key = await house.key()
     request_id = await submit(house, key)
     (first,) = (await taken(house, key)).body["items"]
-    failed = await report(house, key, first, type="recordFailed", reason="busy", retryable=True, lastError="no hand free")
+    failed = await report(
+        house,
+        key,
+        first,
+        type="recordFailed",
+        reason="busy",
+        retryable=True,
+        lastError="no hand free",
+    )
     assert (failed.status, failed.body["status"], failed.body["reason"]) == (200, "queued", "busy")
     (second,) = (await taken(house, key)).body["items"]
     assert (second["id"], second["attempt"], second["key"]) == (request_id, 2, first["key"])
@@ -111,10 +163,16 @@ async def test_without_a_report_the_work_goes_to_another_and_the_late_one_hears_
     lost = await report(house, key, late, type="recordFailed", reason="nobody_home")
     assert (lost.status, lost.body["code"]) == (409, "lease_lost")
     assert lost.body["now"] == {"status": "unknown", "reason": "no_report", "attempts": 1}
-    assert (await house.call("POST", here(late, "lease"), {"token": late["token"]}, key=key)).status == 409
-    assert (await house.call("GET", here(late, "work"), key=key, headers={"Gesta-Lease": late["token"]})).status == 409
+    assert (
+        await house.call("POST", here(late, "lease"), {"token": late["token"]}, key=key)
+    ).status == 409
+    assert (
+        await house.call("GET", here(late, "work"), key=key, headers={"Gesta-Lease": late["token"]})
+    ).status == 409
     assert (await report(house, key, late, type="recordSent")).body["status"] == "sent"
-    assert (await report(house, key, present, type="recordSent", attempts=2)).body["status"] == "sent"
+    assert (await report(house, key, present, type="recordSent", attempts=2)).body[
+        "status"
+    ] == "sent"
 
 
 async def test_another_tenants_work_is_not_there(house):
@@ -127,7 +185,9 @@ async def test_another_tenants_work_is_not_there(house):
         ("POST", "lease", {"token": item["token"]}),
         ("POST", "outcome", {"token": item["token"], "attempts": 1, "type": "recordSent"}),
     ]:
-        answer = await house.call(method, here(item, what), body, key=theirs, headers={"Gesta-Lease": item["token"]})
+        answer = await house.call(
+            method, here(item, what), body, key=theirs, headers={"Gesta-Lease": item["token"]}
+        )
         assert (answer.status, answer.body["code"]) == (404, "not_found")
     assert (await report(house, mine, item, type="recordSent")).status == 200
 
@@ -152,7 +212,9 @@ async def test_only_a_key_with_the_scope_execute_gets_work(house_here, scope):
         ("/v1/flows/shop.note/work", {}, 422, {"flow"}),
     ],
 )
-async def test_a_take_that_cannot_be_is_told_with_every_fault(house_here, path, body, status, fields):
+async def test_a_take_that_cannot_be_is_told_with_every_fault(
+    house_here, path, body, status, fields
+):
     answer = await house_here.call("POST", path, body, key=await house_here.key("execute"))
     assert (answer.status, set(answer.body.get("errors", {}))) == (status, fields)
 
@@ -162,17 +224,25 @@ async def test_a_take_that_cannot_be_is_told_with_every_fault(house_here, path, 
     [
         ({}, {"type"}),
         ({"type": "recordDone"}, {"type"}),
-        ({"type": "recordSent", "attempts": 0, "actor": {"roles": []}, "x": 1}, {"attempts", "actor", "x"}),
+        (
+            {"type": "recordSent", "attempts": 0, "actor": {"roles": []}, "x": 1},
+            {"attempts", "actor", "x"},
+        ),
         ({"type": "recordSent", "reason": "no", "retryable": True}, {"reason", "retryable"}),
         ({"type": "recordFailed", "providerMessageId": "box"}, {"reason", "providerMessageId"}),
-        ({"type": "recordFailed", "reason": "", "retryAfterSec": -1, "lastError": 7}, {"reason", "retryAfterSec", "lastError"}),
+        (
+            {"type": "recordFailed", "reason": "", "retryAfterSec": -1, "lastError": 7},
+            {"reason", "retryAfterSec", "lastError"},
+        ),
         ({"type": "recordUnknown", "reason": "x", "retryable": True}, {"retryable"}),
         ({"type": "recordSent", "id": "another", "tenant": "acme"}, {"id", "tenant"}),
         ({"type": "recordSent", "token": "1.2.3"}, {"token"}),
         ({"type": "recordSent", "actor": {"userId": ""}}, {"actor"}),
     ],
 )
-async def test_a_report_that_cannot_be_is_told_with_every_fault_and_changes_nothing(house_here, fields, faults):
+async def test_a_report_that_cannot_be_is_told_with_every_fault_and_changes_nothing(
+    house_here, fields, faults
+):
     key = await house_here.key()
     request_id = await submit(house_here, key)
     (item,) = (await taken(house_here, key)).body["items"]
@@ -192,9 +262,13 @@ async def test_the_token_of_a_lease_is_asked_for(house_here):
 async def test_erased_work_is_gone(house_here):
     key = await house_here.key()
     await submit(house_here, key, {"to": "Ada"}, "warehouse.post")
-    (item,) = (await taken(house_here, key, "/v1/flows/warehouse.post/work", leaseSeconds=60)).body["items"]
+    (item,) = (await taken(house_here, key, "/v1/flows/warehouse.post/work", leaseSeconds=60)).body[
+        "items"
+    ]
     await house_here.engine.erase("Ada")
-    gone = await house_here.call("GET", here(item, "work"), key=key, headers={"Gesta-Lease": item["token"]})
+    gone = await house_here.call(
+        "GET", here(item, "work"), key=key, headers={"Gesta-Lease": item["token"]}
+    )
     assert (gone.status, gone.body["code"]) == (410, "subject_erased")
 
 
@@ -205,7 +279,9 @@ async def test_a_cancel_is_told_with_the_next_extension(house_here):
     assert (await house_here.call("POST", here(item, "cancel"), key=key)).status == 200
     longer = await house_here.call("POST", here(item, "lease"), {"token": item["token"]}, key=key)
     assert longer.body["cancelRequested"] is True
-    stopped = await report(house_here, key, item, type="recordFailed", reason="stopped", retryable=True)
+    stopped = await report(
+        house_here, key, item, type="recordFailed", reason="stopped", retryable=True
+    )
     assert stopped.body["status"] == "cancelled"
 
 
@@ -214,7 +290,10 @@ async def waiter(house: Served, key: str) -> asyncio.StreamWriter:
     host, _, port = house.address.removeprefix("http://").partition(":")
     _, writer = await asyncio.open_connection(host, int(port))
     body = b'{"waitSeconds": 60}'
-    head = f"POST {WORK} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST {WORK} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type:"
+        f" application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     writer.write(head.encode() + body)
     await writer.drain()
     return writer
@@ -236,8 +315,12 @@ async def test_whoever_goes_away_while_waiting_gets_nothing_and_the_next_one_all
     assert (item["id"], item["attempt"]) == (request_id, 1)
 
 
-async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_next_one_all(house_here):
-    """The line is closed after the take has come to its end and before the first byte of the answer."""
+async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_next_one_all(
+    house_here,
+):
+    """The line is closed after the take has come to its end and before the first byte of the
+    answer.
+    """
     key = await house_here.key()
     request_id, done = await submit(house_here, key), []
 
@@ -249,9 +332,19 @@ async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_n
 
     grant = await house_here.engine.road.keys.check(key)
     call = Call(
-        house_here.web, house_here.engine.road, grant, {"flow": "warehouse.pick"}, None, Take(wait_seconds=20), lambda _: None, "", b"",
-        while_there, "", "http",
-    )  # fmt: skip
+        house_here.web,
+        house_here.engine.road,
+        grant,
+        {"flow": "warehouse.pick"},
+        None,
+        Take(wait_seconds=20),
+        lambda _: None,
+        "",
+        b"",
+        while_there,
+        "",
+        "http",
+    )
     with pytest.raises(CallerGone):
         await take_work(call)
     assert [item.id for item in done[0]] == [request_id]
@@ -262,7 +355,9 @@ async def test_whoever_goes_away_just_when_work_was_taken_gets_nothing_and_the_n
 async def test_a_key_that_is_revoked_while_it_waits_gets_no_work_and_the_next_one_all(house_here):
     """Without an attempt being spent."""
     admin = await house_here.key()
-    made = await house_here.call("POST", "/v1/keys", {"name": "x", "scopes": ["execute"]}, key=admin)
+    made = await house_here.call(
+        "POST", "/v1/keys", {"name": "x", "scopes": ["execute"]}, key=admin
+    )
     waits = asyncio.create_task(taken(house_here, made.body["key"]))
     while not house_here.engine.external._waiting.count:
         await asyncio.sleep(0.01)

@@ -1,4 +1,6 @@
-"""Refusal at intake: what is too much is not accepted, and nothing is looked at more often than once a second."""
+"""Refusal at intake: what is too much is not accepted, and nothing is looked at more often than
+once a second.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ async def test_beyond_the_backlog_requests_are_refused_and_nothing_is_written(ge
         # This one is still let in: the look goes on behind its back.
         await engine.submit(Note())
         await let_run(gesta)
-        with pytest.raises(TryLater, match=r"2 requests or more are waiting.*backlog_max.*nothing was written") as refused:
+        with pytest.raises(
+            TryLater, match=r"2 requests or more are waiting.*backlog_max.*nothing was written"
+        ) as refused:
             await engine.submit(Note(), key="k")
         with pytest.raises(TryLater):
             await engine.submit_many([Note()])
@@ -73,7 +77,9 @@ def disk(gesta, monkeypatch):
     return free
 
 
-async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_accepted_goes_on(gesta, disk):
+async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_accepted_goes_on(
+    gesta, disk
+):
     provider = Provider()
     async with _engine(provider) as engine:
         await engine.submit(Note())
@@ -81,7 +87,9 @@ async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_ac
         gesta.advance(1.1)
         await engine.submit(Note())
         await let_run(gesta)
-        with pytest.raises(TryLater, match=r"199 MB are free.*200 MB of disk_free_min_mb.*Free space"):
+        with pytest.raises(
+            TryLater, match=r"199 MB are free.*200 MB of disk_free_min_mb.*Free space"
+        ):
             await engine.submit(Note())
         assert len(provider.calls) == 2
         disk["bytes"] = 300 * MEGABYTE
@@ -92,11 +100,16 @@ async def test_when_the_disk_is_nearly_full_requests_are_refused_and_what_was_ac
 
 async def test_a_file_on_a_disk_without_the_room_that_was_asked_for_takes_no_request(tmp_path):
     url = f"sqlite:///{tmp_path / 'gesta.db'}"
-    # An exabyte is more than any disk of ours has, so the file's real disk is what is found too small.
+    # An exabyte is more than any disk of ours has, so the file's real disk is what is found too
+    # small.
     settings = Settings(url=url, disk_free_min_mb=10**12)
     async with Engine(settings=settings, flows=[note_flow(Provider())]) as engine:
         with pytest.raises(
-            TryLater, match=r"gesta\.db: [\d,]+ MB are free.*1,000,000,000,000 MB of disk_free_min_mb.*Free space"
+            TryLater,
+            match=(
+                r"gesta\.db: [\d,]+ MB are free.*1,000,000,000,000 MB of disk_free_min_mb.*Free"
+                r" space"
+            ),
         ):
             await engine.submit(Note(), key="k")
         with pytest.raises(TryLater):
@@ -104,7 +117,9 @@ async def test_a_file_on_a_disk_without_the_room_that_was_asked_for_takes_no_req
         assert await all_events(engine) == []
         assert await engine.find() == []
     # With less to be left free, the same disk has room for the same key.
-    async with Engine(settings=Settings(url=url, disk_free_min_mb=1), flows=[note_flow(Provider())]) as engine:
+    async with Engine(
+        settings=Settings(url=url, disk_free_min_mb=1), flows=[note_flow(Provider())]
+    ) as engine:
         assert (await engine.submit(Note(), key="k")).verdict == "created"
 
 

@@ -1,4 +1,6 @@
-"""G6, told by order and not by time: whatever one tenant floods the engine with, another tenant's request is among the next."""
+"""G6, told by order and not by time: whatever one tenant floods the engine with, another tenant's
+request is among the next.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ SLOTS = 16
 
 
 async def _passed_by(engine: Engine, provider: Provider, gate: Gate, settle) -> int:
-    """How many calls of the flood came before the other tenant's, once all slots had been full with the flood."""
+    """How many calls of the flood came before the other tenant's, once all slots had been full with
+    the flood.
+    """
     flood = [(Note(), Options(tenant="flood")) for _ in range(FLOOD)]
     await engine.submit_many(flood)
     await gate.reached.wait()
@@ -40,7 +44,9 @@ async def test_a_flood_queues_behind_itself(gesta):
 async def test_a_flood_on_a_file_queues_behind_itself(tmp_path):
     gate = Gate()
     provider = Provider(*[gate] * SLOTS)
-    async with Engine(f"sqlite:///{tmp_path / 'gesta.db'}", flows=[note_flow(provider, concurrency=SLOTS)]) as engine:
+    async with Engine(
+        f"sqlite:///{tmp_path / 'gesta.db'}", flows=[note_flow(provider, concurrency=SLOTS)]
+    ) as engine:
 
         async def settled() -> None:
             while len(provider.calls) < SLOTS or await engine.operating.unseen():
@@ -109,7 +115,9 @@ async def test_a_part_waits_until_little_is_left_to_be_projected(gesta):
         await engine.submit(Note())
         await let_run(gesta)
         projector._is_behind = True
-        waiting, too_long = (runtime.spawn(projector.not_far_behind(seconds), "part") for seconds in (10.0, 0.4))
+        waiting, too_long = (
+            runtime.spawn(projector.not_far_behind(seconds), "part") for seconds in (10.0, 0.4)
+        )
         await runtime.turn()
         gesta.advance(0.5)
         await runtime.turn()
@@ -131,12 +139,15 @@ async def test_a_store_that_fails_between_two_parts_tells_what_was_accepted(gest
             return await append(appends)
 
         ports.events.replace("append", fail_second)
-        submitting = runtime.spawn(engine.submit_many([(Note(), Options(key=str(n))) for n in range(250)]), "batch")
+        submitting = runtime.spawn(
+            engine.submit_many([(Note(), Options(key=str(n))) for n in range(250)]), "batch"
+        )
         while not submitting.done():
             gesta.advance(0.5)
             await let_run(gesta)
         with pytest.raises(
-            PartlyAccepted, match="100 of 250 requests were accepted, then: no room left; submit the other 150"
+            PartlyAccepted,
+            match="100 of 250 requests were accepted, then: no room left; submit the other 150",
         ) as partly:
             await submitting
         accepted = [one for one in partly.value.answers if isinstance(one, Request)]

@@ -28,7 +28,9 @@ class Checking:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def check(self, note: Note, config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+    async def check(
+        self, note: Note, config: TenantConfig, templates: Templates
+    ) -> Mapping[str, str]:
         self.asked += 1
         assert templates.find("welcome") is None
         return {} if config.get(ROOM, note.text) is not None else FAULT
@@ -40,7 +42,9 @@ def checking() -> Checking:
 
 
 def chat(checking: Checking, *, work: bool = True) -> Engine:
-    return Engine(URL, flows=[note_flow(Provider(), config={ROOM: Room}, check=checking.check)], work=work)
+    return Engine(
+        URL, flows=[note_flow(Provider(), config={ROOM: Room}, check=checking.check)], work=work
+    )
 
 
 async def test_what_it_refuses_is_not_accepted(gesta, checking):
@@ -108,7 +112,8 @@ async def test_what_came_through_an_outbox_is_checked_too(gesta, checking):
         now, ids = engine.road.runtime.now_ms(), engine.road.ids
         await engine.operating.put_config(ROOM, "ops", {"name": "Operations"})
         rows = [
-            Raw(ids.new(), FLOW, "default", now, f'{{"text":"{room}"}}', None, None, None, 5, None) for room in ("ops", "missing")
+            Raw(ids.new(), FLOW, "default", now, f'{{"text":"{room}"}}', None, None, None, 5, None)
+            for room in ("ops", "missing")
         ]
         good, bad = await engine.road.intake.prepare(rows)
         assert isinstance(good, Append)

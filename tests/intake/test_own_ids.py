@@ -1,4 +1,6 @@
-"""A caller's own id may be the id of somebody else's request, whom it must not concern; through a whole engine on memory stores."""
+"""A caller's own id may be the id of somebody else's request, whom it must not concern; through a
+whole engine on memory stores.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,17 @@ class Errand(Payload, frozen=True):
 
 def letters(provider: Provider, payload: type[Payload] = Letter) -> Engine:
     rules = Rules(RetryPolicy(), "park")
-    return Engine(URL, flows=[Flow(FLOW, payload, provider.execute, rules, request_id=lambda letter: letter.own)])
+    return Engine(
+        URL,
+        flows=[Flow(FLOW, payload, provider.execute, rules, request_id=lambda letter: letter.own)],
+    )
 
 
 async def standing(engine: Engine) -> list[tuple[str, str]]:
     """The jobs as (tenant, id)."""
-    return [(one.job.tenant, one.job.id) for one in await engine.road.outside.stores.queue.jobs("", 100)]
+    return [
+        (one.job.tenant, one.job.id) for one in await engine.road.outside.stores.queue.jobs("", 100)
+    ]
 
 
 async def of_two_tenants(engine: Engine) -> tuple[Any, Any]:
@@ -80,7 +87,8 @@ async def test_neither_job_keeps_the_other_from_being_put_and_each_sends_its_own
         ours, own = await of_two_tenants(engine)
         await pass_time(gesta, 2)
         assert sorted(
-            (attempt.tenant, letter.text) for attempt, letter in zip(provider.calls, provider.payloads, strict=True)
+            (attempt.tenant, letter.text)
+            for attempt, letter in zip(provider.calls, provider.payloads, strict=True)
         ) == [
             ("acme", "ours"),
             ("globex", "own"),
@@ -120,16 +128,25 @@ async def test_views_built_anew_from_events_that_lie_together_are_the_same(gesta
         await engine.operating.rebuild()
         assert [await ours.view(), await own.view()] == before
         keys = [(FLOW, tenant, ours.id) for tenant in ("acme", "globex")]
-        assert await engine.road.outside.stores.views.get(keys) == dict(zip(keys, before, strict=True))
+        assert await engine.road.outside.stores.views.get(keys) == dict(
+            zip(keys, before, strict=True)
+        )
 
 
 async def test_events_of_both_in_one_batch_are_folded_onto_their_own_views(gesta):
-    """The second event of one, read behind the first of the other, must not find that one's payload."""
+    """The second event of one, read behind the first of the other, must not find that one's
+    payload.
+    """
     async with letters(Provider(BUSY, BUSY)) as engine:
         ours, own = await of_two_tenants(engine)
         await pass_time(gesta, 2)
         batch = sorted(await all_events(engine), key=lambda one: (one.version, one.position))
-        folding = Folding(engine.road.outside.stores.events, nothing_known, engine.road.runtime, engine.road.telemetry)
+        folding = Folding(
+            engine.road.outside.stores.events,
+            nothing_known,
+            engine.road.runtime,
+            engine.road.telemetry,
+        )
         views, jobs, parked = await folding.fold(batch, quiet_until=0)
         assert views == [await ours.view(), await own.view()]
         assert (sorted(job.tenant for job in jobs), parked) == (["acme", "globex"], [])
@@ -149,13 +166,18 @@ async def test_jobs_that_were_lost_are_restored_for_both(gesta):
         queue._rows.clear()
         await pass_time(gesta, 430)
         assert {tenant for tenant, _ in before} == {"acme", "globex"}
-        assert (await engine.operating.counts())[FLOW, "unknown"] == 2, "each was restored, and may have been in somebody's hands"
+        assert (await engine.operating.counts())[FLOW, "unknown"] == 2, (
+            "each was restored, and may have been in somebody's hands"
+        )
 
 
 async def test_one_id_brought_twice_in_a_batch_is_sealed_with_its_own_content(gesta):
     provider = Provider()
     async with letters(provider, Secret) as engine:
-        first, second = (Secret("first", OWN), Options(tenant="acme")), (Secret("second", OWN), Options(tenant="globex"))
+        first, second = (
+            (Secret("first", OWN), Options(tenant="acme")),
+            (Secret("second", OWN), Options(tenant="globex")),
+        )
         accepted, conflict = await engine.road.intake.submit_many([first, second])
         assert isinstance(conflict, Conflict)
         assert accepted == Accepted(FLOW, "acme", OWN, "created")
@@ -166,7 +188,9 @@ async def test_one_id_brought_twice_in_a_batch_is_sealed_with_its_own_content(ge
 async def test_a_test_under_ones_own_id_has_an_id_of_ours(gesta):
     provider = Provider(BUSY)
     rules = Rules(RetryPolicy(), "park")
-    flow = Flow(FLOW, Letter, provider.execute, rules, request_id=lambda letter: letter.own, sandbox=True)
+    flow = Flow(
+        FLOW, Letter, provider.execute, rules, request_id=lambda letter: letter.own, sandbox=True
+    )
     async with Engine(URL, flows=[flow]) as engine:
         request = await engine.submit(Letter("try", OWN), test=True)
         await pass_time(gesta, 1)
@@ -191,7 +215,10 @@ async def test_nobody_is_shown_whose_an_id_is(gesta):
         await engine.submit(Letter("own", OWN))
         (first, *_) = await all_events(engine)
         assert msgspec.json.decode(first.data)["own"] is True
-        shape = event_shape((first.type, event_types(FLOW).decode(first.type, first.data), decode_meta(first.meta)), 1)
+        shape = event_shape(
+            (first.type, event_types(FLOW).decode(first.type, first.data), decode_meta(first.meta)),
+            1,
+        )
         assert "own" not in shape.data
 
 
@@ -204,11 +231,15 @@ async def test_work_under_ones_own_id_is_handed_out_given_back_extended_and_repo
         await engine.external.give_back([item], tenant="globex")
         item = await take_one(engine, gesta, tenant="globex")
         assert (item.id, item.attempt) == (own.id, 1)
-        lease = await engine.external.extend(flow.name, item.id, item.token, LEASE_SECONDS * 2, tenant="globex")
+        lease = await engine.external.extend(
+            flow.name, item.id, item.token, LEASE_SECONDS * 2, tenant="globex"
+        )
         assert lease.lease_until > item.lease_until
         again = await engine.external.fetch(flow.name, item.id, item.token, tenant="globex")
         assert msgspec.json.decode(again.payload)["text"] == "own"
-        await engine.external.report(flow.name, item.id, item.token, RecordSent(attempts=1), tenant="globex")
+        await engine.external.report(
+            flow.name, item.id, item.token, RecordSent(attempts=1), tenant="globex"
+        )
         await let_run(gesta)
         assert (await own.status(), await ours.status()) == ("sent", "queued")
         assert (await take_one(engine, gesta, tenant="acme")).id == ours.id

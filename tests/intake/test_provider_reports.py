@@ -1,4 +1,8 @@
-"""What providers report is verified, recorded once, told to those who listen, and feeds the suppression list. Forgeries change nothing."""
+"""What providers report is verified, recorded once, told to those who listen, and feeds the
+suppression list.
+
+Forgeries change nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +28,30 @@ from tests.world import URL
 ACCOUNT = {"account_sid": "AC1", "auth_token": "token-1", "sender": "+15550100"}
 TOPIC = "arn:aws:sns:eu-central-1:123456789012:letters"
 SENDER = {
-    "kind": "ses", "from_address": "shop@example.com", "region": "eu-central-1", "access_key_id": "AKIA1", "secret_access_key": "s",
+    "kind": "ses",
+    "from_address": "shop@example.com",
+    "region": "eu-central-1",
+    "access_key_id": "AKIA1",
+    "secret_access_key": "s",
     "report_topics": [TOPIC],
-}  # fmt: skip
+}
 ADA = "Ada@example.com"
 HERE = "https://gesta.example.com/base"
 
 
 async def opened(gesta: Harness, public_url: str | None = HERE) -> Engine:
-    engine = Engine(flows=[sms.flow(), email.flow()], settings=Settings(url=URL, public_url=public_url))
+    engine = Engine(
+        flows=[sms.flow(), email.flow()], settings=Settings(url=URL, public_url=public_url)
+    )
     await engine.start()
     for tenant in ("default", "other"):
-        await engine.operating.put_config("sms.account", "default", ACCOUNT | {"auth_token": f"token-{tenant}"}, tenant=tenant)
+        await engine.operating.put_config(
+            "sms.account", "default", ACCOUNT | {"auth_token": f"token-{tenant}"}, tenant=tenant
+        )
         topics = [TOPIC if tenant == "default" else TOPIC + "-other"]
-        await engine.operating.put_config("email.sender", "default", SENDER | {"report_topics": topics}, tenant=tenant)
+        await engine.operating.put_config(
+            "email.sender", "default", SENDER | {"report_topics": topics}, tenant=tenant
+        )
     return engine
 
 
@@ -54,8 +68,12 @@ def headers_of(pairs: Mapping[str, str]) -> Any:
 
 async def posted(engine: Engine, request: HttpRequest) -> Result:
     """As web/reports.py hands it on."""
-    _, _, provider, tenant, *parts = urlsplit(request.url).path.removeprefix("/base").strip("/").split("/")
-    return await engine.road.reports.take(provider, tenant, parts, headers_of(request.headers), request.body or b"")
+    _, _, provider, tenant, *parts = (
+        urlsplit(request.url).path.removeprefix("/base").strip("/").split("/")
+    )
+    return await engine.road.reports.take(
+        provider, tenant, parts, headers_of(request.headers), request.body or b""
+    )
 
 
 async def sns(engine: Engine, body: bytes, tenant: str = "default") -> Result:
@@ -77,12 +95,17 @@ async def letter(engine: Engine, gesta: Harness, to: str = ADA) -> str:
 
 async def test_a_text_that_arrived_is_delivered_and_stays_sent(engine, gesta):
     request_id = await text(engine, gesta)
-    assert gesta.sandbox.twilio.effects[0].data["StatusCallback"] == f"{HERE}/v1/reports/twilio/default/default/{request_id}"
+    assert (
+        gesta.sandbox.twilio.effects[0].data["StatusCallback"]
+        == f"{HERE}/v1/reports/twilio/default/default/{request_id}"
+    )
     assert await posted(engine, gesta.sandbox.twilio.report("sent")) == Result()
     assert await posted(engine, gesta.sandbox.twilio.report()) == Result(new=1)
     state = (await engine.get(request_id)).state
     assert (state.status, state.delivered_at is not None) == ("sent", True)
-    assert [kind for kind, _, _ in await engine.history(request_id)][-1] == "notification.sms.Delivered.v1"
+    assert [kind for kind, _, _ in await engine.history(request_id)][
+        -1
+    ] == "notification.sms.Delivered.v1"
 
 
 async def test_a_report_that_comes_again_is_nothing_new(engine, gesta):
@@ -94,7 +117,11 @@ async def test_a_report_that_comes_again_is_nothing_new(engine, gesta):
     # Out of order: it arrived after all, or did before.
     assert await posted(engine, gesta.sandbox.twilio.report()) == Result(new=1)
     state = (await engine.get(request_id)).state
-    assert (state.version, state.bounce, state.delivered_at is not None) == (version + 1, "no_mobile_number", True)
+    assert (state.version, state.bounce, state.delivered_at is not None) == (
+        version + 1,
+        "no_mobile_number",
+        True,
+    )
 
 
 async def test_a_report_ends_the_doubt_of_a_lost_answer(engine, gesta):
@@ -143,7 +170,9 @@ async def test_another_tenants_request_is_not_touched_by_a_tenants_own_token(eng
     await text(engine, gesta)
     genuine = gesta.sandbox.twilio.report()
     # Signed by this tenant's own token, about the other's request.
-    gesta.sandbox.twilio.effects[-1].data["StatusCallback"] = f"{HERE}/v1/reports/twilio/default/default/{theirs}"
+    gesta.sandbox.twilio.effects[-1].data["StatusCallback"] = (
+        f"{HERE}/v1/reports/twilio/default/default/{theirs}"
+    )
     assert await posted(engine, gesta.sandbox.twilio.report()) == Result(strange=1)
     assert (await engine.get(theirs, tenant="other")).state.delivered_at is None
     assert await posted(engine, genuine) == Result(new=1)
@@ -165,11 +194,15 @@ async def test_with_an_api_key_reports_are_asked_for_only_if_they_can_be_verifie
     await engine.operating.put_config("sms.account", "default", keyed)
     await text(engine, gesta)
     assert "StatusCallback" not in gesta.sandbox.twilio.effects[-1].data
-    await engine.operating.put_config("sms.account", "default", keyed | {"callback_token": "the account's own"})
+    await engine.operating.put_config(
+        "sms.account", "default", keyed | {"callback_token": "the account's own"}
+    )
     await text(engine, gesta)
     with pytest.raises(Forged):
         await posted(engine, gesta.sandbox.twilio.report())
-    assert await posted(engine, gesta.sandbox.twilio.report(token="the account's own")) == Result(new=1)
+    assert await posted(engine, gesta.sandbox.twilio.report(token="the account's own")) == Result(
+        new=1
+    )
 
 
 async def test_a_token_that_is_set_to_nothing_verifies_nothing(gesta, monkeypatch):
@@ -186,7 +219,9 @@ async def test_nobody_is_asked_to_report_while_nobody_knows_where(gesta):
     engine = await opened(gesta, None)
     await text(engine, gesta)
     assert "StatusCallback" not in gesta.sandbox.twilio.effects[-1].data
-    gesta.sandbox.twilio.effects[-1].data["StatusCallback"] = "/v1/reports/twilio/default/default/" + "0" * 36
+    gesta.sandbox.twilio.effects[-1].data["StatusCallback"] = (
+        "/v1/reports/twilio/default/default/" + "0" * 36
+    )
     with pytest.raises(Forged):
         await posted(engine, gesta.sandbox.twilio.report())
     await engine.stop()
@@ -203,12 +238,21 @@ async def test_a_number_that_is_suppressed_gets_no_texts(engine, gesta):
 async def test_a_letter_that_bounced_for_good_suppresses_its_address(engine, gesta):
     request_id = await letter(engine, gesta)
     assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == Result(new=1)
-    assert await sns(engine, gesta.sandbox.ses.report("bounce", TOPIC, version="1")) == Result(new=1)
+    assert await sns(engine, gesta.sandbox.ses.report("bounce", TOPIC, version="1")) == Result(
+        new=1
+    )
     state = (await engine.get(request_id)).state
-    assert (state.status, state.bounce, state.delivered_at is not None) == ("sent", "permanent_noemail", True)
+    assert (state.status, state.bounce, state.delivered_at is not None) == (
+        "sent",
+        "permanent_noemail",
+        True,
+    )
     entry = await engine.operating.suppressed(email.NAME, "ada@EXAMPLE.com")
     assert entry is not None
-    assert (entry.suppressed.reason, entry.suppressed.source) == ("bounced: permanent_noemail", f"report of {email.NAME}")
+    assert (entry.suppressed.reason, entry.suppressed.source) == (
+        "bounced: permanent_noemail",
+        f"report of {email.NAME}",
+    )
     assert entry.suppressed.masked == "A***@e***.com"
     again = await letter(engine, gesta)
     assert (await engine.get(again)).state.reason == "suppressed"
@@ -230,7 +274,9 @@ async def test_a_bounce_that_passes_suppresses_nobody_and_a_complaint_does(engin
     assert await engine.operating.suppressed(email.NAME, ADA) is None
 
 
-async def test_a_report_that_failed_half_way_is_taken_when_it_comes_again(engine, gesta, monkeypatch):
+async def test_a_report_that_failed_half_way_is_taken_when_it_comes_again(
+    engine, gesta, monkeypatch
+):
     request_id = await letter(engine, gesta)
     body = gesta.sandbox.ses.report("complaint", TOPIC)
     with monkeypatch.context() as patch:
@@ -262,14 +308,26 @@ def changed(body: bytes, **fields: str) -> bytes:
         lambda body, _: changed(body, SignatureVersion="3"),
         lambda body, _: changed(body, Type="Nonsense"),
         lambda body, _: changed(body, Timestamp="yesterday"),
-        lambda body, _: changed(body, SigningCertURL="https://sns.eu-central-1.amazonaws.com.evil.example/a.pem"),
+        lambda body, _: changed(
+            body, SigningCertURL="https://sns.eu-central-1.amazonaws.com.evil.example/a.pem"
+        ),
         lambda body, _: changed(body, SigningCertURL="http://sns.eu-central-1.amazonaws.com/a.pem"),
-        lambda body, _: changed(body, SigningCertURL="https://sns.eu-central-1.amazonaws.com/a.txt"),
+        lambda body, _: changed(
+            body, SigningCertURL="https://sns.eu-central-1.amazonaws.com/a.txt"
+        ),
         lambda body, _: changed(body, SigningCertURL="https://evil.example/a.pem"),
         # The API of SNS itself, which gives back what anybody has put there: a certificate, too.
-        lambda body, _: changed(body, SigningCertURL=msgspec.json.decode(body)["SigningCertURL"] + "?Action=GetTopicAttributes"),
-        lambda body, _: changed(body, SigningCertURL=msgspec.json.decode(body)["SigningCertURL"] + "#a"),
-        lambda _, sandbox: sandbox.ses.report("bounce", "arn:aws:sns:eu-central-1:999999999999:evil"),
+        lambda body, _: changed(
+            body,
+            SigningCertURL=msgspec.json.decode(body)["SigningCertURL"]
+            + "?Action=GetTopicAttributes",
+        ),
+        lambda body, _: changed(
+            body, SigningCertURL=msgspec.json.decode(body)["SigningCertURL"] + "#a"
+        ),
+        lambda _, sandbox: sandbox.ses.report(
+            "bounce", "arn:aws:sns:eu-central-1:999999999999:evil"
+        ),
         lambda *_: b"[]",
         lambda *_: b"{",
         lambda *_: b"[" * 100_000,
@@ -298,19 +356,31 @@ async def test_a_message_that_is_days_old_is_not_believed(engine, gesta):
 
 async def test_another_tenants_letter_is_not_touched_by_a_tenants_own_topic(engine, gesta):
     request_id = await letter(engine, gesta)
-    assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC + "-other"), "other") == Result(strange=1)
+    assert await sns(
+        engine, gesta.sandbox.ses.report("delivery", TOPIC + "-other"), "other"
+    ) == Result(strange=1)
     assert (await engine.get(request_id)).state.delivered_at is None
 
 
 async def test_a_subscription_is_confirmed_if_it_is_on_a_topic_of_the_tenant(engine, gesta):
-    signer, url = gesta.sandbox.ses.sns, "https://sns.eu-central-1.amazonaws.com/?Action=ConfirmSubscription&Token=t-1"
+    signer, url = (
+        gesta.sandbox.ses.sns,
+        "https://sns.eu-central-1.amazonaws.com/?Action=ConfirmSubscription&Token=t-1",
+    )
     now = gesta.runtime.now_ms()
-    for more, topic in [({"SubscribeURL": url}, TOPIC + "-evil"), ({"SubscribeURL": "https://evil.example/?Token=t-1"}, TOPIC)]:
-        body = signer.envelope("hello", topic, "m-1", now, Type="SubscriptionConfirmation", Token="t-1", **more)
+    for more, topic in [
+        ({"SubscribeURL": url}, TOPIC + "-evil"),
+        ({"SubscribeURL": "https://evil.example/?Token=t-1"}, TOPIC),
+    ]:
+        body = signer.envelope(
+            "hello", topic, "m-1", now, Type="SubscriptionConfirmation", Token="t-1", **more
+        )
         with pytest.raises(Forged):
             await sns(engine, msgspec.json.encode(body))
     assert signer.confirmed == []
-    body = signer.envelope("hello", TOPIC, "m-1", now, Type="SubscriptionConfirmation", Token="t-1", SubscribeURL=url)
+    body = signer.envelope(
+        "hello", TOPIC, "m-1", now, Type="SubscriptionConfirmation", Token="t-1", SubscribeURL=url
+    )
     assert await sns(engine, msgspec.json.encode(body)) == Result()
     assert signer.confirmed == ["t-1"]
 
@@ -325,7 +395,9 @@ async def test_a_certificate_that_cannot_be_had_makes_sns_come_again(engine, ges
     assert await sns(engine, body) == Result(new=1)
 
 
-async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_from_being_fetched_again(engine, gesta):
+async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_from_being_fetched_again(
+    engine, gesta
+):
     await letter(engine, gesta)
     assert await sns(engine, gesta.sandbox.ses.report("delivery", TOPIC)) == Result(new=1)
     gesta.advance(25 * 3600)
@@ -333,7 +405,12 @@ async def test_a_flood_of_made_up_certificates_does_not_keep_one_that_is_known_f
     body = gesta.sandbox.ses.report("delivery", TOPIC)
     for number in range(FETCHES_MAX + 1):
         with pytest.raises((Forged, StoreError)):
-            await sns(engine, changed(body, SigningCertURL=f"https://sns.eu-central-1.amazonaws.com/{number}.pem"))
+            await sns(
+                engine,
+                changed(
+                    body, SigningCertURL=f"https://sns.eu-central-1.amazonaws.com/{number}.pem"
+                ),
+            )
     assert await sns(engine, body) == Result(new=1)
 
 
@@ -365,4 +442,6 @@ async def test_the_list_shows_masks_page_by_page_and_an_entry_can_be_taken_off(e
     await operating.unsuppress_entry(email.NAME, found[0].id)
     assert len((await operating.list_suppressed(email.NAME))[0]) == 3
     assert len((await operating.list_suppressed(email.NAME, tenant="other"))[0]) == 1
-    assert [one.suppressed.masked for one in (await operating.list_suppressed(sms.message.NAME))[0]] == ["+49***56"]
+    assert [
+        one.suppressed.masked for one in (await operating.list_suppressed(sms.message.NAME))[0]
+    ] == ["+49***56"]

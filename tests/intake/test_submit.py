@@ -7,9 +7,31 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import pytest
 
-from gesta import Actor, Attempt, Conflict, Done, Engine, Flow, InvalidRequest, Options, Outcome, Payload, flow
+from gesta import (
+    Actor,
+    Attempt,
+    Conflict,
+    Done,
+    Engine,
+    Flow,
+    InvalidRequest,
+    Options,
+    Outcome,
+    Payload,
+    flow,
+)
 from gesta.errors import StoreFull, UnknownFlow
-from tests.world import FLOW, URL, Note, Provider, all_events, engine_of, events_of, fields, types_of
+from tests.world import (
+    FLOW,
+    URL,
+    Note,
+    Provider,
+    all_events,
+    engine_of,
+    events_of,
+    fields,
+    types_of,
+)
 
 
 class Order(Payload, frozen=True):
@@ -66,20 +88,37 @@ async def test_a_payload_that_is_nested_too_deeply_or_holds_itself_is_refused(ge
 async def test_created_carries_what_was_asked_and_who_asked(gesta):
     async with engine_of(Provider()) as engine:
         request = await engine.submit(
-            Note("hi"), key="k-1", correlation_id="c-1", actor=Actor("u-1", ("ops",)), priority=3, ttl=timedelta(seconds=60)
+            Note("hi"),
+            key="k-1",
+            correlation_id="c-1",
+            actor=Actor("u-1", ("ops",)),
+            priority=3,
+            ttl=timedelta(seconds=60),
         )
         (stored,) = (await events_of(engine, request.id))[:1]
     now = gesta.runtime.now_ms()
     # R1-49: the right event, and no other.
     assert stored.type == "test.note.RequestCreated.v1"
     assert fields(stored.data) == {
-        "id": request.id, "flow": FLOW, "payload": {"text": "hi"}, "key": "k-1", "expiresAt": now + 60_000, "priority": 3,
-    }  # fmt: skip
+        "id": request.id,
+        "flow": FLOW,
+        "payload": {"text": "hi"},
+        "key": "k-1",
+        "expiresAt": now + 60_000,
+        "priority": 3,
+    }
     # R1-44, R1-7, R1-49: its metadata.
     assert fields(stored.meta) == {
-        "tenant": "default", "flow": FLOW, "requestId": request.id, "occurredAt": now, "correlationId": "c-1", "causationId": request.id,
-        "source": "gesta", "actor": {"userId": "u-1", "roles": ["ops"]}, "schemaVersion": 1,
-    }  # fmt: skip
+        "tenant": "default",
+        "flow": FLOW,
+        "requestId": request.id,
+        "occurredAt": now,
+        "correlationId": "c-1",
+        "causationId": request.id,
+        "source": "gesta",
+        "actor": {"userId": "u-1", "roles": ["ops"]},
+        "schemaVersion": 1,
+    }
 
 
 async def test_every_event_of_a_life_carries_the_same_metadata_fields(gesta):
@@ -88,9 +127,24 @@ async def test_every_event_of_a_life_carries_the_same_metadata_fields(gesta):
         request = await engine.submit(Note(), correlation_id="c-1")
         await gesta.settle()
         stored = await events_of(engine, request.id)
-        assert await types_of(engine, request.id) == ["RequestCreated", "OutcomeUnknown", "OutcomeUnknown", "Sent"]
+        assert await types_of(engine, request.id) == [
+            "RequestCreated",
+            "OutcomeUnknown",
+            "OutcomeUnknown",
+            "Sent",
+        ]
     metas = [fields(event.meta) for event in stored]
-    expected = {"tenant", "flow", "requestId", "occurredAt", "correlationId", "causationId", "source", "actor", "schemaVersion"}
+    expected = {
+        "tenant",
+        "flow",
+        "requestId",
+        "occurredAt",
+        "correlationId",
+        "causationId",
+        "source",
+        "actor",
+        "schemaVersion",
+    }
     assert all(set(meta) == expected for meta in metas)  # R1-44
     assert {(meta["tenant"], meta["correlationId"]) for meta in metas} == {("default", "c-1")}
 
@@ -98,7 +152,9 @@ async def test_every_event_of_a_life_carries_the_same_metadata_fields(gesta):
 async def test_accepted_means_appended(gesta):
     async with Engine(URL, flows=[order_flow], work=False) as engine:
         request = await engine.submit(Order(7))
-        assert [event.stream for event in await all_events(engine)] == [f"shop.order.request-default-{request.id}"]
+        assert [event.stream for event in await all_events(engine)] == [
+            f"shop.order.request-default-{request.id}"
+        ]
 
 
 async def test_a_store_without_room_accepts_nothing_and_says_so(gesta, ports):
@@ -148,7 +204,9 @@ async def test_two_at_once_with_one_key_become_one_request(engine):
 
 async def test_many_at_once_get_a_verdict_each(engine):
     await engine.submit(Order(7), key="a")
-    first, second, third = await engine.submit_many([(Order(7), Options(key="a")), (Order(8), Options(key="a")), Order(9)])
+    first, second, third = await engine.submit_many(
+        [(Order(7), Options(key="a")), (Order(8), Options(key="a")), Order(9)]
+    )
     assert not isinstance(first, Conflict)
     assert not isinstance(third, Conflict)
     assert (first.verdict, third.verdict) == ("duplicate", "created")
@@ -188,9 +246,25 @@ def _room_for_one_call() -> Any:
 async def test_all_faults_of_payload_and_options_are_told_at_once(engine):
     payload = Order("seven", lines=[1], total="much", code="four")  # type: ignore[arg-type,list-item]
     found = await faults(
-        engine, payload, tenant="a b", key="", deliver_at=datetime(2027, 1, 1), ttl=timedelta(0), priority=11
-    )  # fmt: skip
-    assert set(found) == {"number", "lines", "total", "code", "tenant", "key", "deliver_at", "ttl", "priority"}
+        engine,
+        payload,
+        tenant="a b",
+        key="",
+        deliver_at=datetime(2027, 1, 1),
+        ttl=timedelta(0),
+        priority=11,
+    )
+    assert set(found) == {
+        "number",
+        "lines",
+        "total",
+        "code",
+        "tenant",
+        "key",
+        "deliver_at",
+        "ttl",
+        "priority",
+    }
     assert found["number"] == "expected 'int', got 'str'"
 
 
@@ -277,7 +351,9 @@ class Moody(Payload, frozen=True):
 
 
 async def test_a_payload_that_cannot_be_read_back_is_refused_whatever_the_cause(gesta, monkeypatch):
-    async with Engine(URL, flows=[Flow("test.moody", Moody, order_flow.execute)], work=False) as engine:
+    async with Engine(
+        URL, flows=[Flow("test.moody", Moody, order_flow.execute)], work=False
+    ) as engine:
         payload = Moody("hi")
         monkeypatch.setattr(Moody, "refuses", True)
         assert await faults(engine, payload) == {"payload": "cannot be stored: not today"}
@@ -295,7 +371,9 @@ async def test_a_payload_of_no_declared_flow_is_refused_and_the_known_ones_are_n
     assert await all_events(engine) == []
 
 
-async def test_a_caller_who_gives_up_waiting_still_has_an_accepted_request_under_the_key(gesta, ports):
+async def test_a_caller_who_gives_up_waiting_still_has_an_accepted_request_under_the_key(
+    gesta, ports
+):
     async with engine_of(Provider()) as engine:
         at_the_store, go_on = asyncio.Event(), asyncio.Event()
 

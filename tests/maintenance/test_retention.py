@@ -20,7 +20,9 @@ DAY_SECONDS = 86_400
 
 
 def keeping(provider: Provider, days: int | None, **options: Any) -> Engine:
-    return Engine(flows=[note_flow(provider, **options)], settings=load({"url": URL, "retention_days": days}))
+    return Engine(
+        flows=[note_flow(provider, **options)], settings=load({"url": URL, "retention_days": days})
+    )
 
 
 async def days_pass(gesta, days: float) -> None:
@@ -40,7 +42,9 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
         await gesta.settle()
         await days_pass(gesta, 11)
         assert [view.state.id for view in await engine.find()] == [young.id]
-        assert {recorded.stream for recorded in await all_events(engine)} == {f"{FLOW}.request-default-{young.id}"}
+        assert {recorded.stream for recorded in await all_events(engine)} == {
+            f"{FLOW}.request-default-{young.id}"
+        }
         again = await engine.submit(Note("one"), key="order-1")
         assert (again.verdict, again.id) == ("duplicate", old.id)
         with pytest.raises(Conflict):
@@ -52,7 +56,10 @@ async def test_an_ended_request_goes_after_its_days_and_its_key_still_answers(ge
     async with keeping(provider, None) as elsewhere:
         # A process that does not remove anything itself.
         again = await elsewhere.submit(Note("one"), key="order-1")
-        with pytest.raises(NotFound, match=r"it has ended and was removed since \(retention_days\), and is not done again"):
+        with pytest.raises(
+            NotFound,
+            match=r"it has ended and was removed since \(retention_days\), and is not done again",
+        ):
             await again.outcome()
     assert len(provider.calls) == 2
 
@@ -84,7 +91,9 @@ async def test_a_dead_letter_that_is_still_shown_stays(gesta):
         failed = await engine.submit(Note())
         await gesta.settle()
         await days_pass(gesta, 20)
-        assert [letter.original.request_id for letter in await engine.operating.dead_letters()] == [failed.id]
+        assert [letter.original.request_id for letter in await engine.operating.dead_letters()] == [
+            failed.id
+        ]
         await days_pass(gesta, 21)
         assert await engine.find() == []
 
@@ -126,7 +135,9 @@ async def test_a_rebuild_after_it_gives_the_same_views(gesta):
         assert (await engine.find(), await engine.operating.counts()) == (before, counts)
 
 
-async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_ended(gesta, ports, monkeypatch):
+async def test_long_walks_are_made_in_small_commits_that_go_on_where_the_last_ended(
+    gesta, ports, monkeypatch
+):
     monkeypatch.setattr("gesta.maintenance.retention.BATCH", 10)
     provider = Provider(*[TimeoutError()] * 25)
     async with keeping(provider, 10, on_unknown="park") as engine:
@@ -166,7 +177,10 @@ def test_the_days_are_a_whole_number(monkeypatch):
 def test_sqlite_lets_no_event_go_but_those_that_retention_names(tmp_path):
     db = open_connection(str(tmp_path / "gesta.db"))
     try:
-        row = "insert into events (stream, version, id, type, data, meta) values (?, 1, x'00', 't', x'00', x'00')"
+        row = (
+            "insert into events (stream, version, id, type, data, meta) values (?, 1, x'00', 't',"
+            " x'00', x'00')"
+        )
         db.execute(row, ("one",))
         db.execute(row, ("two",))
         with pytest.raises(apsw.ConstraintError, match="never deleted"):

@@ -53,7 +53,9 @@ async def test_a_request_expires_when_its_time_to_live_is_over(gesta):
     async with engine_of(provider) as engine:
         request = await engine.submit(Note(), ttl=timedelta(seconds=40))
         await let_run(gesta)
-        waiting = await engine.submit(Note(), ttl=timedelta(seconds=90), deliver_at=moment(gesta, seconds=10))
+        waiting = await engine.submit(
+            Note(), ttl=timedelta(seconds=90), deliver_at=moment(gesta, seconds=10)
+        )
         await let_run(gesta)
     # Nobody works while it expires.
     gesta.advance(200)
@@ -61,14 +63,19 @@ async def test_a_request_expires_when_its_time_to_live_is_over(gesta):
         await gesta.settle()
         for one in (request, waiting):
             assert await result(await engine.request(one.id)) == Rejected("expired")
-        assert await engine.road.outside.stores.queue.find([f"{request.id}-1", f"{waiting.id}-1"]) == set()
+        assert (
+            await engine.road.outside.stores.queue.find([f"{request.id}-1", f"{waiting.id}-1"])
+            == set()
+        )
     assert len(provider.calls) == 1
 
 
 async def test_the_time_to_live_of_a_scheduled_request_runs_from_its_delivery(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
-        request = await engine.submit(Note(), deliver_at=moment(gesta, hours=2), ttl=timedelta(minutes=1))
+        request = await engine.submit(
+            Note(), deliver_at=moment(gesta, hours=2), ttl=timedelta(minutes=1)
+        )
         await gesta.settle()
         assert await request.status() == "sent"
 
@@ -104,7 +111,10 @@ async def test_a_redrive_between_look_and_expiry_is_not_undone(gesta, ports):
             ports.commits.heal()
             await append_raw(engine, request.id, 1, "Failed.v1", b'{"reason":"no","attempts":1}')
             later = gesta.runtime.now_ms() + 1_000_000
-            data = b'{"change":"redrive","status":"queued","intent":2,"dueAt":1,"expiresAt":%d}' % later
+            data = (
+                b'{"change":"redrive","status":"queued","intent":2,"dueAt":1,"expiresAt":%d}'
+                % later
+            )
             await append_raw(engine, request.id, 2, "RequestUpdated.v1", data)
             return await original(entries)
 
@@ -283,13 +293,17 @@ async def test_a_stray_pointer_to_a_finished_request_is_acked_without_a_call(ges
         request = await engine.submit(Note())
         await let_run(gesta)
         # S0-9: whatever was queued once more, the end on record decides.
-        await engine.road.outside.stores.queue.put([Job(f"{request.id}-1", "default", FLOW, request.id, 1, kind)])
+        await engine.road.outside.stores.queue.put(
+            [Job(f"{request.id}-1", "default", FLOW, request.id, 1, kind)]
+        )
         await let_run(gesta)
         assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
     assert len(provider.calls) == 1
 
 
-async def test_a_scheduled_request_whose_job_was_lost_while_it_was_called_is_not_called_again(gesta):
+async def test_a_scheduled_request_whose_job_was_lost_while_it_was_called_is_not_called_again(
+    gesta,
+):
     provider = Provider(Gate())
     async with engine_of(provider, on_unknown="park") as dying:
         request = await dying.submit(Note(), deliver_at=moment(gesta, hours=1))
@@ -306,7 +320,9 @@ async def test_a_scheduled_request_whose_job_was_lost_while_it_was_called_is_not
 async def test_a_scheduled_request_whose_job_was_lost_comes_to_its_end(gesta):
     provider = Provider(Gate())
     async with engine_of(provider) as dying:
-        request = await dying.submit(Note(), deliver_at=moment(gesta, hours=1), ttl=timedelta(hours=1))
+        request = await dying.submit(
+            Note(), deliver_at=moment(gesta, hours=1), ttl=timedelta(hours=1)
+        )
         await pass_time(gesta, 3_601, 1.0)
         await lose_the_queue(dying)
         await die(dying)

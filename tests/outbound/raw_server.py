@@ -43,7 +43,11 @@ def ok(body: bytes = b"{}", headers: bytes = b"") -> bytes:
 
 @asynccontextmanager
 async def raw_server(
-    behaviour: Behaviour, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, reads: bool = True
+    behaviour: Behaviour,
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    reads: bool = True,
 ) -> AsyncIterator[RawServer]:
     """`reads=False`: the connection is handed over before anything of a request is read."""
 
@@ -60,7 +64,9 @@ async def raw_server(
             pass
 
     async with StreamServer(serve, socket.create_server((host, 0)), tls=tls) as listening:
-        server = RawServer(f"http{'s' if tls else ''}://{host}:{listening.port}/hook", listening.port)
+        server = RawServer(
+            f"http{'s' if tls else ''}://{host}:{listening.port}/hook", listening.port
+        )
         yield server
 
 

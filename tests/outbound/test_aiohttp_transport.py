@@ -62,7 +62,9 @@ async def test_a_refused_connection_was_surely_not_sent(transport):
 class NoNames(AbstractResolver):
     """A double of the name service that knows nobody."""
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
         raise socket.gaierror(socket.EAI_NONAME, f"no such name {host}")
 
     async def close(self) -> None: ...
@@ -86,7 +88,10 @@ async def test_a_connection_that_takes_too_long_was_surely_not_sent(transport):
     # The receiver takes the connection and never answers the TLS handshake.
     async with raw_server(stay_silent, reads=False) as server:
         url = server.url.replace("http://", "https://")
-        assert await fault_of(transport, post(url, timeout_seconds=0.3)) == ("connect_timeout", False)
+        assert await fault_of(transport, post(url, timeout_seconds=0.3)) == (
+            "connect_timeout",
+            False,
+        )
 
 
 async def test_a_reset_before_anything_was_read_counts_as_sent(transport):
@@ -126,7 +131,10 @@ async def test_the_time_limit_holds_for_an_answer_that_trickles_in(transport):
 
 @pytest.mark.parametrize(
     "half",
-    [b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort"],
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nshort",
+    ],
 )
 async def test_half_an_answer_counts_as_sent(transport, half):
     async def stop(connection: Connection) -> None:
@@ -152,7 +160,11 @@ async def test_a_long_answer_is_cut_and_its_status_still_counts(transport):
 
     async with raw_server(flood) as server:
         response = await transport.send(post(server.url))
-        assert (response.status, len(response.body), response.is_whole) == (200, ANSWER_BYTES_MAX, False)
+        assert (response.status, len(response.body), response.is_whole) == (
+            200,
+            ANSWER_BYTES_MAX,
+            False,
+        )
         # The rest of it must not be taken for the next answer.
         assert (await transport.send(post(server.url))).status == 200
         assert server.connections == 2
@@ -178,7 +190,9 @@ async def test_no_method_is_repeated_behind_our_back(transport, method):
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])
-async def test_a_kept_connection_that_the_receiver_closes_counts_as_sent_and_is_not_repeated(transport, method):
+async def test_a_kept_connection_that_the_receiver_closes_counts_as_sent_and_is_not_repeated(
+    transport, method
+):
     async def answer_once(connection: Connection) -> None:
         if len(server.requests) == 1:
             connection.say(ok())
@@ -192,7 +206,15 @@ async def test_a_kept_connection_that_the_receiver_closes_counts_as_sent_and_is_
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://example.com/", "example.com", "", "https://", f"https://{'a' * 64}.example/", "http://[::1/"]
+    "url",
+    [
+        "ftp://example.com/",
+        "example.com",
+        "",
+        "https://",
+        f"https://{'a' * 64}.example/",
+        "http://[::1/",
+    ],
 )
 async def test_what_is_not_a_web_address_is_not_called(transport, url):
     assert await fault_of(transport, post(url)) == ("unsendable", False)

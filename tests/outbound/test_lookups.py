@@ -16,9 +16,13 @@ class Slow(AbstractResolver):
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answer: asyncio.Future[list[ResolveResult]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[list[ResolveResult]] = (
+            asyncio.get_running_loop().create_future()
+        )
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
         self.asked.append(host)
         return await asyncio.shield(self.answer)
 
@@ -26,7 +30,9 @@ class Slow(AbstractResolver):
         """Nothing is held."""
 
 
-FOUND: list[ResolveResult] = [{"hostname": "a", "host": "192.0.2.1", "port": 443, "family": 2, "proto": 6, "flags": 0}]
+FOUND: list[ResolveResult] = [
+    {"hostname": "a", "host": "192.0.2.1", "port": 443, "family": 2, "proto": 6, "flags": 0}
+]
 
 
 async def test_a_hundred_requests_to_one_dead_name_keep_one_look_up_busy() -> None:

@@ -1,4 +1,6 @@
-"""Attempts come in waves: what those who take tokens together find, and what they leave to those right behind them."""
+"""Attempts come in waves: what those who take tokens together find, and what they leave to those
+right behind them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def world() -> World:
     return World()
 
 
-async def test_many_who_ask_together_are_the_first_part_of_a_wave_and_the_rest_of_it_does_not_wait(world):
+async def test_many_who_ask_together_are_the_first_part_of_a_wave_and_the_rest_of_it_does_not_wait(
+    world,
+):
     limit = Limit("room", 1_000.0, burst=200)
     await asyncio.gather(*(world.limits.take(limit) for _ in range(20)))
     rest = [spawn(world.limits.take(limit), "take") for _ in range(35)]

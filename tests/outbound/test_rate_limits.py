@@ -108,7 +108,9 @@ async def test_those_who_are_postponed_come_back_one_behind_the_other(world):
     assert [await postponement(world.limits, ONE) for _ in range(4)] == [1, 2, 3, 4]
     for _ in range(SPREAD_MS // 1000 - 5):
         await postponement(world.limits, ONE)
-    assert [await postponement(world.limits, ONE) for _ in range(2)] == [SPREAD_MS // 1000, 1], "from the front again"
+    assert [await postponement(world.limits, ONE) for _ in range(2)] == [SPREAD_MS // 1000, 1], (
+        "from the front again"
+    )
 
 
 async def test_one_of_each_or_none(world):
@@ -131,20 +133,32 @@ async def test_what_was_wanted_lately_is_reserved_in_advance(world):
     for _ in range(100):
         assert await world.taken(limit) is not None
     assert len(world.buckets.asked) < 25
-    assert max(one.tokens for asked in world.buckets.asked for one in asked) <= ADVANCE_MS / limit.gap_ms + 1
+    assert (
+        max(one.tokens for asked in world.buckets.asked for one in asked)
+        <= ADVANCE_MS / limit.gap_ms + 1
+    )
 
 
 @pytest.mark.parametrize("pause_ms", [10, ADVANCE_MS, 2 * ADVANCE_MS])
 async def test_a_burst_finds_its_tokens_where_one_like_it_has_been_lately(world, pause_ms):
-    limit, around, size = Limit("room", 10_000.0, burst=1_000), Limit("house", 10_000.0, burst=1_000), 50
+    limit, around, size = (
+        Limit("room", 10_000.0, burst=1_000),
+        Limit("house", 10_000.0, burst=1_000),
+        50,
+    )
     waits = []
     for _ in range(6):
-        before, takes = len(world.buckets.asked), [world.limits.take(limit, around) for _ in range(size)]
+        before, takes = (
+            len(world.buckets.asked),
+            [world.limits.take(limit, around) for _ in range(size)],
+        )
         tasks = [spawn(one, "take") for one in takes]
         await turn()
         waits.append(sum(not task.done() for task in tasks))
         await asyncio.gather(*tasks)
-        assert len(world.buckets.asked) <= before + 2, "one question for all of them, and one in advance"
+        assert len(world.buckets.asked) <= before + 2, (
+            "one question for all of them, and one in advance"
+        )
         world.runtime.advance(pause_ms / 1000)
     assert waits[0] == size
     assert waits[2:] == [0, 0, 0, 0]
@@ -257,7 +271,14 @@ async def test_without_the_store_nobody_takes_and_closing_does_no_harm(world):
 
 
 @pytest.mark.parametrize(
-    "wrong", [("", 1.0, 1), ("room", 0.0, 1), ("room", -1.0, 1), ("room", float("nan"), 1), ("room", 1.0, 0)]
+    "wrong",
+    [
+        ("", 1.0, 1),
+        ("room", 0.0, 1),
+        ("room", -1.0, 1),
+        ("room", float("nan"), 1),
+        ("room", 1.0, 0),
+    ],
 )
 def test_a_limit_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(ValueError, match="a limit needs"):
@@ -290,7 +311,10 @@ async def test_a_flow_under_a_limit_sends_everything_and_spends_no_attempt_by_wa
         assert {(await one.view()).state.status for one in requests} == {"sent"}
         assert {(await one.view()).state.attempts for one in requests} == {1}
         sent = sorted([(await one.view()).state.updated_at for one in requests])
-        assert min(later - earlier for earlier, later in zip(sent, sent[2:], strict=False)) >= 1_000 - AHEAD_MS
+        assert (
+            min(later - earlier for earlier, later in zip(sent, sent[2:], strict=False))
+            >= 1_000 - AHEAD_MS
+        )
         assert len(provider.calls) < 100
 
 
@@ -328,7 +352,9 @@ async def test_the_sweep_forgets_buckets_that_nobody_uses(gesta):
 
 
 @asynccontextmanager
-async def two_sqlite(runtime: ManualRuntime, folder: Path) -> AsyncIterator[tuple[Buckets, Buckets]]:
+async def two_sqlite(
+    runtime: ManualRuntime, folder: Path
+) -> AsyncIterator[tuple[Buckets, Buckets]]:
     url = f"sqlite:///{folder / 'gesta.db'}"
     one, other = await open_stores(url, runtime), await open_stores(url, runtime)
     yield one.buckets, other.buckets
@@ -337,9 +363,15 @@ async def two_sqlite(runtime: ManualRuntime, folder: Path) -> AsyncIterator[tupl
 
 
 @asynccontextmanager
-async def two_postgresql(runtime: ManualRuntime, folder: Path) -> AsyncIterator[tuple[Buckets, Buckets]]:
-    address = address_of(f"{await SharedServer.url()}?schema=limits_{folder.name.replace('-', '_')}&listen=off")
-    one, other = [await open_at(address, runtime, Connections(address), runtime.now_ms) for _ in range(2)]
+async def two_postgresql(
+    runtime: ManualRuntime, folder: Path
+) -> AsyncIterator[tuple[Buckets, Buckets]]:
+    address = address_of(
+        f"{await SharedServer.url()}?schema=limits_{folder.name.replace('-', '_')}&listen=off"
+    )
+    one, other = [
+        await open_at(address, runtime, Connections(address), runtime.now_ms) for _ in range(2)
+    ]
     yield one.buckets, other.buckets
     await one.close()
     await other.close()
@@ -348,7 +380,10 @@ async def two_postgresql(runtime: ManualRuntime, folder: Path) -> AsyncIterator[
 @pytest.mark.slow
 @pytest.mark.parametrize("store", [two_sqlite, two_postgresql], ids=["sqlite", "postgresql"])
 async def test_two_processes_together_stay_within_the_rate(store, tmp_path):
-    """Two openings of one store, as two processes have them, and twenty takers in each. The clock is the test's own."""
+    """Two openings of one store, as two processes have them, and twenty takers in each.
+
+    The clock is the test's own.
+    """
     runtime, limit, enough = ManualRuntime(), Limit("room", 200.0, burst=10), 1_000
     given: list[int] = []
 

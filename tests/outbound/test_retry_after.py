@@ -15,7 +15,9 @@ from gesta.outbound.http import retry_after_seconds
 NOW_MS = 784_111_777_000
 
 
-@pytest.mark.parametrize(("value", "seconds"), [("0", 0.0), ("30", 30.0), (" 120 ", 120.0), ("1.5", 1.5)])
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("0", 0.0), ("30", 30.0), (" 120 ", 120.0), ("1.5", 1.5)]
+)
 def test_seconds_are_read(value, seconds):
     assert retry_after_seconds(value, NOW_MS) == seconds  # S1-19, R1-27
 
@@ -61,8 +63,17 @@ def test_nobody_is_waited_for_longer_than_a_day_or_into_the_past():
 
 
 numbers = st.integers(min_value=-1, max_value=10**20)
-nearly_dates = st.builds("{}, {} {} {} {}:{}:{} {}".format, st.text(max_size=3), numbers, st.sampled_from(["Nov", "nov", "13"]),
-                         numbers, numbers, numbers, numbers, st.sampled_from(["GMT", "-9999", "+99999999", "", "Z"]))  # fmt: skip
+nearly_dates = st.builds(
+    "{}, {} {} {} {}:{}:{} {}".format,
+    st.text(max_size=3),
+    numbers,
+    st.sampled_from(["Nov", "nov", "13"]),
+    numbers,
+    numbers,
+    numbers,
+    numbers,
+    st.sampled_from(["GMT", "-9999", "+99999999", "", "Z"]),
+)
 
 
 @given(st.text(max_size=60) | nearly_dates | numbers.map(str))
@@ -75,5 +86,7 @@ def test_no_text_breaks_it_and_no_answer_leaves_the_limits(value):
 def test_a_date_means_the_same_as_the_seconds_until_it(seconds):
     moment = datetime.fromtimestamp(NOW_MS / 1000 + seconds, UTC)
     assert (
-        retry_after_seconds(format_datetime(moment, usegmt=True), NOW_MS) == seconds == retry_after_seconds(str(seconds), NOW_MS)
+        retry_after_seconds(format_datetime(moment, usegmt=True), NOW_MS)
+        == seconds
+        == retry_after_seconds(str(seconds), NOW_MS)
     )

@@ -1,6 +1,8 @@
-"""The program that test_kill.py kills: submits without end, or (`--rest`) only works off what is there.
+"""The program that test_kill.py kills: submits without end, or (`--rest`) only works off what is
+there.
 
-With `--tell FILE` a handler writes down what it is told. Prints `n flow id` for each request once it is acknowledged. Orders go to a receiver that remembers keys; parcels to one that
+With `--tell FILE` a handler writes down what it is told. Prints `n flow id` for each request once
+it is acknowledged. Orders go to a receiver that remembers keys; parcels to one that
 remembers nothing, so after a doubt they are left to a person.
 """
 
@@ -31,7 +33,9 @@ class Parcel(Payload, frozen=True):
 
 def flows(url: str) -> list[Flow]:
     async def order(payload: Order, attempt: Attempt) -> Outcome:
-        answer = await attempt.http.post(f"{url}/orders", json={"n": payload.n}, headers={"Idempotency-Key": attempt.key})
+        answer = await attempt.http.post(
+            f"{url}/orders", json={"n": payload.n}, headers={"Idempotency-Key": attempt.key}
+        )
         return Done(id=answer["id"])
 
     async def parcel(payload: Parcel, attempt: Attempt) -> Outcome:
@@ -51,14 +55,20 @@ def open_engine(path: str, url: str, *, work: bool = True) -> Engine:
 
 
 def hurry() -> None:
-    """Leases of a second instead of four, so that a successor does not wait long: the same code, and more of its edges."""
+    """Leases of a second instead of four, so that a successor does not wait long: the same code,
+    and more of its edges.
+    """
     gesta.worker.lease.LEASE_SECONDS = gesta.ports.leases.LEASE_SECONDS = 1.0
     gesta.worker.pool.LEASE_SECONDS = 1.0  # type: ignore[attr-defined]
-    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = gesta.ports.leases.RENEWAL_SECONDS = 0.25
+    gesta.worker.lease.RENEWAL_SECONDS = gesta.worker.lease.MARGIN_SECONDS = (
+        gesta.ports.leases.RENEWAL_SECONDS
+    ) = 0.25
 
 
 def write_down(engine: Engine, file: str) -> None:
-    """A handler that leaves a line for each end of a request; a kill after the line and before the checkpoint repeats it."""
+    """A handler that leaves a line for each end of a request; a kill after the line and before the
+    checkpoint repeats it.
+    """
 
     @engine.on("walk.*", "sent", "failed", "unknown", name="ledger")
     async def tell(event: Event) -> None:
@@ -95,4 +105,6 @@ if __name__ == "__main__":
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--tell")
     options = parser.parse_args()
-    asyncio.run(main(options.path, options.url, options.first, rest=options.rest, tell=options.tell))
+    asyncio.run(
+        main(options.path, options.url, options.first, rest=options.rest, tell=options.tell)
+    )

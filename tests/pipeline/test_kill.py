@@ -1,4 +1,5 @@
-"""kill -9 at random moments under load: what was acknowledged is there, comes to an end, and had one effect.
+"""kill -9 at random moments under load: what was acknowledged is there, comes to an end, and had
+one effect.
 
 The program is kill_program.py; the receivers live here, in a process that survives.
 """
@@ -27,9 +28,21 @@ REST_SECONDS = 30.0
 
 
 @asynccontextmanager
-async def child(path: Path | str, url: str, first: int, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = (sys.executable, "-m", "tests.pipeline.kill_program", str(path), url, str(first), *options)
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+async def child(
+    path: Path | str, url: str, first: int, *options: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = (
+        sys.executable,
+        "-m",
+        "tests.pipeline.kill_program",
+        str(path),
+        url,
+        str(first),
+        *options,
+    )
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
     try:
         yield process
     finally:
@@ -38,7 +51,9 @@ async def child(path: Path | str, url: str, first: int, *options: str) -> AsyncI
         await process.wait()
 
 
-async def acknowledged_until_killed(process: asyncio.subprocess.Process, seconds: float) -> dict[int, tuple[str, str]]:
+async def acknowledged_until_killed(
+    process: asyncio.subprocess.Process, seconds: float
+) -> dict[int, tuple[str, str]]:
     """What the program had printed when it was killed, so long after its first acknowledgement."""
     assert process.stdout is not None
     first = await asyncio.wait_for(process.stdout.readline(), 20)
@@ -58,7 +73,9 @@ def misbehave(server: SandboxServer, dice: random.Random) -> None:
     receiver.on(lambda _: dice.random() < 0.2, slow_seconds=0.05)
 
 
-async def states_at_rest(path: Path, url: str, requests: dict[int, tuple[str, str]]) -> dict[int, State]:
+async def states_at_rest(
+    path: Path, url: str, requests: dict[int, tuple[str, str]]
+) -> dict[int, State]:
     """Every acknowledged request once nothing more happens by itself."""
     async with open_engine(str(path), url, work=False) as engine:
         deadline = asyncio.get_running_loop().time() + REST_SECONDS
@@ -69,10 +86,14 @@ async def states_at_rest(path: Path, url: str, requests: dict[int, tuple[str, st
                     state = (await engine.get(request_id, flow=flow)).state
                     if state.is_terminal or (state.status == "unknown" and state.due_at is None):
                         states[n] = state
-            assert asyncio.get_running_loop().time() < deadline, f"{len(requests) - len(states)} requests came to no end"
+            assert asyncio.get_running_loop().time() < deadline, (
+                f"{len(requests) - len(states)} requests came to no end"
+            )
             await asyncio.sleep(0.05)
         # G1: the key of each leads to the very request that was acknowledged.
-        again = await engine.submit_many([(Order(n) if n % 2 else Parcel(n), Options(key=str(n))) for n in requests])
+        again = await engine.submit_many(
+            [(Order(n) if n % 2 else Parcel(n), Options(key=str(n))) for n in requests]
+        )
         assert [(one.verdict, one.id) for one in again if not isinstance(one, Conflict)] == [
             ("duplicate", request_id) for _, request_id in requests.values()
         ]
@@ -93,13 +114,18 @@ async def test_what_was_acknowledged_survives_any_kill_and_has_one_effect(tmp_pa
         server.sandbox.http.heal()
         async with child(path, url, 0, "--rest"):
             states = await states_at_rest(path, url, requests)
-        effects = Counter((effect.type.rpartition("/")[2], effect.data["n"]) for effect in server.sandbox.http.effects)
+        effects = Counter(
+            (effect.type.rpartition("/")[2], effect.data["n"])
+            for effect in server.sandbox.http.effects
+        )
     assert len(requests) > 20
     orders, parcels = ({n: state for n, state in states.items() if n % 2 == odd} for odd in (1, 0))
-    # G2, G3: where the receiver dedupes by our key, each ends as sent with exactly one effect, whatever was killed.
+    # G2, G3: where the receiver dedupes by our key, each ends as sent with exactly one effect,
+    # whatever was killed.
     assert {state.status for state in orders.values()} == {"sent"}
     assert {n: effects["orders", n] for n in orders} == dict.fromkeys(orders, 1)
-    # G2, G3: where it does not, nothing is sent twice; what a kill left in doubt stands visibly in unknown.
+    # G2, G3: where it does not, nothing is sent twice; what a kill left in doubt stands visibly in
+    # unknown.
     assert {state.status for state in parcels.values()} <= {"sent", "unknown"}
     assert all(effects["parcels", n] == 1 for n, state in parcels.items() if state.status == "sent")
     assert max(effects.values()) == 1

@@ -1,4 +1,6 @@
-"""People on a real disk: no byte of them in any file, no byte of an erased key, and no process that still has it."""
+"""People on a real disk: no byte of them in any file, no byte of an erased key, and no process that
+still has it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def parcels(seen: list[Parcel], *outcomes: Outcome):
     @flow("walk.parcel", on_unknown="same_key")
     async def parcel(payload: Parcel, attempt: Attempt) -> Outcome:
         seen.append(payload)
-        return waiting.pop(0) if waiting else Done(f"sent to {len(seen)}", detail=f"{payload.name} was at home")
+        return (
+            waiting.pop(0)
+            if waiting
+            else Done(f"sent to {len(seen)}", detail=f"{payload.name} was at home")
+        )
 
     return parcel
 
@@ -50,11 +56,14 @@ def assert_nobody_is_in(folder: Path) -> None:
         assert text.encode() not in kept, text  # R1-43
 
 
-async def test_no_byte_of_a_person_reaches_the_disk_or_the_log_and_an_erased_one_is_executed_no_more(tmp_path, caplog):
+async def test_no_byte_of_a_person_reaches_the_disk_or_the_log_and_an_erased_one_is_executed_no_more(
+    tmp_path, caplog
+):
     caplog.set_level(logging.DEBUG, "gesta")
     seen: list[Parcel] = []
     async with Engine(
-        f"sqlite:///{tmp_path / 'gesta.db'}", flows=[parcels(seen, Done("m-1"), Retry("busy", NAME, 3600))]
+        f"sqlite:///{tmp_path / 'gesta.db'}",
+        flows=[parcels(seen, Done("m-1"), Retry("busy", NAME, 3600))],
     ) as engine:
         done = await engine.submit(ANA, key="first")
         assert isinstance(await done.outcome(), Done)
@@ -87,7 +96,9 @@ async def test_what_another_process_erased_is_not_opened_again(tmp_path):
         while (await waiting.view()).state.attempts == 0:
             await asyncio.sleep(0.01)
         command = (sys.executable, "-m", "gesta", "erase", EMAIL, "--url", url, "--by", "dpo")
-        office = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+        office = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
         told, _ = await office.communicate()
         assert (office.returncode, told) == (0, b"1\n")
         await waiting.retry()
@@ -97,19 +108,27 @@ async def test_what_another_process_erased_is_not_opened_again(tmp_path):
 
 @pytest.mark.slow
 async def test_a_destroyed_key_leaves_no_byte_in_any_file(tmp_path):
-    """Neither in pages that were split while it was there, nor in free space, nor in the write-ahead log."""
+    """Neither in pages that were split while it was there, nor in free space, nor in the
+    write-ahead log.
+    """
     stores = await open_stores(f"sqlite:///{tmp_path / 'gesta.db'}", SystemRuntime())
     runtime = SystemRuntime()
-    keys = [fresh_sealed(name=f"subject/{runtime.random_bytes(16).hex()}", box=runtime.random_bytes(60)) for _ in range(2_000)]
+    keys = [
+        fresh_sealed(name=f"subject/{runtime.random_bytes(16).hex()}", box=runtime.random_bytes(60))
+        for _ in range(2_000)
+    ]
     for start in range(0, len(keys), 7):
         assert all(await stores.vault.put(keys[start : start + 7]))
     gone, kept = keys[::2], keys[1::2]
     await stores.vault.delete([(one.tenant, one.name, one.version) for one in gone])
     on_disk = bytes_of(tmp_path)
-    # Cells that go are overwritten from their fifth byte on at the latest; a part of a key is as telling as all of it.
+    # Cells that go are overwritten from their fifth byte on at the latest; a part of a key is as
+    # telling as all of it.
     assert [one.name for one in gone if one.box[20:44] in on_disk] == []
     assert sum(one.box in on_disk for one in kept) > len(kept) * 0.9
-    assert len(await stores.vault.get([(one.tenant, one.name, one.version) for one in keys])) == len(kept)
+    assert len(
+        await stores.vault.get([(one.tenant, one.name, one.version) for one in keys])
+    ) == len(kept)
     await stores.close()
 
 

@@ -10,7 +10,21 @@ from typing import Any
 
 import pytest
 
-from gesta import Actor, Attempt, Conflict, Done, Engine, Flow, Options, Outcome, Payload, Rejected, Retry, RetryPolicy, Unknown
+from gesta import (
+    Actor,
+    Attempt,
+    Conflict,
+    Done,
+    Engine,
+    Flow,
+    Options,
+    Outcome,
+    Payload,
+    Rejected,
+    Retry,
+    RetryPolicy,
+    Unknown,
+)
 from gesta.domain.commands import Rules
 from gesta.errors import StoreFull
 from gesta.flows import webhook
@@ -26,11 +40,17 @@ class Note(Payload, frozen=True):
 
 
 def engine_at(folder: Path, *flows: Flow, work: bool = True) -> Engine:
-    return Engine(flows=flows, settings=load({"url": f"sqlite:///{folder}/gesta.db", "allow_private": [LOOPBACK]}), work=work)
+    return Engine(
+        flows=flows,
+        settings=load({"url": f"sqlite:///{folder}/gesta.db", "allow_private": [LOOPBACK]}),
+        work=work,
+    )
 
 
 def note_flow(execute: Any, **options: Any) -> Flow:
-    rules = Rules(RetryPolicy(base_seconds=0.01, cap_seconds=0.05), options.pop("on_unknown", "same_key"))
+    rules = Rules(
+        RetryPolicy(base_seconds=0.01, cap_seconds=0.05), options.pop("on_unknown", "same_key")
+    )
     return Flow("walk.note", Note, execute, rules, **options)
 
 
@@ -40,17 +60,24 @@ async def say_done(payload: Note, attempt: Attempt) -> Outcome:
 
 async def test_created_queued_executed_recorded_projected(tmp_path):
     async with SandboxServer() as server:
-        async with engine_at(tmp_path, webhook.flow(url=f"{server.url}/webhook/orders", secret=SECRET)) as engine:
+        async with engine_at(
+            tmp_path, webhook.flow(url=f"{server.url}/webhook/orders", secret=SECRET)
+        ) as engine:
             server.sandbox.webhook.secrets = [SECRET]
-            request = await engine.submit(webhook.Message(type="order.paid", data={"order": 7}), key="order-7")
+            request = await engine.submit(
+                webhook.Message(type="order.paid", data={"order": 7}), key="order-7"
+            )
             outcome = await request.outcome(timeout=10)
             assert isinstance(outcome, Done)
             history = await engine.history(request.id)
         # R1-52, R1-1: Created → queued → executed → outcome event → projected.
-        assert [name for name, _, _ in history] == ["notification.webhook.RequestCreated.v1", "notification.webhook.Sent.v1"]
-        assert [(effect.id, effect.type, effect.data) for effect in server.sandbox.webhook.effects] == [
-            (outcome.id, "order.paid", {"order": 7})
+        assert [name for name, _, _ in history] == [
+            "notification.webhook.RequestCreated.v1",
+            "notification.webhook.Sent.v1",
         ]
+        assert [
+            (effect.id, effect.type, effect.data) for effect in server.sandbox.webhook.effects
+        ] == [(outcome.id, "order.paid", {"order": 7})]
         async with engine_at(tmp_path, webhook.flow(), work=False) as looking:
             (view,) = await looking.find(status="sent")  # R1-52
             assert (view.state.id, view.state.provider_id) == (request.id, outcome.id)
@@ -60,7 +87,9 @@ async def test_created_queued_executed_recorded_projected(tmp_path):
 async def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_has_one_effect(tmp_path):
     async def execute(payload: Note, attempt: Attempt) -> Outcome:
         url = f"{server.url}/http/notes"
-        answer = await attempt.http.post(url, json={"text": payload.text}, headers={"Idempotency-Key": attempt.key})
+        answer = await attempt.http.post(
+            url, json={"text": payload.text}, headers={"Idempotency-Key": attempt.key}
+        )
         return Done(id=answer["id"])
 
     async with SandboxServer() as server, engine_at(tmp_path, note_flow(execute)) as engine:
@@ -85,14 +114,21 @@ async def test_two_engines_on_one_file_execute_each_request_once(tmp_path):
 
     first, second = (engine_at(tmp_path, note_flow(execute, concurrency=4)) for _ in range(2))
     async with first, second:
-        requests = await asyncio.gather(*((first if n % 2 else second).submit(Note(str(n))) for n in range(60)))
+        requests = await asyncio.gather(
+            *((first if n % 2 else second).submit(Note(str(n))) for n in range(60))
+        )
         outcomes = await asyncio.gather(*(request.outcome(timeout=20) for request in requests))
-    assert sorted(outcome.id for outcome in outcomes if isinstance(outcome, Done)) == sorted(str(n) for n in range(60))
+    assert sorted(outcome.id for outcome in outcomes if isinstance(outcome, Done)) == sorted(
+        str(n) for n in range(60)
+    )
     assert set(calls.values()) == {1}
 
 
 async def test_what_one_process_accepts_another_executes(tmp_path):
-    async with engine_at(tmp_path, note_flow(say_done), work=False) as asking, engine_at(tmp_path, note_flow(say_done)):
+    async with (
+        engine_at(tmp_path, note_flow(say_done), work=False) as asking,
+        engine_at(tmp_path, note_flow(say_done)),
+    ):
         request = await asking.submit(Note("over there"))
         assert await request.outcome(timeout=10) == Done("over there")
 
@@ -101,7 +137,9 @@ async def test_nothing_is_lost_when_an_engine_is_stopped_and_started_under_load(
     requests = []
     for round_number in range(4):
         async with engine_at(tmp_path, note_flow(say_done)) as engine:
-            requests += await asyncio.gather(*(engine.submit(Note(f"{round_number}-{n}")) for n in range(100)))
+            requests += await asyncio.gather(
+                *(engine.submit(Note(f"{round_number}-{n}")) for n in range(100))
+            )
     async with engine_at(tmp_path, note_flow(say_done)) as engine:
         for request in requests:
             handle = await engine.request(request.id)
@@ -123,9 +161,13 @@ async def test_views_folded_live_are_the_views_folded_from_the_file(tmp_path):
         return endings[int(payload.text) % 4] if attempt.number == 1 else Done()
 
     async with engine_at(tmp_path, note_flow(execute)) as engine:
-        options = Options(ttl=timedelta(hours=1), priority=2, correlation_id="c", actor=Actor("u", ("r",)))
+        options = Options(
+            ttl=timedelta(hours=1), priority=2, correlation_id="c", actor=Actor("u", ("r",))
+        )
         requests = [
-            one for one in await engine.submit_many([(Note(str(n)), options) for n in range(20)]) if not isinstance(one, Conflict)
+            one
+            for one in await engine.submit_many([(Note(str(n)), options) for n in range(20)])
+            if not isinstance(one, Conflict)
         ]
         for request in requests:
             await request.outcome(timeout=10)
@@ -144,11 +186,15 @@ def database_of(engine: Engine) -> Any:
 
 async def limit_pages(engine: Engine, pages: int) -> None:
     """The disk has so many pages from now on; a number below what is used leaves no room at all."""
-    await database_of(engine).write(lambda db: db.execute(f"pragma max_page_count = {pages}").fetchall(), durable=False)
+    await database_of(engine).write(
+        lambda db: db.execute(f"pragma max_page_count = {pages}").fetchall(), durable=False
+    )
 
 
 async def fill_the_last_page(engine: Engine) -> None:
-    """Raises StoreFull in the end: then nothing of this size has room. None of these is due soon."""
+    """Raises StoreFull in the end: then nothing of this size has room. None of these is due
+    soon.
+    """
     while True:
         await engine.submit(Note("x" * 200), deliver_at=datetime.now(UTC) + timedelta(days=1))
 

@@ -1,4 +1,6 @@
-"""A rebuild beside a process under load: no request lost, no effect doubled, and the views are what the events say."""
+"""A rebuild beside a process under load: no request lost, no effect doubled, and the views are what
+the events say.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from gesta.stores.sqlite.database import open_connection
 from tests.pipeline.kill_program import open_engine
 from tests.pipeline.test_kill import child, states_at_rest
 
-SPOIL = "update requests set status = 'failed', sweep_at = 1 where status = 'sent' and rowid % 7 = 0"
+SPOIL = (
+    "update requests set status = 'failed', sweep_at = 1 where status = 'sent' and rowid % 7 = 0"
+)
 
 decode_state = msgspec.json.Decoder(State).decode
 
@@ -30,10 +34,18 @@ decode_state = msgspec.json.Decoder(State).decode
 def states_by_the_events(db: apsw.Connection) -> dict[str, State]:
     """Every request as a fold of its stream, by nothing but the domain."""
     histories: dict[str, list[Any]] = {}
-    for type_name, data, meta_bytes in db.execute("select type, data, meta from events order by position"):
+    for type_name, data, meta_bytes in db.execute(
+        "select type, data, meta from events order by position"
+    ):
         meta = decode_meta(meta_bytes)
-        histories.setdefault(meta.request_id, []).append((event_types(meta.flow).decode(type_name, data), meta))
-    return {request_id: state for request_id, history in histories.items() if (state := fold(history)) is not None}
+        histories.setdefault(meta.request_id, []).append(
+            (event_types(meta.flow).decode(type_name, data), meta)
+        )
+    return {
+        request_id: state
+        for request_id, history in histories.items()
+        if (state := fold(history)) is not None
+    }
 
 
 async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
@@ -43,9 +55,13 @@ async def assert_indexes_are_right(engine: Engine, db: apsw.Connection) -> None:
     assert await views.counts() == Counter((flow, status) for flow, status, _, _ in rows)
     for status in ("queued", "sent", "failed", "unknown"):
         found = await views.find(Filter("default", status=status, limit=100_000))
-        assert {view.state.id for view in found} == {id_ for _, state, id_, _ in rows if state == status}
+        assert {view.state.id for view in found} == {
+            id_ for _, state, id_, _ in rows if state == status
+        }
     due, _ = await views.due(2**53, 100_000)
-    assert {view.state.id for view in due} == {id_ for *_, id_, sweep_at in rows if sweep_at is not None}
+    assert {view.state.id for view in due} == {
+        id_ for *_, id_, sweep_at in rows if sweep_at is not None
+    }
     assert db.execute("pragma integrity_check").get == "ok"
 
 
@@ -58,7 +74,9 @@ async def caught_up(engine: Engine) -> None:
 
 
 @pytest.mark.slow
-async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_nothing(tmp_path: Path):
+async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_nothing(
+    tmp_path: Path,
+):
     path = tmp_path / "gesta.db"
     lines: list[bytes] = []
     async with SandboxServer() as server:
@@ -77,22 +95,40 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
             process.kill()
             lines.append(await reading)
         words = [line.split() for line in b"".join(lines).decode().splitlines()]
-        requests = {int(one[0]): (one[1], one[2]) for one in words if len(one) == 3 and len(one[2]) == 36}
+        requests = {
+            int(one[0]): (one[1], one[2]) for one in words if len(one) == 3 and len(one[2]) == 36
+        }
         async with child(path, url, 0, "--rest"):
             states = await states_at_rest(path, url, requests)
             async with open_engine(str(path), url, work=False) as engine:
                 await caught_up(engine)
-        effects = Counter((effect.type.rpartition("/")[2], effect.data["n"]) for effect in server.sandbox.http.effects)
+        effects = Counter(
+            (effect.type.rpartition("/")[2], effect.data["n"])
+            for effect in server.sandbox.http.effects
+        )
         async with open_engine(str(path), url, work=False) as engine:
             db = open_connection(str(path))
             try:
                 views = {
-                    state.id: state for (blob,) in db.execute("select state from requests") for state in [decode_state(blob)]
+                    state.id: state
+                    for (blob,) in db.execute("select state from requests")
+                    for state in [decode_state(blob)]
                 }
                 assert views == states_by_the_events(db)  # R1-50
                 await assert_indexes_are_right(engine, db)  # R1-50, S0-21
-                assert db.execute("select name from sqlite_schema where name glob 'requests_*_*'").fetchall() != []
-                assert db.execute("select 1 from sqlite_schema where type = 'table' and name glob 'requests_*'").get is None
+                assert (
+                    db.execute(
+                        "select name from sqlite_schema where name glob 'requests_*_*'"
+                    ).fetchall()
+                    != []
+                )
+                assert (
+                    db.execute(
+                        "select 1 from sqlite_schema where type = 'table' and name glob"
+                        " 'requests_*'"
+                    ).get
+                    is None
+                )
             finally:
                 db.close()
     assert len(requests) > 100
@@ -100,7 +136,11 @@ async def test_a_rebuild_beside_a_process_under_load_loses_nothing_and_doubles_n
     # Orders are sent once each; parcels once, or they stand in doubt where the kill met them.
     assert max(effects.values()) == 1
     assert all(effects["orders", n] == 1 for n in requests if n % 2)
-    assert all(effects["parcels", n] == 1 for n, state in states.items() if not n % 2 and state.status == "sent")
+    assert all(
+        effects["parcels", n] == 1
+        for n, state in states.items()
+        if not n % 2 and state.status == "sent"
+    )
 
 
 async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
@@ -113,13 +153,17 @@ async def test_a_second_rebuild_at_the_same_time_is_refused(tmp_path: Path):
         with pytest.raises(GestaError, match="being rebuilt already"):
             await other.operating.rebuild()
         await first.road.outside.stores.views.claim("rebuild", "another", 0.0)
-        answers = await asyncio.gather(first.operating.rebuild(), first.operating.rebuild(), return_exceptions=True)
+        answers = await asyncio.gather(
+            first.operating.rebuild(), first.operating.rebuild(), return_exceptions=True
+        )
         assert answers[0] == 0
         assert "being rebuilt already" in str(answers[1])
         assert await other.operating.rebuild() == 0
 
 
-async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_go_with_the_next(tmp_path: Path):
+async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_go_with_the_next(
+    tmp_path: Path,
+):
     path = str(tmp_path / "gesta.db")
     async with open_engine(path, "http://127.0.0.1:9", work=False) as engine:
         views = engine.road.outside.stores.views
@@ -130,7 +174,12 @@ async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_
         await engine.operating.rebuild()
     db = open_connection(path)
     try:
-        assert db.execute("select 1 from sqlite_schema where type = 'table' and name glob 'requests_*'").get is None
+        assert (
+            db.execute(
+                "select 1 from sqlite_schema where type = 'table' and name glob 'requests_*'"
+            ).get
+            is None
+        )
     finally:
         db.close()
 
@@ -138,11 +187,14 @@ async def test_a_rebuild_that_was_interrupted_changed_nothing_and_its_leftovers_
 def schema_of_views(path: str) -> tuple[list[Any], set[str]]:
     db = open_connection(path)
     try:
-        columns = db.execute("select name, type, \"notnull\", dflt_value, pk from pragma_table_info('requests')").fetchall()
+        columns = db.execute(
+            "select name, type, \"notnull\", dflt_value, pk from pragma_table_info('requests')"
+        ).fetchall()
         texts = [
             str(row[0])
             for row in db.execute(
-                "select sql from sqlite_schema where tbl_name = 'requests' and type = 'index' and sql is not null"
+                "select sql from sqlite_schema where tbl_name = 'requests' and type = 'index' and"
+                " sql is not null"
             )
         ]
         return columns, {text[text.index("(") :] for text in texts}

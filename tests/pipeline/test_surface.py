@@ -68,7 +68,8 @@ from gesta import Engine
 from gesta.flows import slack
 """
 
-#: The workspace as a tenant stores it, which goes before a program's own: here the double's address instead of Slack's.
+#: The workspace as a tenant stores it, which goes before a program's own: here the double's address
+#: instead of Slack's.
 SLACK_STORED = """
 async def main():
     async with Engine("sqlite:///gesta.db", flows=[slack.flow()], work=False) as engine:
@@ -123,7 +124,12 @@ def run_program(tmp_path):
     async def run(source: str) -> list[str]:
         (tmp_path / "program.py").write_text(source)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "program.py", cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            sys.executable,
+            "program.py",
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()
@@ -138,7 +144,9 @@ def environment() -> dict[str, str]:
     return {**kept, "GESTA_ALLOW_PRIVATE": "127.0.0.1/32", "HOOK_SECRET": SECRET}
 
 
-async def test_ones_own_flow_sends_once_and_answers_duplicate_to_the_same_key(run_program, tmp_path: Path):
+async def test_ones_own_flow_sends_once_and_answers_duplicate_to_the_same_key(
+    run_program, tmp_path: Path
+):
     async with SandboxServer() as server:
         url = f"URL = '{server.url}/http/receipts'\n"
         lines = await run_program(IMPORTS + url + OWN_FLOW + OWN_FLOW_MAIN)
@@ -168,12 +176,18 @@ async def test_the_smallest_program_sends_one_signed_webhook(run_program):
         server.sandbox.webhook.secrets = [SECRET]
         lines = await run_program(IMPORTS + f"URL = '{server.url}/webhook/hello'\n" + SMALLEST)
         (effect,) = server.sandbox.webhook.effects
-        assert (effect.type, effect.data, server.sandbox.webhook.refusals) == ("hello", {"text": "hello"}, [])
+        assert (effect.type, effect.data, server.sandbox.webhook.refusals) == (
+            "hello",
+            {"text": "hello"},
+            [],
+        )
         assert lines == [f"created Done(id='{effect.id}')"]
 
 
 def wrapped(lines: str) -> str:
-    """Lines of a program that stand for themselves in the documentation, in the function that they need around them."""
+    """Lines of a program that stand for themselves in the documentation, in the function that they
+    need around them.
+    """
     return "async def main():\n" + indent(lines, "    ") + "\nasyncio.run(main())\n"
 
 
@@ -186,7 +200,9 @@ async def test_the_smallest_program_posts_one_slack_message(run_program):
         assert lines == [f"created Done(id='{effect.id}', target='C012AB3CD')"]
         assert (effect.text, effect.headers["authorization"]) == ("hello", "Bearer xoxb-stored")
         # A second run is the same request.
-        assert await run_program(SLACK_IMPORTS + wrapped(SLACK)) == [lines[0].replace("created", "duplicate")]
+        assert await run_program(SLACK_IMPORTS + wrapped(SLACK)) == [
+            lines[0].replace("created", "duplicate")
+        ]
         assert len(server.sandbox.slack.effects) == 1
 
 
@@ -196,7 +212,10 @@ async def test_the_test_of_an_application_sees_a_throttled_message_once(gesta):
 
         async def post(self, path: str) -> None:
             number = path.split("/")[2]
-            await engine.submit(slack.Message(channel="C012AB3CD", text=f"{number} paid"), key=f"order-{number}-paid")
+            await engine.submit(
+                slack.Message(channel="C012AB3CD", text=f"{number} paid"),
+                key=f"order-{number}-paid",
+            )
 
     names: dict[str, Any] = {}
     exec(TESTING, names)

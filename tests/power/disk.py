@@ -1,6 +1,8 @@
-"""A disk that can lose its power: what was written and not synced is kept apart, and is gone, or half there, when the light goes out.
+"""A disk that can lose its power: what was written and not synced is kept apart, and is gone, or
+half there, when the light goes out.
 
-`Disk` is the model. `PowerVfs` lets SQLite write through it: reads and writes go to real files, so that the engine runs as it always
+`Disk` is the model. `PowerVfs` lets SQLite write through it: reads and writes go to real files, so
+that the engine runs as it always
 does, and the model remembers which of them a disk would still have.
 """
 
@@ -22,7 +24,9 @@ JOURNALS = ("-journal", "-wal")
 
 @dataclass
 class _File:
-    """A file as the disk has it, and what was asked of it since it was last synced: (offset, bytes), or (length, None) to cut it."""
+    """A file as the disk has it, and what was asked of it since it was last synced: (offset,
+    bytes), or (length, None) to cut it.
+    """
 
     synced: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
@@ -43,13 +47,16 @@ def _apply(image: bytearray, offset: int, data: bytes | None) -> None:
 class Disk:
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
-        #: Held at every change, and by who asks for the whole at a moment: the loop's thread and the writer's both come here.
+        #: Held at every change, and by who asks for the whole at a moment: the loop's thread and
+        #: the writer's both come here.
         self.lock = RLock()
         #: Called before every write and sync: the moments at which the power may go.
         self.moment: Callable[[], None] = lambda: None
 
     def opened(self, path: str, content: bytes) -> None:
-        """A file that is new to the disk: neither its name nor what is in it was synced by anybody."""
+        """A file that is new to the disk: neither its name nor what is in it was synced by
+        anybody.
+        """
         with self.lock:
             file = self._files.get(path)
             if file is None or file.is_deleted:
@@ -61,7 +68,10 @@ class Disk:
             self._files[path].pending.append((offset, data))
 
     def synced(self, path: str) -> None:
-        """The file and its name are on the disk. With the first sync of a journal SQLite's own file layer syncs the folder, too."""
+        """The file and its name are on the disk.
+
+        With the first sync of a journal SQLite's own file layer syncs the folder, too.
+        """
         with self.lock:
             self.moment()
             file = self._files[path]
@@ -86,12 +96,15 @@ class Disk:
                 file.is_named = True
 
     def after_power_loss(self, dice: random.Random) -> dict[str, bytes]:
-        """What would be on the disk if the power went now: of what was not synced, nothing, the first part, or any sectors of it."""
+        """What would be on the disk if the power went now: of what was not synced, nothing, the
+        first part, or any sectors of it.
+        """
         with self.lock:
             manner = dice.choice(["nothing", "first part", "any sectors"])
             found = {}
             for path, file in self._files.items():
-                # A name that was made or taken away since the folder was last synced may be there or not.
+                # A name that was made or taken away since the folder was last synced may be there
+                # or not.
                 if file.is_named != file.is_deleted or dice.random() < 0.5:
                     image = bytearray(file.synced)
                     for offset, data in _surviving(file.pending, manner, dice):
@@ -100,7 +113,9 @@ class Disk:
             return found
 
 
-def _surviving(pending: list[tuple[int, bytes | None]], manner: str, dice: random.Random) -> list[tuple[int, bytes | None]]:
+def _surviving(
+    pending: list[tuple[int, bytes | None]], manner: str, dice: random.Random
+) -> list[tuple[int, bytes | None]]:
     if manner == "nothing":
         return []
     if manner == "first part":
@@ -114,13 +129,17 @@ def _surviving(pending: list[tuple[int, bytes | None]], manner: str, dice: rando
         if data is None:
             kept += [(offset, None)] if dice.random() < 0.5 else []
             continue
-        pieces = [(offset + start, data[start : start + SECTOR]) for start in range(0, len(data), SECTOR)]
+        pieces = [
+            (offset + start, data[start : start + SECTOR]) for start in range(0, len(data), SECTOR)
+        ]
         kept += [piece for piece in pieces if dice.random() < 0.7]
     return kept
 
 
 class PowerVfs(apsw.VFS):
-    """SQLite's own file layer, overheard by a disk. The default of this process until `unregister`."""
+    """SQLite's own file layer, overheard by a disk. The default of this process until
+    `unregister`.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

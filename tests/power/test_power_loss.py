@@ -1,4 +1,6 @@
-"""The power goes at random moments under load: what was acknowledged is there, nothing is torn, nothing happens twice."""
+"""The power goes at random moments under load: what was acknowledged is there, nothing is torn,
+nothing happens twice.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from tests.power.world import Blackout, Load, faults_after, losing_power
 
 
 async def blackouts_of_a_run(
-    folder: Path, seed: int, *, blackouts: int, chance: float, run: Callable[[Load, Path], Awaitable[None]] = Load.run
+    folder: Path,
+    seed: int,
+    *,
+    blackouts: int,
+    chance: float,
+    run: Callable[[Load, Path], Awaitable[None]] = Load.run,
 ) -> list[Blackout]:
     load = Load(Disk(), random.Random(seed), chance, blackouts)
     (folder / "running").mkdir()
@@ -38,7 +45,9 @@ async def faults_of(blackouts: list[Blackout], folder: Path) -> AsyncIterator[st
 
 @pytest.fixture(autouse=True)
 def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The main file is written at a checkpoint only; with the real setting that would be once in a long run."""
+    """The main file is written at a checkpoint only; with the real setting that would be once in a
+    long run.
+    """
     change_settings(monkeypatch, "wal_autocheckpoint = 4000", "wal_autocheckpoint = 30")
 
 
@@ -49,7 +58,9 @@ def change_settings(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None
 
 
 @pytest.mark.slow
-async def test_what_was_acknowledged_survives_a_power_loss_and_nothing_happens_twice(tmp_path, seed):
+async def test_what_was_acknowledged_survives_a_power_loss_and_nothing_happens_twice(
+    tmp_path, seed
+):
     blackouts = await blackouts_of_a_run(tmp_path, seed, blackouts=6, chance=0.03)
     assert [fault async for fault in faults_of(blackouts, tmp_path)] == []
 
@@ -61,8 +72,12 @@ async def test_a_file_that_is_being_made_may_lose_its_power_at_any_moment(tmp_pa
 
 
 @pytest.mark.slow
-async def test_an_acknowledgement_and_an_effect_have_their_trace_on_the_disk_at_once(tmp_path, seed):
-    blackouts = await blackouts_of_a_run(tmp_path, seed, blackouts=12, chance=1.0, run=Load.run_quietly)
+async def test_an_acknowledgement_and_an_effect_have_their_trace_on_the_disk_at_once(
+    tmp_path, seed
+):
+    blackouts = await blackouts_of_a_run(
+        tmp_path, seed, blackouts=12, chance=1.0, run=Load.run_quietly
+    )
     assert [fault async for fault in faults_of(blackouts, tmp_path)] == []
 
 
@@ -82,7 +97,8 @@ def takes_are_no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Pool, *args: object) -> None:
         before(self, *args)  # type: ignore[arg-type]
         self._durable = self.offering._durable = False
-        # A job that is taken as it is put is on disk with its request: only a take by itself can be missing there.
+        # A job that is taken as it is put is on disk with its request: only a take by itself can be
+        # missing there.
         self.offering.close()
 
     monkeypatch.setattr(Pool, "__init__", broken)
@@ -99,11 +115,14 @@ def takes_are_no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_the_check_finds_code_that_does_not_sync(tmp_path, monkeypatch, plant, found):
     plant(monkeypatch)
-    # Which moments a run has is up to the threads: one run in twenty has none at which the fault shows.
+    # Which moments a run has is up to the threads: one run in twenty has none at which the fault
+    # shows.
     for seed in range(5):
         folder = tmp_path / f"run-{seed}"
         folder.mkdir()
-        blackouts = await blackouts_of_a_run(folder, seed, blackouts=40, chance=1.0, run=Load.run_quietly)
+        blackouts = await blackouts_of_a_run(
+            folder, seed, blackouts=40, chance=1.0, run=Load.run_quietly
+        )
         async for fault in faults_of(blackouts, folder):
             if re.search(found, fault):
                 return
@@ -135,7 +154,9 @@ def test_a_name_is_on_the_disk_after_a_sync_and_gone_after_the_folders_sync():
     assert disk.after_power_loss(dice) == {}
 
 
-async def test_a_key_file_that_another_process_made_has_its_name_on_disk_before_anything_is_sealed_with_it(tmp_path, monkeypatch):
+async def test_a_key_file_that_another_process_made_has_its_name_on_disk_before_anything_is_sealed_with_it(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "gesta.db"
     async with Engine(f"sqlite:///{path}"):
         pass

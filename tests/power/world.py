@@ -1,4 +1,6 @@
-"""An engine on a disk that loses its power: load, the moments at which the light goes out, and what is found after the reboot."""
+"""An engine on a disk that loses its power: load, the moments at which the light goes out, and what
+is found after the reboot.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,20 @@ from pathlib import Path
 
 import apsw
 
-from gesta import Attempt, Conflict, Done, Engine, Flow, GestaError, NotFound, Options, Outcome, Payload, Request, RetryPolicy
+from gesta import (
+    Attempt,
+    Conflict,
+    Done,
+    Engine,
+    Flow,
+    GestaError,
+    NotFound,
+    Options,
+    Outcome,
+    Payload,
+    Request,
+    RetryPolicy,
+)
 from gesta.domain.commands import Rules
 from gesta.domain.state import State
 from gesta.engine.environment import Outside, Wiring
@@ -69,7 +84,9 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Blackout:
-    """The light went out: what was acknowledged and done until then, and what the disk still has."""
+    """The light went out: what was acknowledged and done until then, and what the disk still
+    has.
+    """
 
     acknowledged: dict[int, str]
     calls: Counter[tuple[int, str]]
@@ -82,7 +99,8 @@ class Load:
 
     disk: Disk
     dice: random.Random
-    #: How likely the power goes at a write, a sync or an effect. The load goes on: the next moment is another world.
+    #: How likely the power goes at a write, a sync or an effect. The load goes on: the next moment
+    #: is another world.
     chance: float
     limit: int
     world: Outcomes = field(default_factory=Outcomes)
@@ -92,9 +110,12 @@ class Load:
     def moment(self) -> None:
         with self.disk.lock:
             if len(self.blackouts) < self.limit and self.dice.random() < self.chance:
-                # In this order: what was acknowledged and done by now has its trace on the disk, whatever is written meanwhile.
+                # In this order: what was acknowledged and done by now has its trace on the disk,
+                # whatever is written meanwhile.
                 acknowledged, calls = dict(self.acknowledged), Counter(self.world.calls)
-                self.blackouts.append(Blackout(acknowledged, calls, self.disk.after_power_loss(self.dice)))
+                self.blackouts.append(
+                    Blackout(acknowledged, calls, self.disk.after_power_loss(self.dice))
+                )
 
     async def run(self, path: Path) -> None:
         """Many at once: the power goes at any write, sync or effect."""
@@ -111,7 +132,9 @@ class Load:
             await asyncio.gather(*(submitter() for _ in range(SUBMITTERS)))
 
     async def run_quietly(self, path: Path) -> None:
-        """One after the other, so that nobody else's sync helps: the power goes right after an acknowledgement or an effect."""
+        """One after the other, so that nobody else's sync helps: the power goes right after an
+        acknowledgement or an effect.
+        """
         self.world.moment = self.moment
         async with engine_on(path, self.world) as engine:
             for n in range(REQUESTS):
@@ -153,7 +176,9 @@ def rebooted() -> Iterator[None]:
     async def wire(settings: Settings) -> Outside:
         runtime = AfterReboot()
         stores = await open_stores(settings.url, runtime)
-        return Outside(runtime, stores, AioHttpTransport(PrivateAddressGuard()), MasterKey(KEY, "the test"))
+        return Outside(
+            runtime, stores, AioHttpTransport(PrivateAddressGuard()), MasterKey(KEY, "the test")
+        )
 
     before, Wiring.wire = Wiring.wire, staticmethod(wire)
     try:
@@ -163,22 +188,34 @@ def rebooted() -> Iterator[None]:
 
 
 async def faults_after(blackout: Blackout, folder: Path) -> list[str]:
-    """Start again on what the disk has, let everything come to rest, and tell what is not as promised."""
+    """Start again on what the disk has, let everything come to rest, and tell what is not as
+    promised.
+    """
     folder.mkdir()
     for name, content in blackout.files.items():
         (folder / Path(name).name).write_bytes(content)
     path, world = folder / "gesta.db", Outcomes(blackout.calls)
     if not path.exists():
-        return [f"{len(blackout.acknowledged)} were acknowledged, and there is no file"] if blackout.acknowledged else []
+        return (
+            [f"{len(blackout.acknowledged)} were acknowledged, and there is no file"]
+            if blackout.acknowledged
+            else []
+        )
     try:
         with rebooted():
             async with engine_on(path, world) as engine:
                 faults = await _kept(engine, blackout)
-                states = {n: await _at_rest(engine, one) for n, one in blackout.acknowledged.items()}
+                states = {
+                    n: await _at_rest(engine, one) for n, one in blackout.acknowledged.items()
+                }
     except (GestaError, apsw.Error) as error:
         return [f"the store cannot be used: {error}"]
     db = apsw.Connection(str(path))
-    faults += [f"integrity_check: {row[0]}" for row in db.execute("pragma integrity_check") if row[0] != "ok"]
+    faults += [
+        f"integrity_check: {row[0]}"
+        for row in db.execute("pragma integrity_check")
+        if row[0] != "ok"
+    ]
     db.close()
     return faults + [fault for n, state in states.items() if (fault := _fault_of(n, state, world))]
 
@@ -190,7 +227,8 @@ async def _kept(engine: Engine, blackout: Blackout) -> list[str]:
     lost = [
         n
         for n, one in zip(numbers, again, strict=True)
-        if isinstance(one, Conflict) or (one.verdict, one.id) != ("duplicate", blackout.acknowledged[n])
+        if isinstance(one, Conflict)
+        or (one.verdict, one.id) != ("duplicate", blackout.acknowledged[n])
     ]
     return [f"acknowledged and lost: {lost}"] if lost else []
 

@@ -1,6 +1,9 @@
-"""One of several processes on one file. What it does and sees goes as JSON lines into a log that all of them share.
+"""One of several processes on one file.
 
-Works (`--work`), submits (`--submit FIRST COUNT`), or opens one file after the other as stdin names them (`--openings`). Ends when stdin does.
+What it does and sees goes as JSON lines into a log that all of them share.
+
+Works (`--work`), submits (`--submit FIRST COUNT`), or opens one file after the other as stdin names
+them (`--openings`). Ends when stdin does.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ class Log:
         self._file = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, what: str, **known: Any) -> None:
-        # One call of the system, so that lines of several processes do not mix and a kill leaves no half of one. The clock is that
+        # One call of the system, so that lines of several processes do not mix and a kill leaves no
+        # half of one. The clock is that
         # of the machine, the same for all of its processes.
         line = {"what": what, "pid": os.getpid(), "at": time.monotonic(), **known}
         os.write(self._file, msgspec.json.encode(line) + b"\n")
@@ -66,7 +70,9 @@ def flows(log: Log | None) -> list[Flow]:
 
 def engine_on(folder: Path, log: Log | None = None, *, work: bool) -> Engine:
     return Engine(
-        settings=load({"url": f"sqlite:///{folder / 'gesta.db'}", "log_level": "critical"}), flows=flows(log), work=work
+        settings=load({"url": f"sqlite:///{folder / 'gesta.db'}", "log_level": "critical"}),
+        flows=flows(log),
+        work=work,
     )
 
 
@@ -111,7 +117,9 @@ async def submit(engine: Engine, log: Log, first: int, count: int, *, pause: flo
 
 
 async def openings() -> None:
-    """Open each file that is named, submit the same request as everybody, close it, and say what came of it."""
+    """Open each file that is named, submit the same request as everybody, close it, and say what
+    came of it.
+    """
     print("ready", flush=True)
     for line in iter(sys.stdin.readline, ""):
         try:

@@ -1,4 +1,6 @@
-"""The test's end of its processes: started, talked to, killed, and none left behind; and the log that they share, read."""
+"""The test's end of its processes: started, talked to, killed, and none left behind; and the log
+that they share, read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ PATIENCE_SECONDS = 40.0
 class Member:
     def __init__(self, folder: Path, *options: str) -> None:
         command = [sys.executable, "-m", "tests.processes.member", str(folder), *options]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     @property
     def pid(self) -> int:
@@ -92,6 +96,7 @@ class Lines:
         until = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < until, (
-                f"waited in vain for {awaited}: {[line for line in self.all() if line['what'] == 'error'][:3]}"
+                f"waited in vain for {awaited}:"
+                f" {[line for line in self.all() if line['what'] == 'error'][:3]}"
             )
             time.sleep(0.02)

@@ -1,4 +1,6 @@
-"""The test's end of processes that run a part of the road each: started by the command line, signalled, and none left behind."""
+"""The test's end of processes that run a part of the road each: started by the command line,
+signalled, and none left behind.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,28 @@ from tests.processes.members import PATIENCE_SECONDS, ROOT
 
 
 class Part:
-    """`gesta projector|worker|sweeper|serve` on the file of a folder; what it says stands in a file of its own."""
+    """`gesta projector|worker|sweeper|serve` on the file of a folder; what it says stands in a file
+    of its own.
+    """
 
     def __init__(self, folder: Path, number: int, *arguments: str, app: str) -> None:
         self._said = folder / f"said-{number}"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gesta", *arguments, "--app", f"tests.processes.program:{app}"],
-                cwd=folder, env=environment, stdout=said, stderr=said,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "gesta",
+                    *arguments,
+                    "--app",
+                    f"tests.processes.program:{app}",
+                ],
+                cwd=folder,
+                env=environment,
+                stdout=said,
+                stderr=said,
+            )
         self.pid = self.process.pid
 
     @property

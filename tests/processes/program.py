@@ -1,7 +1,9 @@
-"""A program whose flows other processes run in parts: `gesta worker --app tests.processes.program:engine`, in the folder of the file, or of one that names
+"""A program whose flows other processes run in parts: `gesta worker --app
+tests.processes.program:engine`, in the folder of the file, or of one that names
 a store elsewhere.
 
-What its executors do goes into the log that all processes share. `hurried` is the same engine in a process that has little time to stop.
+What its executors do goes into the log that all processes share. `hurried` is the same engine in a
+process that has little time to stop.
 """
 
 from __future__ import annotations
@@ -59,7 +61,14 @@ def declared(folder: Path) -> list[Flow]:
         return Done(id=str(payload.n))
 
     return [
-        Flow("pay.card", Card, act, Rules(RETRY, "park"), concurrency=8, timeout_seconds=2 * ENDLESS_SECONDS),
+        Flow(
+            "pay.card",
+            Card,
+            act,
+            Rules(RETRY, "park"),
+            concurrency=8,
+            timeout_seconds=2 * ENDLESS_SECONDS,
+        ),
         Flow("note.mail", Mail, act, Rules(RETRY, "same_key")),
         Flow("note.fax", Fax, act, Rules(RETRY, "park")),
     ]

@@ -1,4 +1,6 @@
-"""kill -9 of those who execute and of those who hand out, on files and on a server: nothing is lost, and what is in doubt says so."""
+"""kill -9 of those who execute and of those who hand out, on files and on a server: nothing is
+lost, and what is in doubt says so.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ async def processes(url: str, log: Path) -> AsyncIterator[Start]:
 
     async def start(mode: str) -> asyncio.subprocess.Process:
         command = (sys.executable, "-m", "tests.processes.warehouse", mode, url, str(log))
-        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
         started.append(process)
         assert process.stdout is not None
-        assert (await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)).strip() == b"ready"
+        assert (
+            await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)
+        ).strip() == b"ready"
         return process
 
     try:
@@ -73,11 +79,16 @@ async def until(look: Callable[[], Coroutine[Any, Any, bool]], what: str) -> Non
 
 async def submit(engine: Engine, first: int) -> list[str]:
     payloads: list[Payload] = [Kept(n) if n % 2 else Left(n) for n in range(first, first + EACH)]
-    return [(await engine.submit(payload, key=str(first + place))).id for place, payload in enumerate(payloads)]
+    return [
+        (await engine.submit(payload, key=str(first + place))).id
+        for place, payload in enumerate(payloads)
+    ]
 
 
 @pytest.mark.slow
-async def test_work_in_the_hands_of_one_who_was_killed_is_reported_by_another_with_its_token(url, tmp_path):
+async def test_work_in_the_hands_of_one_who_was_killed_is_reported_by_another_with_its_token(
+    url, tmp_path
+):
     """And all who handed it out are gone by then, too."""
     log = tmp_path / "log"
     async with AsyncExitStack() as stack:
@@ -92,10 +103,17 @@ async def test_work_in_the_hands_of_one_who_was_killed_is_reported_by_another_wi
         async with engine_on(url, work=False) as engine:
             for line in taken:
                 flow = (await engine.get(line["id"])).state.flow
-                answer = await engine.external.report(flow, line["id"], line["token"], RecordSent(attempts=1))
+                answer = await engine.external.report(
+                    flow, line["id"], line["token"], RecordSent(attempts=1)
+                )
                 assert answer.status == "sent"
                 # The answer was lost, and the report is made once more.
-                assert await engine.external.report(flow, line["id"], line["token"], RecordSent(attempts=1)) == answer
+                assert (
+                    await engine.external.report(
+                        flow, line["id"], line["token"], RecordSent(attempts=1)
+                    )
+                    == answer
+                )
 
 
 @pytest.mark.slow
@@ -139,7 +157,10 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
             return all(state.is_terminal or state.waits_for_a_person for state in states)
 
         await until(at_rest, "everything comes to rest")
-        effects, taken = Counter(line["id"] for line in lines(log, "effect")), Counter(line["id"] for line in lines(log, "taken"))
+        effects, taken = (
+            Counter(line["id"] for line in lines(log, "effect")),
+            Counter(line["id"] for line in lines(log, "taken")),
+        )
         keys = {
             line["id"]: {other["key"] for other in lines(log, "taken") if other["id"] == line["id"]}
             for line in lines(log, "taken")
@@ -151,7 +172,8 @@ async def test_nothing_is_lost_however_those_around_it_die(url, tmp_path):
                 assert state.status == "sent"
                 assert effects[name] >= 1
             else:
-                # What was in somebody's hands when they died stands visibly in doubt, and nobody else got it.
+                # What was in somebody's hands when they died stands visibly in doubt, and nobody
+                # else got it.
                 assert (state.status, state.reason) in {("sent", ""), ("unknown", "no_report")}
                 assert taken[name] <= 1
                 assert (effects[name] == 1) if state.status == "sent" else (effects[name] <= 1)

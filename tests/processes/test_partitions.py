@@ -1,4 +1,6 @@
-"""Projectors as processes of their own on a server: they share the partitions of the log; killed, stopped and frozen under load, each is replaced."""
+"""Projectors as processes of their own on a server: they share the partitions of the log; killed,
+stopped and frozen under load, each is replaced.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from tests.stores.postgresql.places import connected, fresh_url
 #: What the issue promises: another process takes over this soon.
 TAKEOVER_SECONDS = 5.0
 
-#: Every put of a job leaves a line: one that is put again after it was done with would be seen by nobody else.
+#: Every put of a job leaves a line: one that is put again after it was done with would be seen by
+#: nobody else.
 COUNT_PUTS = """
 create table {schema}.puts (id text not null);
 create function {schema}.count_put() returns trigger language plpgsql as $$ begin insert into {schema}.puts values (new.id); return new; end $$;
@@ -35,7 +38,9 @@ PUT_TWICE = "select id from {schema}.puts group by id having count(*) > 1"
 
 
 class Load:
-    """Requests, one after the other, to a worker of its own; after a doubt a person would have to decide about half of them."""
+    """Requests, one after the other, to a worker of its own; after a doubt a person would have to
+    decide about half of them.
+    """
 
     def __init__(self, folder: Path, url: str, engine: Engine) -> None:
         self.engine, self.accepted = engine, list[Request]()
@@ -58,7 +63,9 @@ class Load:
         """Process → how many partitions it has."""
         now = self.engine.road.runtime.now_ms()
         roles = await self.engine.road.outside.stores.views.roles()
-        return Counter(int(one.owner.split(":")[1]) for one in roles if projects(one) and one.is_held(now))
+        return Counter(
+            int(one.owner.split(":")[1]) for one in roles if projects(one) and one.is_held(now)
+        )
 
     async def has_all(self, part: Part) -> bool:
         return await self.owners() == {part.pid: PARTITIONS}
@@ -88,10 +95,16 @@ async def load_on(folder: Path) -> AsyncIterator[Load]:
 
 
 @pytest.mark.slow
-async def test_two_projectors_share_and_when_one_is_killed_the_other_has_all_within_five_seconds(tmp_path):
+async def test_two_projectors_share_and_when_one_is_killed_the_other_has_all_within_five_seconds(
+    tmp_path,
+):
     async with load_on(tmp_path) as load:
         with parts(tmp_path) as start:
-            first, second, others = start("projector"), start("projector"), [start("worker"), start("sweeper")]
+            first, second, others = (
+                start("projector"),
+                start("projector"),
+                [start("worker"), start("sweeper")],
+            )
             await until(lambda: load.is_shared(first, second), "both to have half")
             await load.goes_on()
             first.kill()
@@ -99,7 +112,8 @@ async def test_two_projectors_share_and_when_one_is_killed_the_other_has_all_wit
                 while not await load.has_all(second):
                     await asyncio.sleep(0.02)
             await load.goes_on()
-            # A newcomer gets its share while everything goes on, and who is asked to stop leaves nothing that others would wait for.
+            # A newcomer gets its share while everything goes on, and who is asked to stop leaves
+            # nothing that others would wait for.
             third = start("projector")
             await until(lambda: load.is_shared(second, third), "the newcomer to have half")
             await load.goes_on()
@@ -112,10 +126,15 @@ async def test_two_projectors_share_and_when_one_is_killed_the_other_has_all_wit
 
 
 @pytest.mark.slow
-async def test_a_projector_that_stands_still_past_its_lease_writes_nothing_when_it_goes_on(tmp_path):
+async def test_a_projector_that_stands_still_past_its_lease_writes_nothing_when_it_goes_on(
+    tmp_path,
+):
     async with load_on(tmp_path) as load:
         with parts(tmp_path) as start:
-            pair, others = [start("projector"), start("projector")], [start("worker"), start("sweeper")]
+            pair, others = (
+                [start("projector"), start("projector")],
+                [start("worker"), start("sweeper")],
+            )
             for frozen, heir in (pair, pair[::-1]):
                 await until(lambda: load.is_shared(*pair), "both to have half")
                 await load.goes_on()

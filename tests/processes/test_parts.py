@@ -1,4 +1,6 @@
-"""Projectors, workers and sweepers as processes of their own on one file: killed, stopped under load, and each with flows of its own."""
+"""Projectors, workers and sweepers as processes of their own on one file: killed, stopped under
+load, and each with flows of its own.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,18 @@ def calls(lines: Lines) -> Counter[int]:
 
 @pytest.mark.slow
 async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(tmp_path):
-    # By the clock of the store: whoever waits looks once in RENEWAL_SECONDS whether the lease has ended.
+    # By the clock of the store: whoever waits looks once in RENEWAL_SECONDS whether the lease has
+    # ended.
     assert LEASE_SECONDS + RENEWAL_SECONDS < TAKEOVER_SECONDS
     lines, accepted = Lines(tmp_path), list[Request]()
     with parts(tmp_path) as start:
         pairs = {
             part: [start(part, *options), start(part, *options)]
-            for part, options in {"projector": (), "sweeper": (), "worker": ("--flow", "pay.*", "--flow", "note.mail")}.items()
+            for part, options in {
+                "projector": (),
+                "sweeper": (),
+                "worker": ("--flow", "pay.*", "--flow", "note.mail"),
+            }.items()
         }
         for one in (one for pair in pairs.values() for one in pair):
             one.hear("ready; Ctrl-C stops it")
@@ -63,11 +70,16 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
             # One of the two may get everything: all look at the file in the same rhythm.
             await until(lambda: is_worked(lines), "a worker to work")
             for part, role in (("projector", CHECKPOINT), ("sweeper", SWEEP)):
-                await until(partial(is_played, engine, role, *(one.pid for one in pairs[part])), f"a {part} at work")
+                await until(
+                    partial(is_played, engine, role, *(one.pid for one in pairs[part])),
+                    f"a {part} at work",
+                )
                 playing = await player(engine, role)
                 victim, heir = sorted(pairs[part], key=lambda one: one.pid != playing)
                 victim.kill()
-                await until(partial(is_played, engine, role, heir.pid), f"another {part} to take over")
+                await until(
+                    partial(is_played, engine, role, heir.pid), f"another {part} to take over"
+                )
                 if part == "sweeper":
                     # Nobody takes faxes, so that only a sweep ends it.
                     fax = await engine.submit(Fax(-1), ttl=timedelta(seconds=0.2))
@@ -85,12 +97,15 @@ async def test_of_two_of_each_kind_one_is_killed_and_nothing_is_lost_or_doubled(
                     # Under one key, which the receiver remembers.
                     assert status == "sent"
                 else:
-                    # What was under way when its worker was killed stands in doubt, and nothing else does.
+                    # What was under way when its worker was killed stands in doubt, and nothing
+                    # else does.
                     assert (status, done[n]) in {("sent", 1), ("unknown", 0), ("unknown", 1)}
             # From one reading: what was submitted as the submitter was cancelled may still be done.
             keys = {(line["n"], line["key"]) for line in lines.of("effect")}
             assert len(keys) == len({n for n, _ in keys})
-        survivors = [one for pair in pairs.values() for one in pair if one.process.returncode is None]
+        survivors = [
+            one for pair in pairs.values() for one in pair if one.process.returncode is None
+        ]
         assert [one.end() for one in survivors] == [0, 0, 0]
 
 
@@ -114,8 +129,12 @@ async def is_expired(request: Request) -> bool:
 
 
 @pytest.mark.slow
-async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back_the_rest_untouched(tmp_path):
-    """After a doubt a person would have to decide about these: one that was taken and forgotten would be seen."""
+async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back_the_rest_untouched(
+    tmp_path,
+):
+    """After a doubt a person would have to decide about these: one that was taken and forgotten
+    would be seen.
+    """
     lines = Lines(tmp_path)
     with parts(tmp_path) as start:
         others = [start("projector"), start("sweeper")]
@@ -132,7 +151,8 @@ async def test_a_worker_that_is_stopped_under_load_ends_what_runs_and_gives_back
             assert len(calls(lines)) < len(requests)
             last = start("worker")
             await all_at_rest(requests)
-            # One attempt each, by the events: none was spent on what had not begun, and nothing is in doubt.
+            # One attempt each, by the events: none was spent on what had not begun, and nothing is
+            # in doubt.
             found = [await names(engine, request) for request in requests]
         assert found == [["RequestCreated", "Sent"]] * len(requests)
         assert calls(lines) == Counter(range(100))
@@ -146,9 +166,17 @@ async def has_called(lines: Lines, count: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "how"),
-    [("worker", "awaits"), ("worker", "swallows"), ("worker", "blocks"), ("worker", "in a thread"), ("serve", "swallows")],
+    [
+        ("worker", "awaits"),
+        ("worker", "swallows"),
+        ("worker", "blocks"),
+        ("worker", "in a thread"),
+        ("serve", "swallows"),
+    ],
 )
-async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request_is_in_doubt(tmp_path, command, how):
+async def test_whatever_an_executor_does_the_process_ends_with_0_and_the_request_is_in_doubt(
+    tmp_path, command, how
+):
     with parts(tmp_path) as start:
         process = start(command, app="hurried")
         other = start("projector")
@@ -212,7 +240,9 @@ def test_a_flow_that_is_not_declared_is_told_with_those_that_are(tmp_path):
     with parts(tmp_path) as start:
         worker = start("worker", "--flow", "pay.*", "--flow", "payment.*")
         assert worker.process.wait(PATIENCE_SECONDS) == 2
-        assert worker.said == (
-            "error: no flow 'payment.*' is registered with this engine; it has: note.fax, note.mail, pay.card\n"
+        assert (
+            worker.said
+            == "error: no flow 'payment.*' is registered with this engine; it has: note.fax,"
+            " note.mail, pay.card\n"
         )
     assert not Path(tmp_path / "gesta.db").exists()

@@ -1,4 +1,6 @@
-"""A server, web workers, submitters and commands on one file, all at once; then the one that does the work for all is killed."""
+"""A server, web workers, submitters and commands on one file, all at once; then the one that does
+the work for all is killed.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     return subprocess.run(
         [sys.executable, "-m", "gesta", *arguments, "--app", "tests.processes.member:engine"],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
 
 
 def effects(lines: Lines) -> dict[int, Counter[str]]:
@@ -59,8 +65,14 @@ def test_writes_coordinate_and_every_request_has_one_effect(tmp_path):
             start("--submit", str(2 * EACH), str(EACH)),
         ]
         assert {one.hear() for one in crowd} == {"ready"}
-        sent = command(tmp_path, "send", "shop.order", '{"n": -1}', "--key", "by hand", "--wait", "20")
-        answers = [sent, command(tmp_path, "list", "--json"), command(tmp_path, "show", sent.stdout.strip())]
+        sent = command(
+            tmp_path, "send", "shop.order", '{"n": -1}', "--key", "by hand", "--wait", "20"
+        )
+        answers = [
+            sent,
+            command(tmp_path, "list", "--json"),
+            command(tmp_path, "show", sent.stdout.strip()),
+        ]
         lines.wait_for(lambda: len(lines.of("submitted")) == 3, "all to be submitted")
         wanted = {*range(3 * EACH)} - {line["n"] for line in lines.of("error")} | {-1}
         lines.wait_for(lambda: len(effects(lines)) >= len(wanted), "all to be executed")
@@ -71,11 +83,13 @@ def test_writes_coordinate_and_every_request_has_one_effect(tmp_path):
     assert {n: sum(keys.values()) for n, keys in effects(lines).items()} == dict.fromkeys(wanted, 1)
     waits = waits_for_another_process(lines)
     print(
-        f"{len(waits)} started in another process: p50 {waits[len(waits) // 2] * 1000:.0f} ms, p99 {waits[int(len(waits) * 0.99)] * 1000:.0f} ms"
+        f"{len(waits)} started in another process: p50 {waits[len(waits) // 2] * 1000:.0f} ms, p99"
+        f" {waits[int(len(waits) * 0.99)] * 1000:.0f} ms"
     )
     # How fast, the bench says; here none may be forgotten until some timer finds it.
     assert waits[-1] < FORGOTTEN_SECONDS
-    # One process projects and one sweeps; each gave its role up once, at its end, to whoever still lived.
+    # One process projects and one sweeps; each gave its role up once, at its end, to whoever still
+    # lived.
     for what in ("projected", "swept"):
         assert len(lines.players(what)) == len(set(lines.players(what))), what
 
@@ -90,7 +104,9 @@ async def at_rest(folder: Path, accepted: dict[int, str]) -> dict[int, State]:
                 state = (await engine.get(accepted[n])).state
                 if state.is_terminal or (state.status == "unknown" and state.due_at is None):
                     states[n] = state
-            assert time.monotonic() < until, f"{len(accepted) - len(states)} requests came to no end"
+            assert time.monotonic() < until, (
+                f"{len(accepted) - len(states)} requests came to no end"
+            )
             await asyncio.sleep(0.05)
         return states
 
@@ -100,15 +116,24 @@ async def test_when_the_process_that_does_it_for_all_is_killed_another_takes_ove
     lines = Lines(tmp_path)
     with members(tmp_path) as start:
         first = start("--work", "--submit", "0", "100000", "--pause", "0.01")
-        lines.wait_for(lambda: lines.of("projected") and lines.of("swept"), "the first to have both roles")
-        second, submitter = start("--work"), start("--submit", "100000", "100000", "--pause", "0.01")
+        lines.wait_for(
+            lambda: lines.of("projected") and lines.of("swept"), "the first to have both roles"
+        )
+        second, submitter = (
+            start("--work"),
+            start("--submit", "100000", "100000", "--pause", "0.01"),
+        )
         assert {second.hear(), submitter.hear()} == {"ready"}
-        lines.wait_for(lambda: len({line["pid"] for line in lines.of("effect")}) == 2, "both to work")
+        lines.wait_for(
+            lambda: len({line["pid"] for line in lines.of("effect")}) == 2, "both to work"
+        )
         assert {*lines.players("projected"), *lines.players("swept")} == {first.pid}
         killed_at = first.kill()
         for what in ("projected", "swept"):
             lines.wait_for(partial(lines.is_done_by, second.pid, what), f"{what} by another")
-            after = min(line["at"] for line in lines.of(what) if line["pid"] != first.pid) - killed_at
+            after = (
+                min(line["at"] for line in lines.of(what) if line["pid"] != first.pid) - killed_at
+            )
             print(f"{what} by another {after:.2f} s after the kill")
             assert 0 < after < TAKEOVER_SECONDS
             assert lines.players(what) == [first.pid, second.pid]
@@ -118,9 +143,12 @@ async def test_when_the_process_that_does_it_for_all_is_killed_another_takes_ove
         assert second.end() == 0
     assert lines.of("error") == []
     done = effects(lines)
-    # G3: each under one key; where that key does not protect, at most once, and what is in doubt stands visibly in unknown.
+    # G3: each under one key; where that key does not protect, at most once, and what is in doubt
+    # stands visibly in unknown.
     assert max(len(keys) for keys in done.values()) == 1
     assert {state.status for n, state in states.items() if n % 2} == {"sent"}
     for n, state in states.items():
         calls = sum(done.get(n, Counter()).values())
-        assert (state.status, calls) in {("sent", 1), ("unknown", 0), ("unknown", 1)} or (n % 2 and calls > 1)
+        assert (state.status, calls) in {("sent", 1), ("unknown", 0), ("unknown", 1)} or (
+            n % 2 and calls > 1
+        )

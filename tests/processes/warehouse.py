@@ -1,6 +1,8 @@
-"""Processes around work that others execute: `serve` runs the stations, `pick` executes, `hold` takes work and sits on it.
+"""Processes around work that others execute: `serve` runs the stations, `pick` executes, `hold`
+takes work and sits on it.
 
-What they do goes as JSON lines into a log that all of them share, each line written before the next thing is done.
+What they do goes as JSON lines into a log that all of them share, each line written before the next
+thing is done.
 """
 
 from __future__ import annotations
@@ -41,8 +43,16 @@ FLOWS = {"shelf.kept": "same_key", "shelf.left": "park"}
 
 def engine_on(url: str, *, work: bool) -> Engine:
     flows = [
-        external("shelf.kept", payload=Kept, lease_seconds=LEASE_SECONDS, on_unknown="same_key", retry=RETRY),
-        external("shelf.left", payload=Left, lease_seconds=LEASE_SECONDS, on_unknown="park", retry=RETRY),
+        external(
+            "shelf.kept",
+            payload=Kept,
+            lease_seconds=LEASE_SECONDS,
+            on_unknown="same_key",
+            retry=RETRY,
+        ),
+        external(
+            "shelf.left", payload=Left, lease_seconds=LEASE_SECONDS, on_unknown="park", retry=RETRY
+        ),
     ]
     settings = load({"url": url, "master_key": MASTER_KEY, "log_level": "critical"})
     return Engine(settings=settings, flows=flows, work=work)
@@ -65,7 +75,9 @@ async def pick(engine: Engine, log: Log, flow: str) -> None:
             log.write("effect", item.id, item.key)
             await asyncio.sleep(0.01)
             try:
-                await engine.external.report(flow, item.id, item.token, RecordSent(attempts=item.attempt))
+                await engine.external.report(
+                    flow, item.id, item.token, RecordSent(attempts=item.attempt)
+                )
             except LeaseLost:
                 log.write("lost", item.id)
             else:
@@ -80,7 +92,9 @@ async def main(mode: str, url: str, path: Path) -> None:
             await asyncio.gather(*(pick(engine, log, flow) for flow in FLOWS))
         if mode == "hold":
             for flow in FLOWS:
-                for item in await engine.external.take(flow, limit=10, wait_seconds=10, lease_seconds=60):
+                for item in await engine.external.take(
+                    flow, limit=10, wait_seconds=10, lease_seconds=60
+                ):
                     log.write("taken", item.id, item.key, item.token)
         print("ready", flush=True)
         await asyncio.Event().wait()

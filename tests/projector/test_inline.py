@@ -1,4 +1,6 @@
-"""What a process appends is projected in the same commit while it stands at the end of the log; whatever lies between, nothing is left out."""
+"""What a process appends is projected in the same commit while it stands at the end of the log;
+whatever lies between, nothing is left out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,19 @@ from gesta.projector.projector import WORTH_IT, Projector
 from gesta.runtime.clock import sleep, spawn
 from gesta.runtime.settings import Settings
 from gesta.stores import Stores
-from tests.world import FLOW, URL, Gate, Note, Ports, Provider, engine_of, let_run, note_flow, pass_time, types_of
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Ports,
+    Provider,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+    types_of,
+)
 
 #: The code as it is.
 BEGIN = AtOnce.__init__
@@ -65,7 +79,9 @@ async def test_a_retry_and_its_end_reach_the_views(gesta, at_once):
     async with engine_of(Provider(Retry("busy"), Done(id="p-1"))) as engine:
         await let_run(gesta)
         seen: list[tuple[int, str]] = []
-        engine.road.projector.listen(lambda views: seen.extend([(view.state.version, view.state.status) for view in views]))
+        engine.road.projector.listen(
+            lambda views: seen.extend([(view.state.version, view.state.status) for view in views])
+        )
         await engine.submit(Note())
         await gesta.settle()
         assert seen == [(1, "queued"), (2, "queued"), (3, "sent")]
@@ -76,7 +92,9 @@ async def test_what_another_process_appends_is_found_and_then_goes_at_once_again
     async with engine_of(provider) as engine:
         await let_run(gesta)
         async with Engine(URL, flows=[note_flow(Provider())], work=False) as other:
-            theirs, ours = await asyncio.gather(other.submit(Note("theirs")), engine.submit(Note("ours")))
+            theirs, ours = await asyncio.gather(
+                other.submit(Note("theirs")), engine.submit(Note("ours"))
+            )
         assert "left" in at_once
         await pass_time(gesta, 1)
         assert {view.state.id for view in await engine.find(status="sent")} == {theirs.id, ours.id}
@@ -92,14 +110,21 @@ async def test_a_batch_with_a_key_that_is_taken_is_left_to_the_projector(gesta, 
         await let_run(gesta)
         first = await engine.submit(Note("first"), key="k")
         await let_run(gesta)
-        answers = await engine.submit_many([(Note("other"), Options(key="k")), (Note("new"), Options(key="n"))])
+        answers = await engine.submit_many(
+            [(Note("other"), Options(key="k")), (Note("new"), Options(key="n"))]
+        )
         assert isinstance(answers[0], Conflict)
         assert isinstance(answers[1], Request)
         await let_run(gesta)
-        assert {view.state.id for view in await engine.find(status="sent")} == {first.id, answers[1].id}
+        assert {view.state.id for view in await engine.find(status="sent")} == {
+            first.id,
+            answers[1].id,
+        }
 
 
-async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_told(gesta, at_once, ports):
+async def test_an_outcome_that_was_projected_while_the_place_was_read_again_is_told(
+    gesta, at_once, ports
+):
     """It was not: whoever waited for it waited for ever."""
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
@@ -139,7 +164,9 @@ async def test_an_append_whose_answer_was_lost_is_looked_for(gesta, at_once, por
 
 
 async def test_steady_traffic_stays_at_once(gesta, at_once):
-    """It did not: after some seconds the place was read anew, and while appends came one after the other nobody saw the end of the log again."""
+    """It did not: after some seconds the place was read anew, and while appends came one after the
+    other nobody saw the end of the log again.
+    """
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         for _ in range(40):
@@ -153,7 +180,9 @@ async def test_steady_traffic_stays_at_once(gesta, at_once):
 async def test_what_another_process_appends_is_found_although_an_append_of_ours_goes_wrong(
     gesta, at_once, ports, monkeypatch, projects_at_once
 ):
-    """It lay for a second: what was passed over because of our own append was not looked for when that had failed."""
+    """It lay for a second: what was passed over because of our own append was not looked for when
+    that had failed.
+    """
     monkeypatch.setattr(AtOnce, "__init__", partialmethod(_possible, projects_at_once))
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
@@ -197,7 +226,11 @@ async def test_appends_without_a_pause_come_back_to_it(gesta, at_once, ports):
                 at_once.append("left" if given[1].reached is None else "at once")
             return answer
 
-        for port, verb in ((ports.commits, "append"), (ports.events, "append"), (ports.commits, "record")):
+        for port, verb in (
+            (ports.commits, "append"),
+            (ports.events, "append"),
+            (ports.commits, "record"),
+        ):
             port.replace(verb, slow)
 
         async def submit_for_ever() -> None:
@@ -232,7 +265,9 @@ def watch_reads(ports: Ports) -> list[str]:
     return streams
 
 
-async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_that_waited_is(gesta, at_once, ports):
+async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_that_waited_is(
+    gesta, at_once, ports
+):
     gate = Gate()
     async with engine_of(Provider(gate), concurrency=1) as engine:
         await let_run(gesta)
@@ -246,7 +281,10 @@ async def test_a_request_that_is_taken_as_it_is_made_is_not_read_again_and_one_t
         await let_run(gesta)
         # Whatever has happened to it since: the stream says.
         assert len([stream for stream in streams if waiting.id in stream]) == 1  # S0-26
-        assert [view.state.id for view in await engine.find(status="sent")] == [waiting.id, taken.id]
+        assert [view.state.id for view in await engine.find(status="sent")] == [
+            waiting.id,
+            taken.id,
+        ]
 
 
 async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gesta, at_once):
@@ -265,7 +303,9 @@ async def test_a_pause_of_another_process_holds_what_is_taken_as_it_is_made(gest
         assert await request.status() == "sent"
 
 
-async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(gesta, at_once, ports):
+async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wait(
+    gesta, at_once, ports
+):
     """It was called back while the store was out of reach for its worker, and sent all the same."""
     provider = Provider()
     async with engine_of(provider) as engine:
@@ -289,13 +329,17 @@ async def test_what_was_taken_as_it_was_made_is_read_after_all_when_it_had_to_wa
     assert provider.calls == []
 
 
-async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_more_rarely(gesta, at_once):
+async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_more_rarely(
+    gesta, at_once
+):
     async with engine_of(Provider()) as engine:
         await let_run(gesta)
         projector, now = engine.road.projector, gesta.runtime.monotonic
 
         def holds_for(seconds: int) -> list[float]:
-            """When appends were held back, with one of ours always on its way and another's always in between."""
+            """When appends were held back, with one of ours always on its way and another's always
+            in between.
+            """
             holds = []
             for _ in range(seconds * 4):
                 gesta.runtime.advance(0.25)
@@ -318,8 +362,12 @@ async def test_beside_somebody_who_appends_all_the_time_appends_are_held_ever_mo
         assert (second - last, third - second) == (1, 2)
 
 
-async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in_coming(gesta, at_once, ports):
-    """Its lease had ended and the same process had put it in doubt; then it was called all the same (SEED=51004003)."""
+async def test_what_was_taken_as_it_was_made_is_read_when_the_answer_was_long_in_coming(
+    gesta, at_once, ports
+):
+    """Its lease had ended and the same process had put it in doubt; then it was called all the same
+    (SEED=51004003).
+    """
     provider = Provider()
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)

@@ -1,4 +1,6 @@
-"""The queue in another database than the rest: jobs are written down beside the views, and the relay carries them over."""
+"""The queue in another database than the rest: jobs are written down beside the views, and the
+relay carries them over.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ QUEUE = "memory:queue"
 
 
 def engine_apart(provider, **options):
-    return Engine(flows=[note_flow(provider, **options)], settings=load({"url": URL, "queue_url": QUEUE}))
+    return Engine(
+        flows=[note_flow(provider, **options)], settings=load({"url": URL, "queue_url": QUEUE})
+    )
 
 
 def databases(gesta):
@@ -45,7 +49,9 @@ async def test_where_the_ports_share_a_database_nothing_is_pending_and_no_relay_
     async with Engine(URL, flows=[note_flow(Provider())]) as engine:
         await (await engine.submit(Note())).outcome()
         assert "relay" not in engine.road._tasks
-        assert ports.views.calls.keys().isdisjoint({"save_with_jobs", "pending", "are_pending", "relayed"})
+        assert ports.views.calls.keys().isdisjoint(
+            {"save_with_jobs", "pending", "are_pending", "relayed"}
+        )
 
 
 async def test_a_queue_that_is_down_stops_no_view(gesta, ports):
@@ -98,7 +104,9 @@ async def test_cancelling_takes_a_pending_job_away(gesta, ports):
 
 async def test_while_the_queue_is_down_a_cancel_is_refused_and_takes_nothing_away(gesta, ports):
     async with engine_apart(Provider()) as engine:
-        request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+        request = await engine.submit(
+            Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
+        )
         await let_run(gesta)
         inner = databases(gesta)[1].queue
         original, inner.settle = inner.settle, _down
@@ -115,7 +123,9 @@ async def _down(*_):
 
 async def test_events_that_cannot_be_written_put_the_dropped_job_back_unsuspected(gesta):
     async with engine_apart(Provider(), on_unknown="park") as engine:
-        request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+        request = await engine.submit(
+            Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
+        )
         await let_run(gesta)
         events = databases(gesta)[0].events
         original, events.append = events.append, _down
@@ -128,13 +138,17 @@ async def test_events_that_cannot_be_written_put_the_dropped_job_back_unsuspecte
 
 async def _scheduled(gesta, engine):
     """A request whose job waits in the queue."""
-    request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC))
+    request = await engine.submit(
+        Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 600, UTC)
+    )
     await let_run(gesta)
     (standing,) = await databases(gesta)[1].queue.jobs("", 10)
     return request, standing.job
 
 
-async def test_a_job_that_a_relay_still_has_in_its_hands_is_not_put_while_its_request_is_called_back(gesta):
+async def test_a_job_that_a_relay_still_has_in_its_hands_is_not_put_while_its_request_is_called_back(
+    gesta,
+):
     async with engine_apart(Provider()) as engine:
         request, job = await _scheduled(gesta, engine)
         events, queue = databases(gesta)[0].events, databases(gesta)[1].queue
@@ -177,7 +191,9 @@ async def test_a_death_between_drop_and_append_loses_no_request(gesta):
     provider = Provider()
     engine = engine_apart(provider)
     await engine.start()
-    request = await engine.submit(Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 60, UTC))
+    request = await engine.submit(
+        Note(), deliver_at=datetime.fromtimestamp(gesta.runtime.now_ms() / 1000 + 60, UTC)
+    )
     await let_run(gesta)
     job = job_id(request.id, 1)
     assert await engine.road.outside.stores.queue.settle([Drop(job)]) == ["done"]
@@ -228,10 +244,16 @@ async def test_relays_at_once_put_a_job_once(gesta):
         await let_run(gesta)
         stores = engine.road.outside.stores
         relays = [
-            Relay(stores.views, stores.queue, Partitions(1, str(n), stores.views, gesta.runtime), stores.pending, gesta.runtime,
-                  engine.road.telemetry)
+            Relay(
+                stores.views,
+                stores.queue,
+                Partitions(1, str(n), stores.views, gesta.runtime),
+                stores.pending,
+                gesta.runtime,
+                engine.road.telemetry,
+            )
             for n in range(3)
-        ]  # fmt: skip
+        ]
         job = fresh_job("other.flow")
         await stores.views.save_with_jobs([], [job], [], [])
         await asyncio.gather(*(relay.step() for relay in relays))
@@ -242,7 +264,9 @@ async def test_relays_at_once_put_a_job_once(gesta):
 
 async def test_a_queue_url_that_names_no_store_is_told_with_its_setting(tmp_path, gesta):
     with pytest.raises(BadSettings, match=r"queue_url: .*nowhere"):
-        await open_ports(load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime)
+        await open_ports(
+            load({"url": f"sqlite:///{tmp_path}/a.db", "queue_url": "nowhere:x"}), gesta.runtime
+        )
 
 
 @pytest.mark.parametrize("by", ["environment", "file"])
@@ -253,5 +277,7 @@ async def test_the_queue_has_a_file_of_its_own(tmp_path, monkeypatch, by):
     else:
         (tmp_path / "gesta.toml").write_text("queue_url = 'sqlite:///queue.db'\n")
     async with Engine("sqlite:///main.db", flows=[note_flow(Provider())]) as engine:
-        assert await (await engine.submit(Note(), ttl=timedelta(hours=1))).outcome() == Done("provider-1")
+        assert await (await engine.submit(Note(), ttl=timedelta(hours=1))).outcome() == Done(
+            "provider-1"
+        )
     assert {path.name for path in tmp_path.glob("*.db")} == {"main.db", "queue.db"}

@@ -1,4 +1,6 @@
-"""Several processes that project: each has its part of the log, and whatever becomes of them everything is dispatched once."""
+"""Several processes that project: each has its part of the log, and whatever becomes of them
+everything is dispatched once.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ async def test_two_processes_share_and_every_request_is_sent_once(gesta):
             requests = [await first.submit(Note(str(n))) for n in range(REQUESTS)]
             await pass_time(gesta, 2)
             assert {await request.status() for request in requests} == {"sent"}
-            assert await first.road.projector.place() == await first.road.outside.stores.events.end()
+            assert (
+                await first.road.projector.place() == await first.road.outside.stores.events.end()
+            )
             assert await second.operating.unseen() == 0
         # It has given up its part: nobody waits for a lease.
         await pass_time(gesta, RENEWAL_SECONDS)
@@ -109,7 +113,9 @@ async def test_partitions_that_stand_apart_after_a_takeover_are_dispatched_once(
             pass
         assert len({job.id for job in put}) == len(put) == 2 * REQUESTS - len(ahead)
         assert not ahead & {job.id for job in put}
-        assert await projector.place() == await asking.road.outside.stores.events.end() == 2 * REQUESTS
+        assert (
+            await projector.place() == await asking.road.outside.stores.events.end() == 2 * REQUESTS
+        )
 
 
 async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta, store):
@@ -126,7 +132,8 @@ async def test_a_rebuild_turns_all_partitions_back_and_puts_nothing_again(gesta,
         before, jobs = dict(store.views._rows), set(store.queue._rows)
         store.queue._rows.clear()
         await asking.operating.rebuild()
-        # What was put is not put again, whatever the partition; what was not is put by whoever projects.
+        # What was put is not put again, whatever the partition; what was not is put by whoever
+        # projects.
         assert set(store.queue._rows) == set()
         assert dict(store.views._rows) == before
         projector._places = None
@@ -164,7 +171,9 @@ async def test_an_owner_that_stood_still_past_its_lease_writes_nothing(gesta, po
     assert len(provider.calls) == REQUESTS
 
 
-@pytest.mark.parametrize("lapse", [False, True], ids=["taken by another", "taken by another and back"])
+@pytest.mark.parametrize(
+    "lapse", [False, True], ids=["taken by another", "taken by another and back"]
+)
 async def test_what_was_remembered_of_views_goes_with_the_partition(gesta, ports, store, lapse):
     """Whoever reads the places anew has forgotten the views: gesta.stores.recent_views."""
     async with projecting(Provider()) as engine:
@@ -204,11 +213,16 @@ def test_who_stands_furthest_behind_goes_first_up_to_where_the_next_stands():
     places.moved((0, 2, 3), 9)
     assert places.next_stretch(again=False) == Stretch((0, 1, 2, 3), 9, None, 9)
     stretch = Stretch((1, 3), 9, None, 9)
-    assert places.moves(stretch, 12) == [Move("projector/1", 9, 12, 0), Move("projector/3", 9, 12, 0)]
+    assert places.moves(stretch, 12) == [
+        Move("projector/1", 9, 12, 0),
+        Move("projector/3", 9, 12, 0),
+    ]
 
 
 def test_what_was_projected_at_once_meanwhile_is_not_projected_again():
-    """A stretch that was begun before it moves from where it began: its commit is refused, and nothing is dispatched twice."""
+    """A stretch that was begun before it moves from where it began: its commit is refused, and
+    nothing is dispatched twice.
+    """
     places = Places(2, {0: Stand(5, 0), 1: Stand(5, 0)})
     stretch = places.next_stretch(again=False)
     assert stretch is not None
@@ -238,7 +252,10 @@ def test_however_many_there_are_everybody_gets_a_fair_part_and_it_comes_to_rest(
     rounds: list[list[int]] = []
     for _ in range(3):
         for owner in map(str, range(owners)):
-            parts |= {name: Held(name, owner, now + 3_000) for name in fair_part([*parts.values()], owner, now)}
+            parts |= {
+                name: Held(name, owner, now + 3_000)
+                for name in fair_part([*parts.values()], owner, now)
+            }
         held = [part.owner for part in parts.values()]
         rounds.append([held.count(str(owner)) for owner in range(owners)])
     assert rounds[1] == rounds[2]

@@ -15,11 +15,24 @@ from gesta.ports.job_queue import Job
 from gesta.ports.read_model import View
 from gesta.projector.projector import PLACE_SECONDS
 from gesta.testing.plugin import Harness
-from tests.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
+from tests.world import (
+    FLOW,
+    URL,
+    Note,
+    Provider,
+    append_raw,
+    die,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+)
 
 
 async def live_jobs(engine: Engine, request_id: str, versions: range = range(1, 10)) -> set[str]:
-    return await engine.road.outside.stores.queue.find([f"{request_id}-{version}" for version in versions])
+    return await engine.road.outside.stores.queue.find(
+        [f"{request_id}-{version}" for version in versions]
+    )
 
 
 async def views_of(engine: Engine) -> list[View]:
@@ -30,17 +43,41 @@ async def views_of(engine: Engine) -> list[View]:
 LIVES: list[list[tuple[e.Event, dict[str, object]]]] = [
     [
         (e.AttemptStarted(1, "k"), {"status": "queued", "started": 1, "attempts": 0}),
-        (e.AttemptFailed(1, "busy", next_attempt_at=7), {"status": "queued", "started": None, "attempts": 1, "due_at": 7}),
-        (e.OutcomeUnknown(2, "timeout", "park"), {"status": "unknown", "attempts": 2, "in_doubt": True, "reason": "timeout"}),
-        (e.OutcomeResolved("rejected", "ann", "looked"), {"status": "failed", "in_doubt": False, "reason": "rejected"}),
-        (e.Updated("redrive", "queued", 2, due_at=8), {"status": "queued", "intent": 2, "due_at": 8, "dispatch_version": 6}),
-        (e.Sent(3, "p-1", "t-1"), {"status": "sent", "attempts": 3, "provider_id": "p-1", "target_id": "t-1"}),
+        (
+            e.AttemptFailed(1, "busy", next_attempt_at=7),
+            {"status": "queued", "started": None, "attempts": 1, "due_at": 7},
+        ),
+        (
+            e.OutcomeUnknown(2, "timeout", "park"),
+            {"status": "unknown", "attempts": 2, "in_doubt": True, "reason": "timeout"},
+        ),
+        (
+            e.OutcomeResolved("rejected", "ann", "looked"),
+            {"status": "failed", "in_doubt": False, "reason": "rejected"},
+        ),
+        (
+            e.Updated("redrive", "queued", 2, due_at=8),
+            {"status": "queued", "intent": 2, "due_at": 8, "dispatch_version": 6},
+        ),
+        (
+            e.Sent(3, "p-1", "t-1"),
+            {"status": "sent", "attempts": 3, "provider_id": "p-1", "target_id": "t-1"},
+        ),
         (e.Delivered("r-1", reported_at=11), {"status": "sent", "delivered_at": 11}),
-        (e.Bounced("r-2", "mailbox_full", reported_at=12), {"status": "sent", "bounced_at": 12, "bounce": "mailbox_full"}),
-        (e.Complained("r-3", "spam", reported_at=13), {"status": "sent", "complained_at": 13, "complaint": "spam"}),
+        (
+            e.Bounced("r-2", "mailbox_full", reported_at=12),
+            {"status": "sent", "bounced_at": 12, "bounce": "mailbox_full"},
+        ),
+        (
+            e.Complained("r-3", "spam", reported_at=13),
+            {"status": "sent", "complained_at": 13, "complaint": "spam"},
+        ),
     ],
     [
-        (e.Failed("bad_address", 1, last_error="404"), {"status": "failed", "reason": "bad_address", "detail": "404"}),
+        (
+            e.Failed("bad_address", 1, last_error="404"),
+            {"status": "failed", "reason": "bad_address", "detail": "404"},
+        ),
         (e.SentLate(1, "p-2"), {"status": "sent", "provider_id": "p-2", "reason": ""}),
     ],
     [(e.Expired(0), {"status": "expired"})],
@@ -61,30 +98,51 @@ async def test_every_kind_of_event_reaches_the_view(gesta):
             request = await engine.submit(Note())
             assert (await shown(request)).status == "queued"
             for version, (event, expected) in enumerate(life, 1):
-                await append_raw(engine, request.id, version, name_of[type(event)].removeprefix(f"{FLOW}."), encode(event))
+                await append_raw(
+                    engine,
+                    request.id,
+                    version,
+                    name_of[type(event)].removeprefix(f"{FLOW}."),
+                    encode(event),
+                )
                 state = await shown(request)
                 # R1-18
                 assert {name: getattr(state, name) for name in expected} == expected, event
                 assert state.version == version + 1
-    assert {e.Created, *(type(event) for life in LIVES for event, _ in life)} == {*e.EVENTS}  # R1-18
+    assert {e.Created, *(type(event) for life in LIVES for event, _ in life)} == {
+        *e.EVENTS
+    }  # R1-18
 
 
 async def test_the_view_of_a_request_that_is_worked_on_goes_along_with_each_of_its_events(gesta):
     provider = Provider(Retry("busy"), TimeoutError(), Rejected("no"), Done(id="p-1", target="t-1"))
     async with engine_of(provider) as engine:
         seen: list[tuple[int, str]] = []
-        engine.road.projector.listen(lambda views: seen.extend([(view.state.version, view.state.status) for view in views]))
+        engine.road.projector.listen(
+            lambda views: seen.extend([(view.state.version, view.state.status) for view in views])
+        )
         request = await engine.submit(Note())
         await gesta.settle()
         await request.redrive()
         await gesta.settle()
         # Created, AttemptFailed, OutcomeUnknown, Failed, Updated, Sent.
-        assert seen == [(1, "queued"), (2, "queued"), (3, "unknown"), (4, "failed"), (5, "queued"), (6, "sent")]
+        assert seen == [
+            (1, "queued"),
+            (2, "queued"),
+            (3, "unknown"),
+            (4, "failed"),
+            (5, "queued"),
+            (6, "sent"),
+        ]
         (view,) = await views_of(engine)
         state = view.state
         # R1-50: the snapshot is right.
         assert (state.id, state.status, state.version, state.attempts) == (request.id, "sent", 6, 4)
-        assert (state.provider_id, state.target_id, view.payload) == ("p-1", "t-1", b'{"text":"hello"}')
+        assert (state.provider_id, state.target_id, view.payload) == (
+            "p-1",
+            "t-1",
+            b'{"text":"hello"}',
+        )
 
 
 async def test_the_indexes_follow_the_status(gesta):
@@ -135,7 +193,9 @@ async def test_a_job_has_no_field_that_could_carry_data(gesta):
     with pytest.raises(TypeError):
         Job("j", "t", FLOW, "r", 1, payload=b"secret")  # type: ignore[call-arg]
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(msgspec.to_builtins(Job("j", "t", FLOW, "r", 1)) | {"kind": "xoxb-a-token"}, Job)  # S1-28
+        msgspec.convert(
+            msgspec.to_builtins(Job("j", "t", FLOW, "r", 1)) | {"kind": "xoxb-a-token"}, Job
+        )  # S1-28
 
 
 async def test_a_redrive_is_a_transition_to_queued_and_dispatched_again(gesta):
@@ -238,7 +298,12 @@ async def test_an_event_of_an_unknown_type_is_skipped_and_the_rest_goes_on(gesta
 
 @pytest.mark.parametrize(
     ("data", "meta"),
-    [(b"{", None), (b'{"attempts":"many"}', None), (b'{"attempts":1}', b"{"), (b'{"attempts":1}', b"[]")],
+    [
+        (b"{", None),
+        (b'{"attempts":"many"}', None),
+        (b'{"attempts":1}', b"{"),
+        (b'{"attempts":1}', b"[]"),
+    ],
 )
 async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, data, meta):
     provider = Provider(Retry("busy", after_seconds=100))
@@ -251,19 +316,25 @@ async def test_a_poison_event_is_parked_and_told_and_the_rest_goes_on(gesta, dat
         # S1-17: parked, counted, and the log is read on behind it.
         (parked,) = [one for one in await engine.operating.parked() if one.what == "event"]
         assert (parked.stream, parked.version) == (f"{FLOW}.request-default-{poisoned.id}", 3)
-        assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+        assert (
+            engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+        )
         assert await healthy.status() == "sent"
         assert await engine.operating.unseen() == 0
 
 
-async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_keep_that(gesta, ports):
+async def test_a_poison_event_is_told_once_however_often_the_store_refuses_to_keep_that(
+    gesta, ports
+):
     async with engine_of(Provider(Retry("busy", after_seconds=100))) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         ports.commits.fail("project", StoreError("gone"), times=5)
         await append_raw(engine, request.id, 2, "Sent.v1", b"{")
         await pass_time(gesta, 20)
-        assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+        assert (
+            engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "event"}) == 1
+        )
 
 
 async def test_a_store_that_fails_while_a_gap_is_filled_parks_nothing(gesta, ports):
@@ -276,7 +347,9 @@ async def test_a_store_that_fails_while_a_gap_is_filled_parks_nothing(gesta, por
     async with Engine(URL, flows=[note_flow(provider)], work=False) as asking:
         views = ports.views._port
         key = (FLOW, "default", request.id)
-        views._rows[key] = View(msgspec.structs.replace(views._rows[key].state, version=1), views._rows[key].payload)
+        views._rows[key] = View(
+            msgspec.structs.replace(views._rows[key].state, version=1), views._rows[key].payload
+        )
         await (await asking.request(request.id)).redrive()
     async with engine_of(provider) as engine:
         ports.events.fail("read", StoreError("out of reach"))
@@ -325,11 +398,18 @@ async def test_a_rebuild_gives_the_same_views_and_sends_nothing_again(gesta):
     async with engine_of(provider) as engine:
         await gesta.settle()
         # S1-31: what was counted before is not counted again.
-        assert engine.road.telemetry.registry.get_sample_value("executor_attempts_total", {"namespace": FLOW}) is None
+        assert (
+            engine.road.telemetry.registry.get_sample_value(
+                "executor_attempts_total", {"namespace": FLOW}
+            )
+            is None
+        )
     assert len(provider.calls) == 4
 
 
-async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(gesta: Harness, ports) -> None:
+async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(
+    gesta: Harness, ports
+) -> None:
     put: list[Job] = []
 
     async def project(original, views, jobs, parked, moves, offer):
@@ -351,7 +431,9 @@ async def test_a_rebuild_puts_no_job_not_even_for_what_was_opened_last(gesta: Ha
         assert [job.request_id for job in put] == [late.id]
 
 
-async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebuild(gesta: Harness) -> None:
+async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebuild(
+    gesta: Harness,
+) -> None:
     provider = Provider(Retry("busy", after_seconds=300))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
@@ -367,7 +449,9 @@ async def test_a_request_that_waits_for_its_retry_is_not_sent_earlier_by_a_rebui
     assert len(provider.calls) == 2
 
 
-async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_though_nothing_happens_any_more(gesta, monkeypatch):
+async def test_a_rebuild_that_dies_after_its_swap_leaves_no_view_behind_though_nothing_happens_any_more(
+    gesta, monkeypatch
+):
     async def dies() -> int:
         raise StoreError("the answer was lost")
 

@@ -1,4 +1,6 @@
-"""Something that a handler or a station awaits is cancelled, and they themselves are not: that is a failure like any other, and they go on."""
+"""Something that a handler or a station awaits is cancelled, and they themselves are not: that is a
+failure like any other, and they go on.
+"""
 
 from __future__ import annotations
 

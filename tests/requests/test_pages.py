@@ -36,7 +36,9 @@ async def test_pages_of_dead_letters_are_all_of_them_once(gesta):
             if before is None:
                 break
         assert seen == ids
-        assert [one.original.request_id for one in await engine.operating.dead_letters(limit=7)] == ids[:7]
+        assert [
+            one.original.request_id for one in await engine.operating.dead_letters(limit=7)
+        ] == ids[:7]
 
 
 async def test_a_page_that_is_full_with_the_last_one_does_not_go_on(gesta):
@@ -63,7 +65,9 @@ async def test_a_page_ends_after_so_many_looks_and_goes_on_from_there(gesta, mon
         reads = 0
         first = await engine.operating.dead_letter_page(reason="rare", limit=1)
         assert (first.items, first.next, reads) == ([], ids[5], 2)
-        second = await engine.operating.dead_letter_page(reason="rare", before_id=first.next, limit=1)
+        second = await engine.operating.dead_letter_page(
+            reason="rare", before_id=first.next, limit=1
+        )
         assert [one.original.request_id for one in second.items] == ids[-1:]
 
 
@@ -93,7 +97,10 @@ async def test_pages_belong_to_their_tenant(gesta):
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        ({"status": "sentt"}, "status: 'sentt' is no status; known: requested, validated, queued, sent"),
+        (
+            {"status": "sentt"},
+            "status: 'sentt' is no status; known: requested, validated, queued, sent",
+        ),
         ({"limit": -1}, "limit: a whole number from 1 on"),
         ({"limit": 0, "key": "x"}, "limit: a whole number from 1 on"),
     ],

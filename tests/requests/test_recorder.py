@@ -34,10 +34,19 @@ async def test_a_success_is_recorded_with_the_providers_names_and_the_attempts(g
         sent = (await events_of(engine, request.id))[-1]
     # R1-4
     assert sent.type == "test.note.Sent.v1"
-    assert fields(sent.data) == {"attempts": 2, "providerMessageId": "ts-1", "targetId": "C012", "detail": "posted"}
+    assert fields(sent.data) == {
+        "attempts": 2,
+        "providerMessageId": "ts-1",
+        "targetId": "C012",
+        "detail": "posted",
+    }
     meta = fields(sent.meta)
     assert (meta["requestId"], meta["tenant"]) == (request.id, "default")  # R1-4
-    assert (meta["correlationId"], meta["causationId"], meta["actor"]) == ("c-1", f"{request.id}-1", None)  # R1-4
+    assert (meta["correlationId"], meta["causationId"], meta["actor"]) == (
+        "c-1",
+        f"{request.id}-1",
+        None,
+    )  # R1-4
 
 
 async def test_a_final_failure_is_recorded_with_its_reason_and_whether_a_redrive_makes_sense(gesta):
@@ -48,9 +57,17 @@ async def test_a_final_failure_is_recorded_with_its_reason_and_whether_a_redrive
         failed = (await events_of(engine, refused.id))[-1]
     # R1-6
     assert failed.type == "test.note.Failed.v1"
-    assert fields(failed.data) == {"reason": "bad_address", "attempts": 1, "lastError": "answered 404"}
+    assert fields(failed.data) == {
+        "reason": "bad_address",
+        "attempts": 1,
+        "lastError": "answered 404",
+    }
     meta = fields(failed.meta)
-    assert (meta["requestId"], meta["tenant"], meta["correlationId"]) == (refused.id, "default", "c-1")  # R1-6
+    assert (meta["requestId"], meta["tenant"], meta["correlationId"]) == (
+        refused.id,
+        "default",
+        "c-1",
+    )  # R1-6
 
 
 async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gesta):
@@ -59,7 +76,12 @@ async def test_attempts_that_are_used_up_are_a_failure_that_may_be_redriven(gest
         await gesta.settle()
         failed = (await events_of(engine, request.id))[-1]
     # R1-6, S1-9: `retryable` is told to people; nothing queues it again by itself.
-    assert fields(failed.data) == {"reason": "max_attempts_exceeded", "attempts": 2, "retryable": True, "lastError": "busy"}
+    assert fields(failed.data) == {
+        "reason": "max_attempts_exceeded",
+        "attempts": 2,
+        "retryable": True,
+        "lastError": "busy",
+    }
 
 
 async def test_who_decided_stands_in_the_event(gesta):
@@ -67,12 +89,21 @@ async def test_who_decided_stands_in_the_event(gesta):
         request = await engine.submit(Note())
         await let_run(gesta)
         await request.resolve(
-            "executed", by="ann", evidence="seen in the log", provider_id="p-9", actor=Actor("u-7", ("ops", "night"))
+            "executed",
+            by="ann",
+            evidence="seen in the log",
+            provider_id="p-9",
+            actor=Actor("u-7", ("ops", "night")),
         )
         resolved = (await events_of(engine, request.id))[-1]
         assert await result(request) == Done("p-9", detail="seen in the log")
     assert fields(resolved.meta)["actor"] == {"userId": "u-7", "roles": ["ops", "night"]}  # R1-7
-    assert fields(resolved.data) == {"result": "executed", "by": "ann", "evidence": "seen in the log", "providerMessageId": "p-9"}
+    assert fields(resolved.data) == {
+        "result": "executed",
+        "by": "ann",
+        "evidence": "seen in the log",
+        "providerMessageId": "p-9",
+    }
 
 
 async def test_an_actor_without_roles_is_told_without_them(gesta):
@@ -108,15 +139,26 @@ async def test_a_command_whose_stream_moved_is_decided_again_from_what_stands_th
 
         async def somebody_is_faster(original, entries):
             ports.commits.heal()
-            await append_raw(engine, request.id, 2, "RequestUpdated.v1", b'{"change":"redrive","status":"queued","intent":2}')
+            await append_raw(
+                engine,
+                request.id,
+                2,
+                "RequestUpdated.v1",
+                b'{"change":"redrive","status":"queued","intent":2}',
+            )
             return await original(entries)
 
         ports.commits.replace("record", somebody_is_faster)
-        # S1-16, R1-35: nothing is written on top of what was not seen; the second look finds the request queued already.
+        # S1-16, R1-35: nothing is written on top of what was not seen; the second look finds the
+        # request queued already.
         with pytest.raises(Refused) as refused:
             await _while_time_passes(gesta, request.redrive())
         assert refused.value.code == "not_final"
-        assert (await types_of(engine, request.id))[:3] == ["RequestCreated", "Failed", "RequestUpdated"]
+        assert (await types_of(engine, request.id))[:3] == [
+            "RequestCreated",
+            "Failed",
+            "RequestUpdated",
+        ]
 
 
 async def test_a_stream_that_moves_under_five_tries_is_given_up_and_told(gesta, ports):
@@ -141,7 +183,9 @@ async def test_two_decisions_at_once_become_one(gesta):
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        answers = await _while_time_passes(gesta, asyncio.gather(request.redrive(), request.redrive(), return_exceptions=True))
+        answers = await _while_time_passes(
+            gesta, asyncio.gather(request.redrive(), request.redrive(), return_exceptions=True)
+        )
         # R1-49: the conflict is resolved, not written twice.
         assert sorted(type(answer).__name__ for answer in answers) == ["Refused", "str"]
         await gesta.settle()
@@ -158,7 +202,10 @@ async def test_an_append_whose_answer_was_lost_is_recognised_and_not_written_twi
         await pass_time(gesta, 3)
         stored = await events_of(engine, request.id)
         # S1-16: the same event ids at the same place.
-        assert [event.type for event in stored] == ["test.note.RequestCreated.v1", "test.note.Sent.v1"]
+        assert [event.type for event in stored] == [
+            "test.note.RequestCreated.v1",
+            "test.note.Sent.v1",
+        ]
         assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
 
 
@@ -190,7 +237,11 @@ async def test_a_decision_is_refused_in_words_and_with_a_stable_code(gesta):
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
         request = await engine.submit(Note())
         with pytest.raises(
-            Refused, match=r"only what failed, expired or was cancelled can be redriven \(one that waits: retry\)"
+            Refused,
+            match=(
+                r"only what failed, expired or was cancelled can be redriven \(one that waits:"
+                r" retry\)"
+            ),
         ) as refused:
             await request.redrive()
         assert (refused.value.code, refused.value.request_id) == ("not_final", request.id)
@@ -198,7 +249,9 @@ async def test_a_decision_is_refused_in_words_and_with_a_stable_code(gesta):
             await request.resolve("executed", by="ann", evidence="none")
         with pytest.raises(Refused, match="only a dead letter can be purged"):
             await request.purge()
-        assert [event.type for event in await events_of(engine, request.id)] == [f"{FLOW}.RequestCreated.v1"]
+        assert [event.type for event in await events_of(engine, request.id)] == [
+            f"{FLOW}.RequestCreated.v1"
+        ]
 
 
 async def _while_time_passes(gesta, awaitable):

@@ -6,7 +6,17 @@ import sys
 import threading
 
 from gesta.domain.ids import id_text
-from gesta.runtime.clock import Ids, Lane, ManualRuntime, Signal, SystemRuntime, run, sleep, spawn, turn
+from gesta.runtime.clock import (
+    Ids,
+    Lane,
+    ManualRuntime,
+    Signal,
+    SystemRuntime,
+    run,
+    sleep,
+    spawn,
+    turn,
+)
 
 
 async def test_a_manual_clock_stands_still_until_it_is_moved():
@@ -132,7 +142,10 @@ def test_a_lane_that_is_closed_runs_what_waits_and_ends_its_thread():
 
 
 def test_a_program_is_run_to_its_end_and_its_answer_is_given():
-    code = "import asyncio\nfrom gesta.runtime.clock import run\nasync def main():\n    await asyncio.sleep(0)\n    return 7\nprint(run(main()))"
+    code = (
+        "import asyncio\nfrom gesta.runtime.clock import run\nasync def main():\n    await"
+        " asyncio.sleep(0)\n    return 7\nprint(run(main()))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.returncode) == ("7\n", 0)
     assert callable(run)

@@ -53,10 +53,18 @@ async def test_the_next_batch_forms_while_the_last_one_is_written(writer):
     assert writer.batches == [[0], [1, 2, 3]]
 
 
-async def test_a_burst_of_large_items_is_cut_into_batches_that_a_store_can_write_within_a_lease(writer):
+async def test_a_burst_of_large_items_is_cut_into_batches_that_a_store_can_write_within_a_lease(
+    writer,
+):
     megabytes = 1024 * 1024
     group = GroupCommit(writer.write, "test")
-    assert await asyncio.gather(*(group.add(n, n * megabytes) for n in (3, 5, 1, 20, 2))) == ["3", "5", "1", "20", "2"]
+    assert await asyncio.gather(*(group.add(n, n * megabytes) for n in (3, 5, 1, 20, 2))) == [
+        "3",
+        "5",
+        "1",
+        "20",
+        "2",
+    ]
     assert writer.batches == [[3, 5], [1], [20], [2]]
 
 
@@ -70,7 +78,12 @@ async def test_an_error_is_told_to_its_batch_only(writer):
     writer.errors = [OSError("full")]
     group = GroupCommit(writer.write, "test", limit=2)
     answers = await asyncio.gather(*(group.add(n) for n in range(4)), return_exceptions=True)
-    assert [repr(answer) for answer in answers] == ["OSError('full')", "OSError('full')", "'2'", "'3'"]
+    assert [repr(answer) for answer in answers] == [
+        "OSError('full')",
+        "OSError('full')",
+        "'2'",
+        "'3'",
+    ]
     assert await group.add(9) == "9"
 
 

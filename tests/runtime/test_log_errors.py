@@ -24,7 +24,9 @@ async def test_a_log_target_that_raises_loses_no_outcome(gesta):
 @pytest.mark.parametrize("name", ["event", "reason", "level", "requestId"])
 async def test_a_tag_that_is_called_as_one_of_ours_loses_no_outcome(gesta, name, caplog):
     provider = Provider(Rejected("no"))
-    async with engine_of(provider, tags=lambda _, __: {name: "the flow's own", "room": "ops"}) as engine:
+    async with engine_of(
+        provider, tags=lambda _, __: {name: "the flow's own", "room": "ops"}
+    ) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
         assert await result(request) == Rejected("no")
@@ -47,7 +49,9 @@ async def test_a_log_that_raises_leaves_no_job_held_whose_executor_does_not_end(
         object.__setattr__(engine.road.flows[FLOW], "timeout_seconds", 10.0)
         request = await engine.submit(Note())
         await pass_time(gesta, 30)
-        assert await result(request) == Unknown("timeout", "the executor was cut off and does not end")
+        assert await result(request) == Unknown(
+            "timeout", "the executor was cut off and does not end"
+        )
         assert engine.road.pool.lease.held == 1
         other.opened.set()
         deaf.opened.set()

@@ -1,4 +1,7 @@
-"""A corpus for the scrubber: what must go, what must stay. The texts are made up; none is anybody's."""
+"""A corpus for the scrubber: what must go, what must stay.
+
+The texts are made up; none is anybody's.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from hypothesis import strategies as st
 
 from gesta.runtime.redaction import masked_host, scrub, scrubbed_name, without_credentials
 
-#: (text, what of it must not come through). Joined at run time, so that no scanner takes this file for a leak.
+#: (text, what of it must not come through). Joined at run time, so that no scanner takes this file
+#: for a leak.
 SECRETS = [
-    ("not_allowed_token_type for xoxb-" + "17653672481-19874698323-pdFZKVeTuE8sk7oOcHrzqqgy", "pdFZKVeTuE8sk7oOcHrzqqgy"),
+    (
+        "not_allowed_token_type for xoxb-" + "17653672481-19874698323-pdFZKVeTuE8sk7oOcHrzqqgy",
+        "pdFZKVeTuE8sk7oOcHrzqqgy",
+    ),
     ("xoxp-" + "1-2-3-abcdef0123 expired", "abcdef0123"),
     ("xapp-" + "1-A111-222-fedcba9876", "fedcba9876"),
     ("sent Authorization: Bearer abcdef to the provider", "abcdef"),
@@ -31,14 +38,23 @@ SECRETS = [
     ("secret whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("AKIA" + "IOSFODNN7EXAMPLE is not authorized", "IOSFODNN7"),
     ("eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "c2lnbmF0dXJl"),
-    ("-----BEGIN EC " + "PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY----- tail", "MHcCAQEE"),
+    (
+        "-----BEGIN EC " + "PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY----- tail",
+        "MHcCAQEE",
+    ),
     ("postgres://gesta:s3cr3t@db.example:5432/gesta", "s3cr3t"),
     ("redis://:p@ss@cache.example/0", "p@ss"),
     # The server is at a socket, so there is no host.
     ("postgresql://gesta:s3cr3t@/gesta?host=/var/run/postgresql", "s3cr3t"),
     ("works on postgresql://gesta:p@ss:w0rd@/gesta", "w0rd"),
-    ("https://hooks.slack.example/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX", "XXXXXXXX"),
-    ("https://api.telegram.example/bot123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11/sendMessage", "ghIkl"),
+    (
+        "https://hooks.slack.example/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+        "XXXXXXXX",
+    ),
+    (
+        "https://api.telegram.example/bot123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11/sendMessage",
+        "ghIkl",
+    ),
     ("https://shop.example/reset#code=8f3a9c2b1d", "8f3a9c2b1d"),
 ]
 PEOPLE = [
@@ -111,18 +127,26 @@ def test_what_people_need_to_find_a_request_stays(text):
 
 def test_the_words_around_a_secret_stay():
     assert scrub("refused token=abc for user 7") == "refused token=[token] for user 7"
-    assert scrub("POST https://u:p@api.example.com/v1/x?key=1 answered 400") == "POST https://api.example.com/v1/x?… answered 400"
+    assert (
+        scrub("POST https://u:p@api.example.com/v1/x?key=1 answered 400")
+        == "POST https://api.example.com/v1/x?… answered 400"
+    )
     assert scrub("550 jane@example.com unknown") == "550 [email] unknown"
 
 
 def test_a_long_text_is_cut_and_no_half_of_a_secret_is_left_at_the_cut():
     assert len(scrub("word " * 1_000)) == 500
     for padding in range(1_960, 2_001):
-        assert "jane" not in scrub("x" * 10 + " " * (padding - 10) + "jane.doe@example.com", length_max=10_000)
+        assert "jane" not in scrub(
+            "x" * 10 + " " * (padding - 10) + "jane.doe@example.com", length_max=10_000
+        )
 
 
 @given(
-    st.text(max_size=300) | st.lists(st.sampled_from([text for text, _ in SECRETS + PEOPLE] + HARMLESS), max_size=6).map(" ".join)
+    st.text(max_size=300)
+    | st.lists(st.sampled_from([text for text, _ in SECRETS + PEOPLE] + HARMLESS), max_size=6).map(
+        " ".join
+    )
 )
 def test_scrubbing_twice_changes_nothing_more(text):
     once = scrub(text)
@@ -131,14 +155,24 @@ def test_scrubbing_twice_changes_nothing_more(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["a@" * 50_000, "https://" * 20_000, "+1 " * 40_000, "token=" * 20_000, "bearer " * 20_000, "1.1-" * 30_000, "'" * 99_999],
+    [
+        "a@" * 50_000,
+        "https://" * 20_000,
+        "+1 " * 40_000,
+        "token=" * 20_000,
+        "bearer " * 20_000,
+        "1.1-" * 30_000,
+        "'" * 99_999,
+    ],
 )
 def test_no_text_takes_long(text):
     # A pattern that went back and forth over the input would run for minutes here.
     assert len(scrub(text)) <= 500
 
 
-@given(st.text(max_size=20), st.sampled_from(SECRETS), st.sampled_from(PEOPLE), st.text(max_size=20))
+@given(
+    st.text(max_size=20), st.sampled_from(SECRETS), st.sampled_from(PEOPLE), st.text(max_size=20)
+)
 def test_what_must_go_is_found_between_any_other_texts(before, secret, person, after):
     seen = scrub(f"{before} {secret[0]} {person[0]} {after}")
     assert not [leak for _, leak in (secret, person) if leak in seen and leak not in before + after]
@@ -161,11 +195,51 @@ def test_of_a_url_a_log_shows_the_end_of_its_host(url, shown):
 
 #: What the rules look for, and what stands between it in a caller's key.
 FRAGMENTS = [
-    "order", "task", "-", "_", ".", ":", "=", "/", " ", "@", "+", "00", "(", ")", "://", "a.example", "x@y.example", "12345678", "529.982.247-25",
-    "52998224725", "+49 30 901820", "00-49-30-901-820", "(11) 98765-4321", "12.ABC.345/01DE-35", "key", "Token", "secret", "senha", "sig", "Cookie",
-    "authorization", "Bearer", "basic", "xox" + "b-1234567", "XAPP-" + "1234567", "whsec_" + "abc", "sk-" + "abcdefgh", "rk_" + "abcdefgh", "sk-",
-    "AKIA" + "ABCDEFGH01234567", "ghp_" + "a" * 20, "eyJ" + "abcdefgh.x", "é", "\u0664" * 11,
-]  # fmt: skip
+    "order",
+    "task",
+    "-",
+    "_",
+    ".",
+    ":",
+    "=",
+    "/",
+    " ",
+    "@",
+    "+",
+    "00",
+    "(",
+    ")",
+    "://",
+    "a.example",
+    "x@y.example",
+    "12345678",
+    "529.982.247-25",
+    "52998224725",
+    "+49 30 901820",
+    "00-49-30-901-820",
+    "(11) 98765-4321",
+    "12.ABC.345/01DE-35",
+    "key",
+    "Token",
+    "secret",
+    "senha",
+    "sig",
+    "Cookie",
+    "authorization",
+    "Bearer",
+    "basic",
+    "xox" + "b-1234567",
+    "XAPP-" + "1234567",
+    "whsec_" + "abc",
+    "sk-" + "abcdefgh",
+    "rk_" + "abcdefgh",
+    "sk-",
+    "AKIA" + "ABCDEFGH01234567",
+    "ghp_" + "a" * 20,
+    "eyJ" + "abcdefgh.x",
+    "é",
+    "\u0664" * 11,
+]
 
 
 @pytest.mark.parametrize("text", [text for text, _ in SECRETS + PEOPLE] + HARMLESS + FRAGMENTS)
@@ -195,7 +269,10 @@ def test_an_ordinary_key_stays_as_it_is():
     ("text", "shown"),
     [
         ("https://ada:pw@x.example/hook?token=t&b=2#f", "https://[hidden]@x.example/hook?…"),
-        ("https://x.example/a-path-that-is-long-and-no-secret/7", "https://x.example/a-path-that-is-long-and-no-secret/7"),
+        (
+            "https://x.example/a-path-that-is-long-and-no-secret/7",
+            "https://x.example/a-path-that-is-long-and-no-secret/7",
+        ),
         ("from ada@x.example, is it a=b?", "from ada@x.example, is it a=b?"),
     ],
 )

@@ -27,24 +27,44 @@ def test_without_any_source_the_defaults_count():
     assert set(settings.sources.values()) == {"default"}
 
 
-def test_an_argument_goes_before_the_environment_and_that_before_the_file(an_empty_folder, monkeypatch):
-    (an_empty_folder / "gesta.toml").write_text('url = "sqlite:///file.db"\ntenant = "file"\nlog_level = "info"\n')
+def test_an_argument_goes_before_the_environment_and_that_before_the_file(
+    an_empty_folder, monkeypatch
+):
+    (an_empty_folder / "gesta.toml").write_text(
+        'url = "sqlite:///file.db"\ntenant = "file"\nlog_level = "info"\n'
+    )
     monkeypatch.setenv("GESTA_URL", "sqlite:///environment.db")
     monkeypatch.setenv("GESTA_TENANT", "environment")
     settings = load({"url": "sqlite:///argument.db", "app": None})
-    assert (settings.url, settings.tenant, settings.log_level) == ("sqlite:///argument.db", "environment", "info")
+    assert (settings.url, settings.tenant, settings.log_level) == (
+        "sqlite:///argument.db",
+        "environment",
+        "info",
+    )
     assert {name: settings.sources[name] for name in ("url", "tenant", "log_level", "app")} == {
-        "url": "argument", "tenant": "GESTA_TENANT", "log_level": "gesta.toml", "app": "default",
-    }  # fmt: skip
+        "url": "argument",
+        "tenant": "GESTA_TENANT",
+        "log_level": "gesta.toml",
+        "app": "default",
+    }
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"retention_days": -3}, "retention_days in Settings(…): a whole number of days from 1 to 36,500 is needed, not -3"),
+        (
+            {"retention_days": -3},
+            (
+                "retention_days in Settings(…): a whole number of days from 1 to 36,500 is needed,"
+                " not -3"
+            ),
+        ),
         ({"api_port": "x"}, "api_port in Settings(…): a whole number from 0 is needed, not 'x'"),
         ({"log_level": "loud"}, "log_level in Settings(…): 'loud' is not one of debug"),
-        ({"allow_private": ("localhost",)}, "allow_private in Settings(…): 'localhost' does not appear"),
+        (
+            {"allow_private": ("localhost",)},
+            "allow_private in Settings(…): 'localhost' does not appear",
+        ),
     ],
 )
 def test_what_a_program_writes_is_checked_like_a_file(wrong, words):
@@ -96,9 +116,14 @@ def test_all_faults_of_all_sources_are_told_at_once(an_empty_folder, monkeypatch
         load({"backlog_max": 0, "colour": "green"})
     lines = str(refusal.value).splitlines()
     assert [line.split(":")[0] for line in lines] == [
-        "alerts in gesta.toml", "api_port in gesta.toml", "log_level in GESTA_LOG_LEVEL", "retention_days in GESTA_RETENTION_DAYS",
-        "backlog_max in argument", "ulr", "colour",
-    ]  # fmt: skip
+        "alerts in gesta.toml",
+        "api_port in gesta.toml",
+        "log_level in GESTA_LOG_LEVEL",
+        "retention_days in GESTA_RETENTION_DAYS",
+        "backlog_max in argument",
+        "ulr",
+        "colour",
+    ]
     assert str(refusal.value).count("known: url") == 1
 
 
@@ -112,7 +137,11 @@ def test_a_file_that_is_no_toml_hides_no_other_fault(an_empty_folder, monkeypatc
 def test_a_program_is_told_all_faults_of_its_settings_at_once():
     with pytest.raises(BadSettings) as refusal:
         Settings(retention_days=-3, log_level="loud", url=5)  # type: ignore[arg-type]
-    assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == ["url", "log_level", "retention_days"]
+    assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == [
+        "url",
+        "log_level",
+        "retention_days",
+    ]
 
 
 def test_a_file_that_was_named_must_be_there(monkeypatch):
@@ -178,18 +207,27 @@ async def test_a_lost_key_file_is_told_and_no_new_one_is_made(an_empty_folder):
 @pytest.mark.parametrize("content", [b"", b"short\n", b"\xff\xfe" * 22])
 async def test_a_key_file_that_holds_no_key_is_told(an_empty_folder, content):
     (an_empty_folder / "gesta.key").write_bytes(content)
-    with pytest.raises(BadSettings, match=r"master key from gesta\.key: 32 bytes in base64 are needed; for a new store make one"):
+    with pytest.raises(
+        BadSettings,
+        match=(
+            r"master key from gesta\.key: 32 bytes in base64 are needed; for a new store make one"
+        ),
+    ):
         await engine().start()
 
 
 @pytest.mark.parametrize("given", [None, "c2hvcnQ="])
-async def test_a_broken_key_of_a_store_that_has_sealed_something_is_restored_and_not_made_anew(an_empty_folder, given):
+async def test_a_broken_key_of_a_store_that_has_sealed_something_is_restored_and_not_made_anew(
+    an_empty_folder, given
+):
     """It advised `openssl rand`: a new key opens nothing of what is there."""
     async with engine():
         pass
     (an_empty_folder / "gesta.key").write_text("half of it")
     where = "gesta.key" if given is None else "argument"
-    with pytest.raises(BadSettings, match=f"which a new key cannot open: restore {where} from a backup") as refusal:
+    with pytest.raises(
+        BadSettings, match=f"which a new key cannot open: restore {where} from a backup"
+    ) as refusal:
         await engine(**({} if given is None else {"master_key": given})).start()
     assert "openssl" not in str(refusal.value)
 
@@ -216,7 +254,13 @@ def test_a_whole_number_may_be_written_in_the_environment_or_in_the_file(given, 
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("backlog_max", "0"), ("backlog_max", "many"), ("disk_free_min_mb", -1), ("disk_free_min_mb", True)]
+    ("name", "given"),
+    [
+        ("backlog_max", "0"),
+        ("backlog_max", "many"),
+        ("disk_free_min_mb", -1),
+        ("disk_free_min_mb", True),
+    ],
 )
 def test_what_is_no_whole_number_is_told(name, given):
     with pytest.raises(BadSettings, match=f"{name} in argument: a whole number from"):

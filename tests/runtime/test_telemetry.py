@@ -14,7 +14,11 @@ from tests.world import FLOW, URL, Gate, Note, Provider, engine_of, let_run, not
 
 
 def lines(caplog: Any, event: str = "attempt") -> list[dict[str, Any]]:
-    found = [msgspec.json.decode(record.getMessage(), type=dict[str, Any]) for record in caplog.records if record.name == "gesta"]
+    found = [
+        msgspec.json.decode(record.getMessage(), type=dict[str, Any])
+        for record in caplog.records
+        if record.name == "gesta"
+    ]
     return [line for line in found if line["event"] == event]
 
 
@@ -31,23 +35,51 @@ async def test_an_attempt_is_told_with_the_tags_that_lead_to_its_request(gesta, 
     caplog.set_level(logging.DEBUG, "gesta")
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         url = "https://hooks.customer-name.example.com/T012/secret-path"
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", {"url": url, "secret": "whsec_" + "QUJD" * 8}, tenant="acme")
+        await engine.operating.put_config(
+            webhook.ENDPOINT, "shop", {"url": url, "secret": "whsec_" + "QUJD" * 8}, tenant="acme"
+        )
         gesta.sandbox.webhook.next(status=500, slow_seconds=0.5)
         message = webhook.Message(type="a.b", data={"card": "4111"}, endpoint="shop")
         request = await engine.submit(message, tenant="acme", correlation_id="c-1")
         await gesta.settle()
     failed, succeeded = lines(caplog)
     # R1-45
-    assert {name: failed[name] for name in ("tenant", "requestId", "jobId", "gateway", "attempts", "outcome", "correlationId")} == {
-        "tenant": "acme", "requestId": request.id, "jobId": f"{request.id}-1", "gateway": "shop", "attempts": 1,
-        "outcome": "Retry", "correlationId": "c-1",
-    }  # fmt: skip
+    assert {
+        name: failed[name]
+        for name in (
+            "tenant",
+            "requestId",
+            "jobId",
+            "gateway",
+            "attempts",
+            "outcome",
+            "correlationId",
+        )
+    } == {
+        "tenant": "acme",
+        "requestId": request.id,
+        "jobId": f"{request.id}-1",
+        "gateway": "shop",
+        "attempts": 1,
+        "outcome": "Retry",
+        "correlationId": "c-1",
+    }
     assert failed["latencyMs"] == 500.0  # R1-45
-    assert (failed["reason"], failed["namespace"], failed["level"]) == ("http_500", "notification.webhook", "info")
-    assert (succeeded["outcome"], succeeded["attempts"], succeeded["level"]) == ("Done", 2, "debug")  # R1-45
+    assert (failed["reason"], failed["namespace"], failed["level"]) == (
+        "http_500",
+        "notification.webhook",
+        "info",
+    )
+    assert (succeeded["outcome"], succeeded["attempts"], succeeded["level"]) == (
+        "Done",
+        2,
+        "debug",
+    )  # R1-45
     everything = "".join(record.getMessage() for record in caplog.records)
     # S1-20: neither the path nor the customer's host, nor anything of the payload.
-    assert not any(text in everything for text in ("secret-path", "customer-name", "4111", "whsec_"))
+    assert not any(
+        text in everything for text in ("secret-path", "customer-name", "4111", "whsec_")
+    )
 
 
 async def test_the_target_in_a_log_is_masked(gesta, caplog):
@@ -74,7 +106,9 @@ class Letter(Payload, frozen=True):
 
 async def test_no_secret_and_no_address_comes_through_a_log(gesta, caplog):
     async def execute(payload: Letter, attempt: Attempt) -> Outcome:
-        raise RuntimeError(f"POST https://ann:pw@api.example.com/v1?apiKey=abc123 failed for {payload.text}")
+        raise RuntimeError(
+            f"POST https://ann:pw@api.example.com/v1?apiKey=abc123 failed for {payload.text}"
+        )
 
     caplog.set_level(logging.DEBUG, "gesta")
     async with Engine(URL, flows=[Flow("test.letter", Letter, execute)]) as engine:
@@ -141,9 +175,10 @@ async def test_queue_lag_counts_from_when_a_job_could_have_been_taken(gesta):
 
 
 def test_a_reason_becomes_a_label_only_from_a_closed_set():
-    assert [reason_label(reason) for reason in ("timeout", "http_404", "http_503", "Card 4111 declined", "")] == [
-        "timeout", "http_4xx", "http_5xx", "other", "other",
-    ]  # fmt: skip
+    assert [
+        reason_label(reason)
+        for reason in ("timeout", "http_404", "http_503", "Card 4111 declined", "")
+    ] == ["timeout", "http_4xx", "http_5xx", "other", "other"]
 
 
 async def test_a_thousand_reasons_make_no_thousand_series(gesta):
@@ -152,7 +187,9 @@ async def test_a_thousand_reasons_make_no_thousand_series(gesta):
         for _ in range(50):
             await engine.submit(Note(), tenant="acme")
         await let_run(gesta)
-        assert samples(engine, "executor_failed_total") == {(("namespace", FLOW), ("reason", "other")): 50}  # S1-21
+        assert samples(engine, "executor_failed_total") == {
+            (("namespace", FLOW), ("reason", "other")): 50
+        }  # S1-21
         text = generate_latest(engine.road.telemetry.registry).decode()
     assert "acme" not in text  # S1-21: no tenant and no request in a label
 
@@ -179,7 +216,9 @@ async def test_a_store_that_fails_is_told_with_the_station_that_met_it(gesta, po
     assert (line["station"], line["error"]) == ("projector", "the store is out of reach")
 
 
-@pytest.mark.parametrize("outcome", [Done(id="x"), Rejected("no"), Unknown("timeout"), Retry("busy")])
+@pytest.mark.parametrize(
+    "outcome", [Done(id="x"), Rejected("no"), Unknown("timeout"), Retry("busy")]
+)
 async def test_every_attempt_counts_once(gesta, outcome):
     async with Engine(URL, flows=[note_flow(Provider(outcome), on_unknown="park")]) as engine:
         await engine.submit(Note())

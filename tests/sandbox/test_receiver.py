@@ -13,8 +13,12 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW_MS = 1_800_000_000_000
 
 
-def message(key: str = "msg_1", kind: str = "order.paid", data: object = None, secret: str = SECRET) -> HttpRequest:
-    body = msgspec.json.encode({"type": kind, "timestamp": "2027-01-15T08:00:00.000Z", "data": data or {}})
+def message(
+    key: str = "msg_1", kind: str = "order.paid", data: object = None, secret: str = SECRET
+) -> HttpRequest:
+    body = msgspec.json.encode(
+        {"type": kind, "timestamp": "2027-01-15T08:00:00.000Z", "data": data or {}}
+    )
     headers = {
         "webhook-id": key,
         "webhook-timestamp": "1800000000",
@@ -24,14 +28,21 @@ def message(key: str = "msg_1", kind: str = "order.paid", data: object = None, s
 
 
 def call(key: str | None = None, body: bytes = b'{"order": 7}') -> HttpRequest:
-    return HttpRequest("POST", "https://api.example/orders", {"Idempotency-Key": key} if key else {}, body)
+    return HttpRequest(
+        "POST", "https://api.example/orders", {"Idempotency-Key": key} if key else {}, body
+    )
 
 
 def test_a_call_has_an_effect_that_can_be_looked_at():
     webhook = WebhookSandbox()
     assert webhook.receive(message(data={"order": 7}), NOW_MS).status == 204
     [effect] = webhook.effects
-    assert (effect.id, effect.type, effect.data, effect.receipts) == ("msg_1", "order.paid", {"order": 7}, 1)
+    assert (effect.id, effect.type, effect.data, effect.receipts) == (
+        "msg_1",
+        "order.paid",
+        {"order": 7},
+        1,
+    )
 
 
 def test_a_repeat_of_a_known_key_is_answered_as_before_and_has_no_second_effect():
@@ -127,5 +138,10 @@ def test_a_message_that_no_secret_has_signed_is_refused(request_, now_ms, status
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type": "a"}'])
 def test_a_message_that_is_not_of_the_standards_form_is_refused(body):
     webhook = WebhookSandbox()
-    assert webhook.receive(HttpRequest("POST", "https://shop.example/", {"webhook-id": "m"}, body), NOW_MS).status == 400
+    assert (
+        webhook.receive(
+            HttpRequest("POST", "https://shop.example/", {"webhook-id": "m"}, body), NOW_MS
+        ).status
+        == 400
+    )
     assert webhook.refusals == ["bad_body"]

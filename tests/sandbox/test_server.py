@@ -36,15 +36,21 @@ async def http(transport) -> Http:
 
 async def test_a_call_over_the_wire_has_its_effect_once(server, http):
     for _ in range(2):
-        answer = await http.post(f"{server.url}/http/orders", json={"order": 7}, headers={"Idempotency-Key": "k"})
+        answer = await http.post(
+            f"{server.url}/http/orders", json={"order": 7}, headers={"Idempotency-Key": "k"}
+        )
         assert answer["id"] == "sandbox_1"
     told = (await http.get(f"{server.url}/sandbox/http/effects")).json()
     assert told["calls"] == 2
-    assert [(effect["id"], effect["data"], effect["receipts"]) for effect in told["effects"]] == [("k", {"order": 7}, 2)]
+    assert [(effect["id"], effect["data"], effect["receipts"]) for effect in told["effects"]] == [
+        ("k", {"order": 7}, 2)
+    ]
 
 
 async def test_another_process_can_arm_and_forget_faults(server, http):
-    await http.post(f"{server.url}/sandbox/http/faults", json={"status": 503, "retry_after": 9, "times": None})
+    await http.post(
+        f"{server.url}/sandbox/http/faults", json={"status": 503, "retry_after": 9, "times": None}
+    )
     refused = await http.exchange("POST", f"{server.url}/http/orders")
     assert (refused.status, refused.headers["Retry-After"]) == (503, "9")
     await http.delete(f"{server.url}/sandbox/http/faults")
@@ -52,16 +58,24 @@ async def test_another_process_can_arm_and_forget_faults(server, http):
 
 
 async def test_a_fault_that_does_not_exist_is_refused_with_its_name(server, http):
-    response = await http.exchange("POST", f"{server.url}/sandbox/http/faults", json={"explode": True})
+    response = await http.exchange(
+        "POST", f"{server.url}/sandbox/http/faults", json={"explode": True}
+    )
     assert (response.status, b"explode" in response.body) == (400, True)
 
 
 async def test_accept_then_drop_is_a_reset_with_an_effect(server, transport):
     server.sandbox.webhook.next(drop=True)
-    request = HttpRequest("POST", f"{server.url}/webhook", {"webhook-id": "m"}, b'{"type": "a", "data": {}}')
+    request = HttpRequest(
+        "POST", f"{server.url}/webhook", {"webhook-id": "m"}, b'{"type": "a", "data": {}}'
+    )
     with pytest.raises(TransportFault) as caught:
         await transport.send(request)
-    assert (caught.value.reason, caught.value.sent, len(server.sandbox.webhook.effects)) == ("reset", True, 1)
+    assert (caught.value.reason, caught.value.sent, len(server.sandbox.webhook.effects)) == (
+        "reset",
+        True,
+        1,
+    )
     assert (await transport.send(request)).status == 204
     assert [effect.receipts for effect in server.sandbox.webhook.effects] == [2]
 
@@ -86,7 +100,10 @@ async def test_the_sandbox_runs_as_a_process_of_its_own_and_tells_its_port():
     try:
         told = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
         assert told["webhook"] == f"http://127.0.0.1:{told['port']}/webhook"
-        async with aiohttp.ClientSession() as session, session.post(told["webhook"], json={}) as answer:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(told["webhook"], json={}) as answer,
+        ):
             assert answer.status == 401
     finally:
         process.terminate()

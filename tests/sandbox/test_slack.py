@@ -1,4 +1,6 @@
-"""The double of Slack: messages are remembered with their metadata, and a repeat is a second message."""
+"""The double of Slack: messages are remembered with their metadata, and a repeat is a second
+message.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,17 @@ NOW_MS = 1_800_000_000_000
 AUTHORIZED = {"Authorization": "Bearer xoxb-1", "Content-Type": "application/json;charset=utf-8"}
 
 
-def ask(slack: SlackSandbox, method: str, now_ms: int = NOW_MS, headers: dict[str, str] | None = None, **arguments: Any) -> Any:
+def ask(
+    slack: SlackSandbox,
+    method: str,
+    now_ms: int = NOW_MS,
+    headers: dict[str, str] | None = None,
+    **arguments: Any,
+) -> Any:
     body = msgspec.json.encode(arguments)
-    reply = slack.receive(HttpRequest("POST", f"https://slack.com/api/{method}", headers or AUTHORIZED, body), now_ms)
+    reply = slack.receive(
+        HttpRequest("POST", f"https://slack.com/api/{method}", headers or AUTHORIZED, body), now_ms
+    )
     return msgspec.json.decode(reply.body)
 
 
@@ -31,7 +41,9 @@ def test_a_message_is_posted_and_found_again_with_its_metadata():
     metadata = {"event_type": "a", "event_payload": {"mark": "m"}}
     told = ask(slack, "chat.postMessage", channel="C012", text="hi", metadata=metadata)
     assert (told["ok"], told["channel"], told["ts"]) == (True, "C012", "1800000000.000001")
-    [message] = look(slack, "conversations.history", channel="C012", include_all_metadata="1")["messages"]
+    [message] = look(slack, "conversations.history", channel="C012", include_all_metadata="1")[
+        "messages"
+    ]
     assert (message["ts"], message["text"], message["metadata"]) == (told["ts"], "hi", metadata)
     assert "metadata" not in look(slack, "conversations.history", channel="C012")["messages"][0]
     assert [(effect.id, effect.text) for effect in slack.effects] == [("1800000000.000001", "hi")]
@@ -48,10 +60,29 @@ def test_history_has_pages_the_newest_first_and_no_replies():
     slack = SlackSandbox()
     for number in range(5):
         ask(slack, "chat.postMessage", NOW_MS + number * 1_000, channel="C012", text=str(number))
-    ask(slack, "chat.postMessage", NOW_MS + 9_000, channel="C012", text="reply", thread_ts=slack.effects[0].id)
+    ask(
+        slack,
+        "chat.postMessage",
+        NOW_MS + 9_000,
+        channel="C012",
+        text="reply",
+        thread_ts=slack.effects[0].id,
+    )
     first = look(slack, "conversations.history", channel="C012", limit=3)
-    rest = look(slack, "conversations.history", channel="C012", limit=3, cursor=first["response_metadata"]["next_cursor"])
-    assert [message["text"] for message in first["messages"] + rest["messages"]] == ["4", "3", "2", "1", "0"]
+    rest = look(
+        slack,
+        "conversations.history",
+        channel="C012",
+        limit=3,
+        cursor=first["response_metadata"]["next_cursor"],
+    )
+    assert [message["text"] for message in first["messages"] + rest["messages"]] == [
+        "4",
+        "3",
+        "2",
+        "1",
+        "0",
+    ]
     assert (first["has_more"], rest["has_more"]) == (True, False)
     since = look(slack, "conversations.history", channel="C012", oldest=slack.effects[2].id)
     assert [message["text"] for message in since["messages"]] == ["4", "3"]
@@ -83,15 +114,24 @@ def test_what_slack_does_not_take_it_says_with_200(method, arguments, error):
 
 def test_without_a_token_nothing_goes():
     slack = SlackSandbox()
-    assert ask(slack, "auth.test", headers={"Content-Type": "application/json"})["error"] == "not_authed"
+    assert (
+        ask(slack, "auth.test", headers={"Content-Type": "application/json"})["error"]
+        == "not_authed"
+    )
     assert ask(slack, "auth.test")["ok"]
 
 
 def test_faults_are_said_as_slack_says_them():
     slack = SlackSandbox()
     slack.next(status=429, retry_after=30)
-    reply = slack.receive(HttpRequest("POST", "https://slack.com/api/auth.test", AUTHORIZED), NOW_MS)
-    assert (reply.status, reply.headers["retry-after"], msgspec.json.decode(reply.body)["error"]) == (429, "30", "ratelimited")
+    reply = slack.receive(
+        HttpRequest("POST", "https://slack.com/api/auth.test", AUTHORIZED), NOW_MS
+    )
+    assert (
+        reply.status,
+        reply.headers["retry-after"],
+        msgspec.json.decode(reply.body)["error"],
+    ) == (429, "30", "ratelimited")
     slack.on("xoxb-1", error="token_revoked")
     assert ask(slack, "chat.postMessage", channel="C012", text="a")["error"] == "token_revoked"
     slack.heal()
@@ -100,6 +140,12 @@ def test_faults_are_said_as_slack_says_them():
     assert ask(slack, "chat.postMessage", channel="C012", text="a")["ok"]
     slack.next(drop=True)
     assert slack.receive(
-        HttpRequest("POST", "https://slack.com/api/chat.postMessage", AUTHORIZED, b'{"channel": "C012", "text": "b"}'), NOW_MS
+        HttpRequest(
+            "POST",
+            "https://slack.com/api/chat.postMessage",
+            AUTHORIZED,
+            b'{"channel": "C012", "text": "b"}',
+        ),
+        NOW_MS,
     ).drop
     assert [effect.text for effect in slack.effects] == ["a", "b"]

@@ -30,14 +30,18 @@ async def settle() -> None:
 
 
 async def test_a_users_own_flow_meets_the_double_of_an_http_api(transport, runtime):
-    answer = await Http(transport, runtime).post(URL, json={"order": "7"}, headers={"Idempotency-Key": "k"})
+    answer = await Http(transport, runtime).post(
+        URL, json={"order": "7"}, headers={"Idempotency-Key": "k"}
+    )
     assert answer["id"] == "sandbox_1"
     [effect] = transport.sandbox.http.effects
     assert (effect.id, effect.type, effect.data) == ("k", "POST /receipts", {"order": "7"})
 
 
 async def test_a_webhook_goes_to_the_webhook_double(transport):
-    await transport.send(HttpRequest("POST", URL, {"Webhook-Id": "m"}, b'{"type": "a", "data": {}}'))
+    await transport.send(
+        HttpRequest("POST", URL, {"Webhook-Id": "m"}, b'{"type": "a", "data": {}}')
+    )
     assert (transport.sandbox.webhook.calls, transport.sandbox.http.calls) == (1, 0)
 
 

@@ -17,7 +17,9 @@ URL = "https://api.twilio.com/2010-04-01/Accounts/AC1/Messages.json"
 AUTHORIZED = {"authorization": "Basic " + base64.b64encode(b"AC1:token").decode()}
 
 
-def send(twilio: TwilioSandbox, headers: dict[str, str] = AUTHORIZED, **form: str) -> tuple[int, Any]:
+def send(
+    twilio: TwilioSandbox, headers: dict[str, str] = AUTHORIZED, **form: str
+) -> tuple[int, Any]:
     reply = twilio.receive(HttpRequest("POST", URL, headers, urlencode(form).encode()), NOW_MS)
     return reply.status, msgspec.json.decode(reply.body)
 
@@ -33,7 +35,11 @@ def test_a_text_is_sent_and_found_again():
     assert (status, told["sid"], told["status"]) == (201, twilio.effects[0].id, "queued")
     send(twilio, To="+4930999", From="+15550100", Body="other")
     [found] = listed(twilio, To="+4930123")["messages"]
-    assert (found["sid"], found["body"], found["date_created"]) == (told["sid"], "hi", "Fri, 15 Jan 2027 08:00:00 +0000")
+    assert (found["sid"], found["body"], found["date_created"]) == (
+        told["sid"],
+        "hi",
+        "Fri, 15 Jan 2027 08:00:00 +0000",
+    )
 
 
 def test_a_repeat_is_a_second_text_and_lists_have_pages():
@@ -42,7 +48,13 @@ def test_a_repeat_is_a_second_text_and_lists_have_pages():
         send(twilio, To="+4930123", From="+15550100", Body=str(number))
     first = listed(twilio, To="+4930123", PageSize=3)
     rest = listed(twilio, first["next_page_uri"])
-    assert [text["body"] for text in first["messages"] + rest["messages"]] == ["4", "3", "2", "1", "0"]
+    assert [text["body"] for text in first["messages"] + rest["messages"]] == [
+        "4",
+        "3",
+        "2",
+        "1",
+        "0",
+    ]
     assert rest["next_page_uri"] is None
 
 
@@ -63,7 +75,12 @@ def test_faults_are_said_as_twilio_says_them(fault, status, code):
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"authorization": "Basic !"}, {"authorization": "Basic " + base64.b64encode(b"AC1:").decode()}]
+    "headers",
+    [
+        {},
+        {"authorization": "Basic !"},
+        {"authorization": "Basic " + base64.b64encode(b"AC1:").decode()},
+    ],
 )
 def test_without_a_token_nothing_goes(headers):
     assert send(TwilioSandbox(), headers, To="+4930123", Body="hi")[0] == 401

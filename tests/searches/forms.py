@@ -20,11 +20,16 @@ def forms(text: str) -> frozenset[bytes]:
         quote(text).encode(),
         quote_plus(text).encode(),
     }
-    found |= {json.dumps(text)[1:-1].encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode(), ascii(text)[1:-1].encode()}
+    found |= {
+        json.dumps(text)[1:-1].encode(),
+        json.dumps(text, ensure_ascii=False)[1:-1].encode(),
+        ascii(text)[1:-1].encode(),
+    }
     # Escaped once more, as JSON inside JSON is.
     found |= {json.dumps(json.dumps(text)[1:-1])[1:-1].encode(), text.encode("utf-16-le")}
     for before in range(3):
-        # Base64 depends on where in three bytes the text begins; the letters at both ends belong to its neighbours, too.
+        # Base64 depends on where in three bytes the text begins; the letters at both ends belong to
+        # its neighbours, too.
         padded = bytes(before) + plain
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             whole = encode(padded).rstrip(b"=")

@@ -1,4 +1,6 @@
-"""A tenant with something of everything, each with a planted word in it, beside a tenant that tries to get at it."""
+"""A tenant with something of everything, each with a planted word in it, beside a tenant that tries
+to get at it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gesta import Actor, Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Rejected, Unknown, external
+from gesta import (
+    Actor,
+    Attempt,
+    Done,
+    Engine,
+    Flow,
+    Outcome,
+    Payload,
+    Personal,
+    Rejected,
+    Unknown,
+    external,
+)
 from gesta.domain.commands import Rules
 from gesta.flows.external import LEASE_SECONDS_MAX
 from gesta.flows.flow import ConfigBody, Secret
@@ -59,7 +73,14 @@ PARCELS = "shop.parcel"
 
 def flows() -> list[Flow]:
     return [
-        Flow("shop.letter", Letter, send, Rules(), config={KIND: Account, TEMPLATE: Template}, addresses=ADDRESSES),
+        Flow(
+            "shop.letter",
+            Letter,
+            send,
+            Rules(),
+            config={KIND: Account, TEMPLATE: Template},
+            addresses=ADDRESSES,
+        ),
         external(PARCELS, payload=Parcel),
     ]
 
@@ -81,7 +102,9 @@ class Planted:
 
     @property
     def names(self) -> list[str]:
-        """What an intruder may call things: by their ids, and by ids that make up for the difference between the tenants."""
+        """What an intruder may call things: by their ids, and by ids that make up for the
+        difference between the tenants.
+        """
         return [
             self.key_id,
             f"{self.key_id}/{OWNER}",
@@ -98,14 +121,22 @@ async def plant(engine: Engine) -> Planted:
     entry = await engine.operating.suppress("shop.letter", PERSON, reason=WORD, tenant=OWNER)
     ids = {}
     for comes_to in ("done", "failed", "unknown"):
-        request = await engine.submit(Letter(comes_to=comes_to), key=f"{WORD} {comes_to}", tenant=OWNER)
+        request = await engine.submit(
+            Letter(comes_to=comes_to), key=f"{WORD} {comes_to}", tenant=OWNER
+        )
         await request.outcome()
         ids[comes_to] = request.id
     later = datetime.now(UTC) + timedelta(days=365)
-    waiting = await engine.submit(Letter(), key=f"{WORD} waiting", tenant=OWNER, deliver_at=later, correlation_id=WORD)
-    key, _ = await engine.operating.create_key(name=f"{WORD} key", scopes=["admin"], tenant=OWNER, actor=Actor(WORD))
+    waiting = await engine.submit(
+        Letter(), key=f"{WORD} waiting", tenant=OWNER, deliver_at=later, correlation_id=WORD
+    )
+    key, _ = await engine.operating.create_key(
+        name=f"{WORD} key", scopes=["admin"], tenant=OWNER, actor=Actor(WORD)
+    )
     await engine.submit(Parcel(), tenant=OWNER)
-    (item,) = await engine.external.take(PARCELS, tenant=OWNER, wait_seconds=10, lease_seconds=LEASE_SECONDS_MAX)
+    (item,) = await engine.external.take(
+        PARCELS, tenant=OWNER, wait_seconds=10, lease_seconds=LEASE_SECONDS_MAX
+    )
     await engine.submit(Parcel(), tenant=OWNER)
     return Planted({**ids, "waiting": waiting.id}, key.id, entry.id, item)
 

@@ -1,4 +1,6 @@
-"""Personal data is in no file of the store, whatever happened to the request and before and after its person was erased."""
+"""Personal data is in no file of the store, whatever happened to the request and before and after
+its person was erased.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ async def with_names_of_people(folder: Path) -> None:
     """Keys and ids of callers that hold somebody's address."""
     flow: Flow = letter_flow(Heard(), "http://127.0.0.1:9/http")
     async with Engine(f"sqlite:///{folder / 'gesta.db'}", flows=[flow]) as engine:
-        request = await engine.submit(letter("unknown"), key=f"letter to {ADDRESS}", correlation_id=f"order of {ADDRESS}")
+        request = await engine.submit(
+            letter("unknown"), key=f"letter to {ADDRESS}", correlation_id=f"order of {ADDRESS}"
+        )
         await request.outcome()
         again = await engine.submit(letter("unknown"), key=f"letter to {ADDRESS}")
         assert (again.verdict, again.id) == ("duplicate", request.id)

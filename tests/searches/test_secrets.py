@@ -1,4 +1,6 @@
-"""Secrets and personal data are put wherever a user can put them; then every byte that was written or said is searched for them."""
+"""Secrets and personal data are put wherever a user can put them; then every byte that was written
+or said is searched for them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ from gesta.worker import attempt
 from tests.cli.conftest import cli, folder
 from tests.cli.running import Cli
 from tests.searches.forms import files_of, places
-from tests.searches.walk import CODE, IN_URL, KIND, PEOPLE, SECRETS, VARIABLE, Heard, Walk, flows, log_into
+from tests.searches.walk import (
+    CODE,
+    IN_URL,
+    KIND,
+    PEOPLE,
+    SECRETS,
+    VARIABLE,
+    Heard,
+    Walk,
+    flows,
+    log_into,
+)
 
 __all__ = ["cli", "folder"]
 
@@ -43,10 +56,22 @@ def walk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
 
 def commands(cli: Cli, walk: Walk) -> dict[str, bytes]:
     """What the command line says about all of it."""
-    asked = [[*command, *mode] for mode in ([], ["--json"]) for command in (
-        *(["show", one] for one in walk.ids), ["list"], ["list", "--parked"], ["dlq", "list"], ["dlq", "show", walk.ids[2]],
-        ["config", "list"], ["config", "get", KIND, CODE], ["config", "get", "webhook.endpoint", "hook"], ["settings"], ["key", "list"],
-    )]  # fmt: skip
+    asked = [
+        [*command, *mode]
+        for mode in ([], ["--json"])
+        for command in (
+            *(["show", one] for one in walk.ids),
+            ["list"],
+            ["list", "--parked"],
+            ["dlq", "list"],
+            ["dlq", "show", walk.ids[2]],
+            ["config", "list"],
+            ["config", "get", KIND, CODE],
+            ["config", "get", "webhook.endpoint", "hook"],
+            ["settings"],
+            ["key", "list"],
+        )
+    ]
     said = {}
     for command in asked:
         answer = cli(*command, "--app", APP)
@@ -57,7 +82,11 @@ def commands(cli: Cli, walk: Walk) -> dict[str, bytes]:
 
 def left_behind(walk: Walk) -> dict[str, bytes]:
     """Every file, the key file apart: whoever has that may read the secrets."""
-    return {name: content for name, content in files_of(walk.folder).items() if not name.endswith(".key")}
+    return {
+        name: content
+        for name, content in files_of(walk.folder).items()
+        if not name.endswith(".key")
+    }
 
 
 @pytest.mark.slow
@@ -74,7 +103,8 @@ def test_no_secret_is_in_any_file_and_in_anything_that_is_said(walk, cli):
 @pytest.mark.slow
 def test_no_person_is_in_a_job_a_log_a_metric_a_dead_letter_or_an_error_text(walk, cli):
     jobs = jobs_in(walk.folder / "gesta.db")
-    # Jobs about these people are there to be searched: one waits for its time, one for the end of a pause.
+    # Jobs about these people are there to be searched: one waits for its time, one for the end of a
+    # pause.
     assert {one for one in walk.waiting if one.encode() in jobs} == walk.waiting != set()
     said = {**walk.outputs, **commands(cli, walk), **files_of(walk.folder / "logs"), "jobs": jobs}
     # S1-20
@@ -86,7 +116,10 @@ def test_no_person_is_in_a_job_a_log_a_metric_a_dead_letter_or_an_error_text(wal
 def jobs_in(path: Path) -> bytes:
     db = apsw.Connection(str(path))
     try:
-        return repr(db.execute("select * from jobs").fetchall() + db.execute("select * from parked").fetchall()).encode()
+        return repr(
+            db.execute("select * from jobs").fetchall()
+            + db.execute("select * from parked").fetchall()
+        ).encode()
     finally:
         db.close()
 

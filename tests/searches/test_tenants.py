@@ -1,6 +1,8 @@
-"""One tenant tries every public call with the ids, keys and codes of another: it finds nothing, changes nothing, is shown nothing.
+"""One tenant tries every public call with the ids, keys and codes of another: it finds nothing,
+changes nothing, is shown nothing.
 
-The calls are those that the public classes and the command line have; one that is new and has no case here fails the test.
+The calls are those that the public classes and the command line have; one that is new and has no
+case here fails the test.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ from tests.searches.other_tenant import (
     all_of_the_owner,
     flows,
     plant,
-)  # fmt: skip
+)
 
 __all__ = ["cli", "folder", "start"]
 
-#: Asked under the intruder's name for something that is the owner's, by a name that is the owner's: each ends in NotFound.
+#: Asked under the intruder's name for something that is the owner's, by a name that is the owner's:
+#: each ends in NotFound.
 Act = Callable[[Engine, str], Awaitable[object]]
 NOT_FOUND: dict[str, Act] = {
     "Engine.request": lambda engine, name: engine.request(name, tenant=INTRUDER),
@@ -47,12 +50,20 @@ NOT_FOUND: dict[str, Act] = {
     "Engine.history": lambda engine, name: engine.history(name, tenant=INTRUDER),
     "Operating.look_up": lambda engine, name: engine.operating.look_up(name, INTRUDER),
     "Operating.dead_letter": lambda engine, name: engine.operating.dead_letter(name, INTRUDER),
-    "Operating.delete_config": lambda engine, _: engine.operating.delete_config(KIND, CODE, tenant=INTRUDER),
-    "Operating.get_config": lambda engine, _: engine.operating.get_config(KIND, CODE, tenant=INTRUDER),
+    "Operating.delete_config": lambda engine, _: engine.operating.delete_config(
+        KIND, CODE, tenant=INTRUDER
+    ),
+    "Operating.get_config": lambda engine, _: engine.operating.get_config(
+        KIND, CODE, tenant=INTRUDER
+    ),
     "Operating.template": lambda engine, _: engine.operating.template(CODE, tenant=INTRUDER),
     "Operating.preview": lambda engine, _: engine.operating.preview(CODE, {}, tenant=INTRUDER),
-    "Operating.revoke_key": lambda engine, name: engine.operating.revoke_key(name, tenant=INTRUDER, actor=Actor("me")),
-    "Operating.unsuppress_entry": lambda engine, name: engine.operating.unsuppress_entry("shop.letter", name, tenant=INTRUDER),
+    "Operating.revoke_key": lambda engine, name: engine.operating.revoke_key(
+        name, tenant=INTRUDER, actor=Actor("me")
+    ),
+    "Operating.unsuppress_entry": lambda engine, name: engine.operating.unsuppress_entry(
+        "shop.letter", name, tenant=INTRUDER
+    ),
     "Request.view": lambda engine, name: handle(engine, name).view(),
     "Request.payload": lambda engine, name: handle(engine, name).payload(),
     "Request.status": lambda engine, name: handle(engine, name).status(),
@@ -60,7 +71,9 @@ NOT_FOUND: dict[str, Act] = {
     "Request.cancel": lambda engine, name: handle(engine, name).cancel(),
     "Request.retry": lambda engine, name: handle(engine, name).retry(),
     "Request.redrive": lambda engine, name: handle(engine, name).redrive(again=True),
-    "Request.resolve": lambda engine, name: handle(engine, name).resolve("executed", by="me", evidence="none"),
+    "Request.resolve": lambda engine, name: handle(engine, name).resolve(
+        "executed", by="me", evidence="none"
+    ),
     "Request.purge": lambda engine, name: handle(engine, name).purge(),
 }
 
@@ -73,24 +86,39 @@ EMPTY: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "Operating.dead_letters": lambda engine: engine.operating.dead_letters(INTRUDER),
     "Operating.dead_letter_page": lambda engine: items(engine.operating.dead_letter_page(INTRUDER)),
     "Operating.undecided_page": lambda engine: items(engine.operating.undecided_page(INTRUDER)),
-    "Operating.stored_beside": lambda engine: engine.operating.stored_beside(KIND, CODE, set(), tenant=INTRUDER),
-    "Operating.config_version": lambda engine: engine.operating.config_version(KIND, CODE, tenant=INTRUDER),
+    "Operating.stored_beside": lambda engine: engine.operating.stored_beside(
+        KIND, CODE, set(), tenant=INTRUDER
+    ),
+    "Operating.config_version": lambda engine: engine.operating.config_version(
+        KIND, CODE, tenant=INTRUDER
+    ),
     "Operating.paused": lambda engine: engine.operating.paused(INTRUDER),
     "Operating.list_config": lambda engine: engine.operating.list_config(INTRUDER),
     "Operating.list_keys": lambda engine: engine.operating.list_keys(INTRUDER),
     "Operating.audit": lambda engine: engine.operating.audit(INTRUDER),
     "Operating.told_webhooks": lambda engine: engine.operating.told_webhooks(INTRUDER),
-    "Operating.suppressed": lambda engine: engine.operating.suppressed("shop.letter", PERSON, tenant=INTRUDER),
-    "Operating.unsuppress": lambda engine: engine.operating.unsuppress("shop.letter", PERSON, tenant=INTRUDER),
-    "Operating.list_suppressed": lambda engine: first(engine.operating.list_suppressed("shop.letter", tenant=INTRUDER)),
+    "Operating.suppressed": lambda engine: engine.operating.suppressed(
+        "shop.letter", PERSON, tenant=INTRUDER
+    ),
+    "Operating.unsuppress": lambda engine: engine.operating.unsuppress(
+        "shop.letter", PERSON, tenant=INTRUDER
+    ),
+    "Operating.list_suppressed": lambda engine: first(
+        engine.operating.list_suppressed("shop.letter", tenant=INTRUDER)
+    ),
     "External.take": lambda engine: engine.external.take(PARCELS, tenant=INTRUDER, limit=100),
 }
 
-#: Asked for work that the owner has in hand, with the owner's own id and token: each ends in NotFound.
+#: Asked for work that the owner has in hand, with the owner's own id and token: each ends in
+#: NotFound.
 IN_HAND: dict[str, Callable[[External, WorkItem], Awaitable[object]]] = {
     "External.fetch": lambda work, item: work.fetch(PARCELS, item.id, item.token, tenant=INTRUDER),
-    "External.extend": lambda work, item: work.extend(PARCELS, item.id, item.token, tenant=INTRUDER),
-    "External.report": lambda work, item: work.report(PARCELS, item.id, item.token, RecordSent(attempts=1), tenant=INTRUDER),
+    "External.extend": lambda work, item: work.extend(
+        PARCELS, item.id, item.token, tenant=INTRUDER
+    ),
+    "External.report": lambda work, item: work.report(
+        PARCELS, item.id, item.token, RecordSent(attempts=1), tenant=INTRUDER
+    ),
 }
 
 
@@ -206,11 +234,20 @@ async def test_the_same_key_and_code_of_two_tenants_are_two_things(gesta):
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         again = await engine.submit(Letter(), key=f"{WORD} done", tenant=INTRUDER)
-        many = await engine.submit_many([(Letter(text="other"), Options(key=f"{WORD} failed", tenant=INTRUDER))])
-        assert [one.verdict for one in (again, *many) if isinstance(one, Request)] == ["created", "created"]
-        assert not {again.id, *(one.id for one in many if isinstance(one, Request))} & {*planted.ids.values()}
+        many = await engine.submit_many(
+            [(Letter(text="other"), Options(key=f"{WORD} failed", tenant=INTRUDER))]
+        )
+        assert [one.verdict for one in (again, *many) if isinstance(one, Request)] == [
+            "created",
+            "created",
+        ]
+        assert not {again.id, *(one.id for one in many if isinstance(one, Request))} & {
+            *planted.ids.values()
+        }
         await engine.operating.check_config(KIND, CODE, dict(FIELDS), tenant=INTRUDER)
-        mine = await engine.operating.put_config(KIND, CODE, {"url": "https://mine.example.com", "token": "t"}, tenant=INTRUDER)
+        mine = await engine.operating.put_config(
+            KIND, CODE, {"url": "https://mine.example.com", "token": "t"}, tenant=INTRUDER
+        )
         assert mine.version == 1
         await again.outcome()
         await engine.operating.delete_config(KIND, CODE, tenant=INTRUDER)
@@ -247,9 +284,13 @@ async def test_an_address_is_put_on_the_list_of_one_tenant_only(gesta):
         planted = await plant(engine)
         before = await all_of_the_owner(engine, planted)
         for address in (PERSON, "somebody else"):
-            mine = await engine.operating.suppress("shop.letter", address, reason="mine", tenant=INTRUDER)
+            mine = await engine.operating.suppress(
+                "shop.letter", address, reason="mine", tenant=INTRUDER
+            )
             assert (mine.suppressed.reason, mine.id != planted.entry_id) == ("mine", True)
-        assert await engine.operating.suppressed("shop.letter", "somebody else", tenant=OWNER) is None
+        assert (
+            await engine.operating.suppressed("shop.letter", "somebody else", tenant=OWNER) is None
+        )
         assert await engine.operating.unsuppress("shop.letter", PERSON, tenant=INTRUDER)
         assert await all_of_the_owner(engine, planted) == before
 
@@ -257,23 +298,33 @@ async def test_an_address_is_put_on_the_list_of_one_tenant_only(gesta):
 async def test_nobody_gives_back_the_work_that_another_tenant_has_in_hand(gesta):
     async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
-        waiting = {one.state.id for one in await engine.find(tenant=OWNER, flow=PARCELS)} - {planted.item.id}
+        waiting = {one.state.id for one in await engine.find(tenant=OWNER, flow=PARCELS)} - {
+            planted.item.id
+        }
         await engine.external.give_back([planted.item], tenant=INTRUDER)
         left = await engine.external.take(PARCELS, tenant=OWNER, limit=100)
         assert {one.id for one in left} == waiting
-        assert await engine.external.fetch(PARCELS, planted.item.id, planted.item.token, tenant=OWNER) == planted.item
+        assert (
+            await engine.external.fetch(PARCELS, planted.item.id, planted.item.token, tenant=OWNER)
+            == planted.item
+        )
 
 
 async def test_a_key_is_its_tenants_alone(gesta):
     async with Engine("memory:tenants", flows=flows()) as engine:
         planted = await plant(engine)
         before = [await all_of_the_owner(engine, planted), await engine.operating.audit(OWNER)]
-        mine, text = await engine.operating.create_key(name="mine", tenant=INTRUDER, actor=Actor("me"))
+        mine, text = await engine.operating.create_key(
+            name="mine", tenant=INTRUDER, actor=Actor("me")
+        )
         assert (await engine.road.keys.check(text)).tenant == INTRUDER
         assert await engine.operating.list_keys(INTRUDER) == [mine]
         await engine.operating.revoke_key(mine.id, tenant=INTRUDER, actor=Actor("me"))
         assert [one.about for one in await engine.operating.audit(INTRUDER)] == [mine.id, mine.id]
-        assert [await all_of_the_owner(engine, planted), await engine.operating.audit(OWNER)] == before
+        assert [
+            await all_of_the_owner(engine, planted),
+            await engine.operating.audit(OWNER),
+        ] == before
 
 
 #: What each command is given; {name}: the owner's name for a request. Exit code 3: not found.
@@ -293,9 +344,18 @@ COMMANDS_NOT_FOUND = {
     "key revoke": ["{name}"],
 }
 COMMANDS_EMPTY = [
-    ["list"], ["list", "--parked"], ["list", "--json"], ["dlq list"], ["dlq list", "--json"], ["dlq redrive", "--all", "--again"],
-    ["dlq purge", "--all"], ["config list"], ["config list", "--json"], ["key list"], ["key list", "--json"],
-]  # fmt: skip
+    ["list"],
+    ["list", "--parked"],
+    ["list", "--json"],
+    ["dlq list"],
+    ["dlq list", "--json"],
+    ["dlq redrive", "--all", "--again"],
+    ["dlq purge", "--all"],
+    ["config list"],
+    ["config list", "--json"],
+    ["key list"],
+    ["key list", "--json"],
+]
 COMMANDS_WITHOUT_TENANT = {
     "demo": "a store of its own",
     "bench": "a store of its own",
@@ -322,7 +382,11 @@ COMMANDS_WITHOUT_TENANT = {
 def test_every_command_has_its_case():
     commands = {name for panel in COMMANDS.values() for name in panel}
     commands |= {f"{group} {name}" for group, (_, names) in GROUPS.items() for name in names}
-    assert commands == {*COMMANDS_NOT_FOUND, *(one[0] for one in COMMANDS_EMPTY), *COMMANDS_WITHOUT_TENANT}
+    assert commands == {
+        *COMMANDS_NOT_FOUND,
+        *(one[0] for one in COMMANDS_EMPTY),
+        *COMMANDS_WITHOUT_TENANT,
+    }
 
 
 async def planted_in_a_file() -> tuple[Planted, list[Any]]:
@@ -361,7 +425,9 @@ def test_tail_follows_the_events_of_its_own_tenant_only(cli, start):
     following = start("tail", "--count", "1", "--json", "--app", APP, "--tenant", INTRUDER)
     following.wait_for("following")
     cli("send", "shop.letter", "{}", "--key", WORD, "--app", APP, "--tenant", OWNER)
-    mine = cli("send", "shop.letter", '{"text": "mine"}', "--app", APP, "--tenant", INTRUDER).out.strip()
+    mine = cli(
+        "send", "shop.letter", '{"text": "mine"}', "--app", APP, "--tenant", INTRUDER
+    ).out.strip()
     answer = following.end()
     assert [line["requestId"] for line in answer.lines] == [mine]
     assert WORD not in answer.out + answer.err

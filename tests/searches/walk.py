@@ -1,4 +1,6 @@
-"""A walk through everything that can happen to a request, with secrets and personal data in every place where a user can put them."""
+"""A walk through everything that can happen to a request, with secrets and personal data in every
+place where a user can put them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,27 @@ from typing import Any
 
 from aiohttp import web
 
-from gesta import Actor, Attempt, Engine, Flow, Outcome, Payload, Personal, Rejected, Retry, RetryPolicy, Unknown
+from gesta import (
+    Actor,
+    Attempt,
+    Engine,
+    Flow,
+    Outcome,
+    Payload,
+    Personal,
+    Rejected,
+    Retry,
+    RetryPolicy,
+    Unknown,
+)
 from gesta.domain.commands import Rules
 from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.runtime.settings import load
 from gesta.sandbox.server import SandboxServer, address, loopback_socket
 
-#: Quotes, an umlaut, a plus and a slash: none of them looks the same in JSON, in a URL and in base64.
+#: Quotes, an umlaut, a plus and a slash: none of them looks the same in JSON, in a URL and in
+#: base64.
 SECRETS = {
     "token": 'planted "tök"+en/4711',
     "webhook secret": "whsec_" + base64.b64encode(b"a planted secret, 32 bytes long!").decode(),
@@ -42,7 +57,9 @@ PAUSED = "paused"
 
 #: A URL is config, which its owner reads back; a credential in it is masked wherever it is shown.
 IN_URL = {"password in a URL": "planted-pass-99", "token in a URL": "planted-token-77"}
-ADDRESS = f"https://user:{IN_URL['password in a URL']}@shop.example.com/?token={IN_URL['token in a URL']}"
+ADDRESS = (
+    f"https://user:{IN_URL['password in a URL']}@shop.example.com/?token={IN_URL['token in a URL']}"
+)
 
 
 class Person(Payload, frozen=True):
@@ -64,7 +81,9 @@ class Account(ConfigBody, frozen=True):
 
 
 class Heard:
-    """What executors were given: the search would be worth nothing if the words never came so far."""
+    """What executors were given: the search would be worth nothing if the words never came so
+    far.
+    """
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
@@ -84,7 +103,10 @@ def letter_flow(heard: Heard, answers: str) -> Flow:
             *letter.phones,
             *(one.email for one in letter.others),
         }
-        everything = f"{letter} was refused: {letter.name}, {letter.email}, {letter.phones[0]}, {letter.others[0].email}, {token}, {reference}"
+        everything = (
+            f"{letter} was refused: {letter.name}, {letter.email}, {letter.phones[0]},"
+            f" {letter.others[0].email}, {token}, {reference}"
+        )
         match letter.comes_to:
             case "raised":
                 raise ValueError(everything)
@@ -95,7 +117,12 @@ def letter_flow(heard: Heard, answers: str) -> Flow:
             case "answer":
                 # The provider repeats what it was sent in its answer, with an error status.
                 headers = {"Authorization": f"Bearer {bearer}"}
-                return Rejected("odd_answer", str(await attempt.http.post(answers, json={"echo": everything}, headers=headers)))
+                return Rejected(
+                    "odd_answer",
+                    str(
+                        await attempt.http.post(answers, json={"echo": everything}, headers=headers)
+                    ),
+                )
             case _:
                 return Unknown("no_answer", everything)
 
@@ -107,11 +134,19 @@ def flows(heard: Heard, answers: str) -> list[Flow]:
 
 
 def letter(comes_to: str) -> Letter:
-    return Letter(PEOPLE["name"], PEOPLE["e-mail"], [PEOPLE["phone"]], [Person(PEOPLE["nested e-mail"])], comes_to)
+    return Letter(
+        PEOPLE["name"],
+        PEOPLE["e-mail"],
+        [PEOPLE["phone"]],
+        [Person(PEOPLE["nested e-mail"])],
+        comes_to,
+    )
 
 
 class Walk:
-    """All of it on one file; `outputs` is whatever was said on the way, by the place where it was said."""
+    """All of it on one file; `outputs` is whatever was said on the way, by the place where it was
+    said.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.heard = folder, Heard()
@@ -125,7 +160,11 @@ class Walk:
     async def run(self) -> None:
         async with SandboxServer() as server, echo() as answers:
             settings = load(
-                {"url": f"sqlite:///{self.folder / 'gesta.db'}", "allow_private": ["127.0.0.1/32"], "log_level": "debug"}
+                {
+                    "url": f"sqlite:///{self.folder / 'gesta.db'}",
+                    "allow_private": ["127.0.0.1/32"],
+                    "log_level": "debug",
+                }
             )
             async with Engine(settings=settings, flows=flows(self.heard, answers)) as engine:
                 await self._configure(engine, server.url)
@@ -139,16 +178,24 @@ class Walk:
 
     async def _configure(self, engine: Engine, url: str) -> None:
         operating = engine.operating
-        await operating.put_config(KIND, CODE, {"url": "https://shop.example.com", "token": "an older one"})
+        await operating.put_config(
+            KIND, CODE, {"url": "https://shop.example.com", "token": "an older one"}
+        )
         # Changed: for a while both are used.
         await operating.put_config(KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]})
-        await operating.put_config(webhook.ENDPOINT, "hook", {"url": f"{url}/webhook", "secret": SECRETS["webhook secret"]})
-        self.outputs["refused config"] = await _told(operating.put_config(KIND, CODE, {"url": 1, "token": [SECRETS["token"]]}))
+        await operating.put_config(
+            webhook.ENDPOINT, "hook", {"url": f"{url}/webhook", "secret": SECRETS["webhook secret"]}
+        )
+        self.outputs["refused config"] = await _told(
+            operating.put_config(KIND, CODE, {"url": 1, "token": [SECRETS["token"]]})
+        )
 
     async def _submit(self, engine: Engine) -> None:
         for comes_to in ("raised", "rejected", "retry", "answer", "unknown"):
             request = await engine.submit(letter(comes_to), key=f"letter {comes_to}")
-            self.outputs[f"outcome of {comes_to}"] = repr(await request.outcome()).encode() + repr(request).encode()
+            self.outputs[f"outcome of {comes_to}"] = (
+                repr(await request.outcome()).encode() + repr(request).encode()
+            )
             self.ids.append(request.id)
         hook = await engine.submit(webhook.Message("order.paid", {"order": 7}, "hook"), key="hook")
         self.outputs["outcome of the webhook"] = repr(await hook.outcome()).encode()
@@ -180,21 +227,33 @@ class Walk:
         self.outputs["ended key refused"] = await _told(engine.road.keys.check(ended))
         self.outputs["wrong key refused"] = await _told(engine.road.keys.check(text[:-1] + "!"))
         self.outputs["key not found"] = await _told(operating.revoke_key(text, actor=ops))
-        request = await engine.submit(letter("rejected"), key=f"key {text}", correlation_id=text, actor=ops)
+        request = await engine.submit(
+            letter("rejected"), key=f"key {text}", correlation_id=text, actor=ops
+        )
         await request.outcome()
         await request.redrive()
-        self.outputs["outcome of a request by a key"] = repr(await request.outcome()).encode() + repr(request).encode()
-        self.outputs["conflict of keys"] = await _told(engine.submit(letter("retry"), key=f"key {text}"))
+        self.outputs["outcome of a request by a key"] = (
+            repr(await request.outcome()).encode() + repr(request).encode()
+        )
+        self.outputs["conflict of keys"] = await _told(
+            engine.submit(letter("retry"), key=f"key {text}")
+        )
         await operating.pause(tenant="default", reason=f"because of {text}", actor=ops)
-        self.outputs["keys"] = repr((made, await operating.list_keys(), await operating.audit())).encode()
+        self.outputs["keys"] = repr(
+            (made, await operating.list_keys(), await operating.audit())
+        ).encode()
         await operating.resume(tenant="default", actor=ops)
 
     async def _leave(self, engine: Engine) -> None:
-        """Requests about the same people that are still to be done: their jobs are in the queue when the walk is over."""
+        """Requests about the same people that are still to be done: their jobs are in the queue
+        when the walk is over.
+        """
         soon = datetime.now(UTC) + timedelta(minutes=14)
         later = await engine.submit(letter("rejected"), key="letter later", deliver_at=soon)
         await engine.operating.pause(tenant=PAUSED)
-        await engine.operating.put_config(KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]}, tenant=PAUSED)
+        await engine.operating.put_config(
+            KIND, CODE, {"url": ADDRESS, "token": SECRETS["token"]}, tenant=PAUSED
+        )
         held = await engine.submit(letter("rejected"), key="letter held", tenant=PAUSED)
         self.waiting = {later.id, held.id}
         self.ids.append(later.id)
@@ -206,7 +265,9 @@ async def echo() -> AsyncIterator[str]:
 
     async def answer(request: web.Request) -> web.Response:
         text = await request.text() + request.headers["Authorization"]
-        return web.json_response({"error": {"code": "bad_address", "message": text}, "detail": text}, status=400)
+        return web.json_response(
+            {"error": {"code": "bad_address", "message": text}, "detail": text}, status=400
+        )
 
     app = web.Application()
     app.router.add_post("/", answer)

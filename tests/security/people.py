@@ -43,7 +43,9 @@ class Bill(Payload, frozen=True):
 ANA = Letter("ana@x.example", "A-7", (Person("Ana Lima"), Person("Bo")))
 
 
-def flow_of(provider: Provider, kind: type[Payload] = Letter, name: str = "test.letter", **options: Any) -> Flow:
+def flow_of(
+    provider: Provider, kind: type[Payload] = Letter, name: str = "test.letter", **options: Any
+) -> Flow:
     rules = Rules(options.pop("retry", RetryPolicy()), options.pop("on_unknown", "same_key"))
     return Flow(name, kind, provider.execute, rules, **options)
 

@@ -1,4 +1,6 @@
-"""People in payloads: sealed under their own key on the way in, opened for the attempt, told by nobody."""
+"""People in payloads: sealed under their own key on the way in, opened for the attempt, told by
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,10 @@ async def test_whom_it_is_about_has_to_be_a_text(gesta, about):
 
     odd, broken = flow_of(Provider(), Odd, "test.odd"), flow_of(Provider(), Broken, "test.broken")
     async with Engine(URL, flows=[odd, broken]) as engine:
-        for payload, fault in ((Odd(), "a string of at most"), (Broken(), "the property raised KeyError")):
+        for payload, fault in (
+            (Odd(), "a string of at most"),
+            (Broken(), "the property raised KeyError"),
+        ):
             with pytest.raises(InvalidRequest) as refusal:
                 await engine.submit(payload)
             assert fault in refusal.value.fields["subject"]
@@ -109,8 +114,14 @@ async def test_many_are_sealed_with_two_words_to_the_vault_and_opened_with_one(g
         await gesta.settle()
         ports.vault.calls.clear()
         letters: list[Payload] = [Letter(f"{n}@x.example") for n in range(10)]
-        sent = await engine.submit_many([*letters, Note("plain"), (Letter("0@x.example"), Options(key="k"))])
-        assert (ports.vault.calls["newest"], ports.vault.calls["put"], ports.vault.calls["get"]) == (1, 1, 0)
+        sent = await engine.submit_many(
+            [*letters, Note("plain"), (Letter("0@x.example"), Options(key="k"))]
+        )
+        assert (
+            ports.vault.calls["newest"],
+            ports.vault.calls["put"],
+            ports.vault.calls["get"],
+        ) == (1, 1, 0)
         await gesta.settle()
         assert ports.vault.calls["get"] == 1
         ports.vault.calls.clear()
@@ -143,8 +154,12 @@ async def test_two_processes_that_seal_for_one_person_at_once_agree_on_one_key(g
             assert raced
             assert await request.payload() == Letter("ana@x.example")
             assert await first.erase("ana@x.example") == 1
-            [digest] = {name for tenant, name, _ in vaults(gesta)[0]._boxes if name.startswith("subject/")}
-            assert (await road.outside.stores.vault.newest([("default", digest)]))["default", digest].version == 1
+            [digest] = {
+                name for tenant, name, _ in vaults(gesta)[0]._boxes if name.startswith("subject/")
+            }
+            assert (await road.outside.stores.vault.newest([("default", digest)]))[
+                "default", digest
+            ].version == 1
 
 
 async def test_a_vault_out_of_reach_fails_nobody_and_holds_back_no_other_flow(gesta, ports):
@@ -183,7 +198,9 @@ async def test_a_key_that_the_vault_has_lost_is_no_erasure(gesta):
         assert isinstance(await request.outcome(600), Done)
 
 
-async def test_a_key_that_was_changed_in_the_vault_is_replaced_for_new_requests_and_both_are_erased(gesta):
+async def test_a_key_that_was_changed_in_the_vault_is_replaced_for_new_requests_and_both_are_erased(
+    gesta,
+):
     async with engine_of(Provider()) as engine:
         first = await engine.submit(Letter("ana@x.example"))
         await gesta.settle()
@@ -196,19 +213,29 @@ async def test_a_key_that_was_changed_in_the_vault_is_replaced_for_new_requests_
         second = await engine.submit(Letter("ana@x.example"))
         assert await second.payload() == Letter("ana@x.example")
         assert await engine.erase("ana@x.example") == 2
-        assert not any(box.box for ref, box in vault._boxes.items() if ref[1].startswith("subject/"))
+        assert not any(
+            box.box for ref, box in vault._boxes.items() if ref[1].startswith("subject/")
+        )
 
 
-async def test_a_sealed_field_that_was_moved_from_another_request_is_told_and_the_others_go_on(gesta, ports):
+async def test_a_sealed_field_that_was_moved_from_another_request_is_told_and_the_others_go_on(
+    gesta, ports
+):
     provider = Provider(*[Retry("busy", after_seconds=60)] * 2)
     async with engine_of(provider) as engine:
-        first, second = await engine.submit(Letter("ana@x.example")), await engine.submit(Letter("bo@x.example"))
+        first, second = (
+            await engine.submit(Letter("ana@x.example")),
+            await engine.submit(Letter("bo@x.example")),
+        )
         await let_run(gesta)
         stolen = (await second.view()).payload
 
         async def exchange(original: Any, keys: Any) -> Any:
             found = await original(keys)
-            return {key: structs.replace(view, payload=stolen) if key[2] == first.id else view for key, view in found.items()}
+            return {
+                key: structs.replace(view, payload=stolen) if key[2] == first.id else view
+                for key, view in found.items()
+            }
 
         ports.views.replace("get", exchange)
         await pass_time(gesta, 61)
@@ -218,7 +245,9 @@ async def test_a_sealed_field_that_was_moved_from_another_request_is_told_and_th
     assert [letter.to for letter in provider.payloads[2:]] == ["bo@x.example"]
 
 
-async def test_a_field_that_gained_or_lost_its_mark_between_two_deployments_is_read_all_the_same(gesta):
+async def test_a_field_that_gained_or_lost_its_mark_between_two_deployments_is_read_all_the_same(
+    gesta,
+):
     class Before(Payload, frozen=True):
         to: Personal[str]
         cc: str
@@ -232,7 +261,9 @@ async def test_a_field_that_gained_or_lost_its_mark_between_two_deployments_is_r
         request = await engine.submit(Before("ana@x.example", "bo@x.example"), key="k")
         await let_run(gesta)
     async with Engine(URL, flows=[flow_of(provider, After)]) as engine:
-        assert (await engine.submit(After("ana@x.example", "bo@x.example"), key="k")).verdict == "duplicate"
+        assert (
+            await engine.submit(After("ana@x.example", "bo@x.example"), key="k")
+        ).verdict == "duplicate"
         again = await engine.request(request.id)
         assert isinstance(await again.outcome(600), Done)
     assert provider.payloads[1:] == [After("ana@x.example", "bo@x.example")]
@@ -260,9 +291,13 @@ async def test_death_between_key_and_event_leaves_a_key_that_seals_nothing(gesta
         assert await engine.erase("ana@x.example") == 1
 
 
-@pytest.mark.parametrize(("port", "verb"), [("vault", "newest"), ("vault", "put"), ("events", "append")])
+@pytest.mark.parametrize(
+    ("port", "verb"), [("vault", "newest"), ("vault", "put"), ("events", "append")]
+)
 @pytest.mark.parametrize("answer_lost", [False, True])
-async def test_a_submit_whose_store_failed_can_be_repeated_under_its_key(gesta, ports, port, verb, answer_lost):
+async def test_a_submit_whose_store_failed_can_be_repeated_under_its_key(
+    gesta, ports, port, verb, answer_lost
+):
     provider = Provider()
     async with engine_of(provider) as engine:
         await engine.submit(Letter("first@x.example"))
@@ -291,9 +326,13 @@ async def test_a_rebuild_keeps_what_is_sealed_sealed(gesta):
 async def test_a_callers_names_are_stored_without_addresses_and_numbers(gesta):
     async with engine_of(Provider()) as engine:
         key = "welcome ana@x.example +49 30 901820"
-        first = await engine.submit(ANA, key=key, correlation_id="mail to ana@x.example", actor=Actor("ops@x.example"))
+        first = await engine.submit(
+            ANA, key=key, correlation_id="mail to ana@x.example", actor=Actor("ops@x.example")
+        )
         assert (await engine.submit(ANA, key=key)).verdict == "duplicate"
-        with pytest.raises(Conflict, match=r"key 'welcome \[email\] \[phone\]' was used before") as conflict:
+        with pytest.raises(
+            Conflict, match=r"key 'welcome \[email\] \[phone\]' was used before"
+        ) as conflict:
             await engine.submit(Letter("bo@x.example"), key=key)
         assert conflict.value.key == key
         state = (await first.view()).state

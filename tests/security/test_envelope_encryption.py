@@ -17,7 +17,9 @@ def safe(vault: MemoryVault, key: str = KEY, seed: int = 0) -> Safe:
     return Safe(vault, MasterKey(key, "the test"), ManualRuntime(seed=seed))
 
 
-async def boxes(vault: MemoryVault, refs: list[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
+async def boxes(
+    vault: MemoryVault, refs: list[tuple[str, str, int]]
+) -> dict[tuple[str, str, int], Sealed]:
     return await vault.get(refs)
 
 
@@ -49,7 +51,9 @@ async def test_what_does_not_exist_or_was_destroyed_is_none():
 async def test_another_master_key_opens_nothing_and_says_so():
     vault = MemoryVault()
     secret = await safe(vault).installation_secret("identity")
-    with pytest.raises(WrongMasterKey, match="the master key from the test does not open this store's vault"):
+    with pytest.raises(
+        WrongMasterKey, match="the master key from the test does not open this store's vault"
+    ):
         await safe(vault, OTHER, seed=1).installation_secret("identity")
     assert await safe(vault, seed=2).installation_secret("identity") == secret
 
@@ -60,7 +64,11 @@ async def test_a_box_moved_to_another_tenant_name_or_version_does_not_open():
     await safe(vault, seed=1).put("other", "n", 1, "two")
     (sealed,) = (await boxes(vault, [("acme", "n", 1)])).values()
     await vault.put(
-        [Sealed("other", "stolen", 1, sealed.box), Sealed("acme", "moved", 1, sealed.box), Sealed("acme", "n", 2, sealed.box)]
+        [
+            Sealed("other", "stolen", 1, sealed.box),
+            Sealed("acme", "moved", 1, sealed.box),
+            Sealed("acme", "n", 2, sealed.box),
+        ]
     )
     for ref in (("other", "stolen", 1), ("acme", "moved", 1), ("acme", "n", 2)):
         with pytest.raises(StoreError, match="cannot be opened"):
@@ -86,13 +94,20 @@ async def test_the_same_secret_sealed_twice_looks_different():
 
 async def test_two_processes_that_start_at_once_agree_on_one_installation_secret():
     vault = MemoryVault()
-    assert await safe(vault, seed=1).installation_secret("identity") == await safe(vault, seed=2).installation_secret("identity")
+    assert await safe(vault, seed=1).installation_secret("identity") == await safe(
+        vault, seed=2
+    ).installation_secret("identity")
 
 
-@pytest.mark.parametrize("text", ["", "short", base64.b64encode(bytes(31)).decode(), "ä" * 44, "!" * 44, KEY + KEY])
+@pytest.mark.parametrize(
+    "text", ["", "short", base64.b64encode(bytes(31)).decode(), "ä" * 44, "!" * 44, KEY + KEY]
+)
 def test_a_master_key_that_is_none_is_refused_with_the_way_to_make_one(text):
     with pytest.raises(
-        BadSettings, match="32 bytes in base64 are needed; for a new store make one with: openssl rand -base64 32"
+        BadSettings,
+        match=(
+            "32 bytes in base64 are needed; for a new store make one with: openssl rand -base64 32"
+        ),
     ) as refusal:
         MasterKey(text, "GESTA_MASTER_KEY")
     assert "GESTA_MASTER_KEY" in str(refusal.value)

@@ -1,4 +1,6 @@
-"""Somebody is erased: what was sealed for them is gone for good, in every process, whatever fails on the way."""
+"""Somebody is erased: what was sealed for them is gone for good, in every process, whatever fails
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.security.people import ANA, URL, Letter, engine_of, flow_of, stored, 
 from tests.world import Gate, Note, Provider, all_events, die, let_run, note_flow, pass_time, result
 
 
-async def test_the_same_content_is_a_duplicate_and_other_content_a_conflict_before_and_after_the_erasure(gesta):
+async def test_the_same_content_is_a_duplicate_and_other_content_a_conflict_before_and_after_the_erasure(
+    gesta,
+):
     async with engine_of(Provider()) as engine:
         first = await engine.submit(ANA, key="k")
         for _ in range(2):
@@ -43,7 +47,9 @@ async def test_a_waiting_request_of_somebody_erased_ends_as_subject_erased_witho
         request = await engine.submit(ANA)
         await let_run(gesta)
         assert await engine.erase("Ana Lima", actor=Actor("dpo")) == 1
-        with pytest.raises(Erased, match=f"request {request.id}: a person its payload is about was erased"):
+        with pytest.raises(
+            Erased, match=f"request {request.id}: a person its payload is about was erased"
+        ):
             await request.payload()
         outcome = await request.outcome(timeout=600)
         assert (await request.status(), len(provider.calls)) == ("failed", 1)
@@ -66,7 +72,9 @@ async def test_a_dead_letter_about_somebody_erased_is_not_redriven(gesta, ports)
         assert len(await all_events(engine)) == before
         ports.vault.calls.clear()
         assert await about_nobody.redrive() == "queued"
-        assert not ports.vault.calls["get"], "what holds nothing personal needs no question to the vault"
+        assert not ports.vault.calls["get"], (
+            "what holds nothing personal needs no question to the vault"
+        )
         assert await about_bo.redrive() == "queued"
         await let_run(gesta)
         assert (len(provider.calls), len(plain.calls)) == (3, 2)
@@ -126,7 +134,9 @@ async def test_nobody_is_erased_by_no_name(gesta, subject):
         assert await all_events(engine) == []
 
 
-async def test_an_engine_can_stop_while_the_vault_is_out_of_reach_and_the_next_one_goes_on(gesta, ports):
+async def test_an_engine_can_stop_while_the_vault_is_out_of_reach_and_the_next_one_goes_on(
+    gesta, ports
+):
     provider = Provider()
     async with engine_of(provider) as engine:
         request = await engine.submit(ANA)
@@ -144,7 +154,9 @@ async def test_an_engine_can_stop_while_the_vault_is_out_of_reach_and_the_next_o
 
 @pytest.mark.parametrize("obstacle", ["erased", "lost"])
 async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle):
-    """Without the payload nobody can be asked; neither `rejected` nor `not executed` would be true."""
+    """Without the payload nobody can be asked; neither `rejected` nor `not executed` would be
+    true.
+    """
     provider, asked = Provider(Unknown("no_answer")), Provider()
     flow = flow_of(provider, on_unknown="ask", reconcile=asked.execute)
     async with Engine(URL, flows=[flow]) as engine:
@@ -158,7 +170,12 @@ async def test_a_doubt_about_somebody_erased_is_left_to_a_person(gesta, obstacle
                 del vault._boxes[ref], vault._versions[ref[:2]]
         await gesta.settle()
         state = (await request.view()).state
-    assert (state.status, state.due_at, asked.calls, len(provider.calls)) == ("unknown", None, [], 1)
+    assert (state.status, state.due_at, asked.calls, len(provider.calls)) == (
+        "unknown",
+        None,
+        [],
+        1,
+    )
     assert state.reason == {"erased": "subject_erased", "lost": "key_missing"}[obstacle]
 
 
@@ -171,7 +188,12 @@ async def test_a_doubt_is_not_ended_by_an_erasure_where_the_same_key_would_be_se
         await engine.erase("ana@x.example")
         await gesta.settle()
         state = (await request.view()).state
-        assert (state.status, state.reason, state.due_at, state.in_doubt) == ("unknown", "subject_erased", None, True)
+        assert (state.status, state.reason, state.due_at, state.in_doubt) == (
+            "unknown",
+            "subject_erased",
+            None,
+            True,
+        )
     assert len(provider.calls) == 1
 
 
@@ -189,7 +211,9 @@ async def test_an_attempt_that_runs_keeps_what_it_has_and_the_next_one_has_nothi
 
 
 async def test_no_key_outlives_its_batch_in_any_process(gesta):
-    """Erased by one engine, the other must not open the next batch with a key it has seen before."""
+    """Erased by one engine, the other must not open the next batch with a key it has seen
+    before.
+    """
     provider = Provider(Retry("busy", after_seconds=60))
     async with engine_of(provider) as worker:
         request = await worker.submit(ANA)
@@ -203,10 +227,19 @@ async def test_no_key_outlives_its_batch_in_any_process(gesta):
 
 
 @pytest.mark.parametrize(
-    ("port", "verb"), [("vault", "newest"), ("vault", "get"), ("vault", "delete"), ("events", "read"), ("events", "append")]
+    ("port", "verb"),
+    [
+        ("vault", "newest"),
+        ("vault", "get"),
+        ("vault", "delete"),
+        ("events", "read"),
+        ("events", "append"),
+    ],
 )
 @pytest.mark.parametrize("answer_lost", [False, True])
-async def test_an_erasure_that_failed_anywhere_is_whole_after_it_was_repeated(gesta, ports, port, verb, answer_lost):
+async def test_an_erasure_that_failed_anywhere_is_whole_after_it_was_repeated(
+    gesta, ports, port, verb, answer_lost
+):
     async with engine_of(Provider(Retry("busy", after_seconds=60))) as engine:
         request = await engine.submit(ANA)
         await let_run(gesta)
@@ -220,7 +253,10 @@ async def test_an_erasure_that_failed_anywhere_is_whole_after_it_was_repeated(ge
 
 
 async def test_what_is_on_record_as_erased_is_erased(gesta, ports):
-    """The key goes first. The other way round a worker could read the record, and fetch the key once more before it goes."""
+    """The key goes first.
+
+    The other way round a worker could read the record, and fetch the key once more before it goes.
+    """
     order: list[str] = []
 
     async def note(name: str, original: Any, *given: Any) -> Any:
@@ -240,7 +276,10 @@ async def test_an_erasure_does_not_stand_in_the_way_of_config(gesta):
     from gesta.flows import webhook
 
     async with engine_of(Provider(), webhook.flow()) as engine:
-        fields = {"url": "https://example.com/hooks", "secret": "whsec_" + base64.b64encode(bytes(24)).decode()}
+        fields = {
+            "url": "https://example.com/hooks",
+            "secret": "whsec_" + base64.b64encode(bytes(24)).decode(),
+        }
         await engine.operating.put_config("webhook.endpoint", "main", fields)
         entity = await engine.operating.get_config("webhook.endpoint", "main")
         await engine.submit(ANA)
@@ -286,7 +325,9 @@ async def test_a_process_may_die_at_any_moment_of_a_submit_and_an_erasure(gesta,
             await gesta.settle()
             state = (await request.view()).state
             # Taken and lost it may have been sent: then it is for a person, and no refusal.
-            assert state.status in ("sent", "failed") or (state.waits_for_a_person and state.reason == "subject_erased"), turns
+            assert state.status in ("sent", "failed") or (
+                state.waits_for_a_person and state.reason == "subject_erased"
+            ), turns
             assert len(await engine.find()) == 1
             assert await engine.operating.parked() == []
             assert ERASED in [event.type for event in await all_events(engine)]

@@ -17,7 +17,17 @@ def test_the_digest_of_a_content_is_hmac_sha256_cut_to_eight_bytes() -> None:
 
 def test_a_key_is_scoped_by_tenant_and_flow() -> None:
     name = Identity(SECRET).name
-    assert len({name("a", "x.y", "k"), name("b", "x.y", "k"), name("a", "x.z", "k"), name("a", "x.y", "l")}) == 4
+    assert (
+        len(
+            {
+                name("a", "x.y", "k"),
+                name("b", "x.y", "k"),
+                name("a", "x.z", "k"),
+                name("a", "x.y", "l"),
+            }
+        )
+        == 4
+    )
 
 
 def test_another_installation_gives_other_digests() -> None:
@@ -34,4 +44,8 @@ def test_a_subject_is_scoped_by_tenant_and_is_no_key() -> None:
         identity.name("a", "ana", ""),
     }
     assert len(digests) == 4
-    assert identity.subject("a", "ana") == Identity(SECRET).subject("a", "ana") != Identity(bytes(32)).subject("a", "ana")
+    assert (
+        identity.subject("a", "ana")
+        == Identity(SECRET).subject("a", "ana")
+        != Identity(bytes(32)).subject("a", "ana")
+    )

@@ -1,4 +1,7 @@
-"""`make simulate SEED=7`: replay one seed with its whole trace. `make simulate RUNS=10000`: many, with the counts of what was met."""
+"""`make simulate SEED=7`: replay one seed with its whole trace.
+
+`make simulate RUNS=10000`: many, with the counts of what was met.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def _many(first: int, runs: int) -> int:
         hits["simulated_seconds"] += round(world.trace[-1][0])
     for what, count in sorted(hits.items()):
         print(f"{count:>10,}  {what}")
-    print(f"{runs:,} runs from seed {first} in {time.perf_counter() - began:.0f} s; {len(broken)} with a broken promise")
+    print(
+        f"{runs:,} runs from seed {first} in {time.perf_counter() - began:.0f} s; {len(broken)}"
+        " with a broken promise"
+    )
     return 1 if broken else 0
 
 

@@ -1,4 +1,6 @@
-"""A program that listens: told of every end at least once, in the order of the log, whoever dies meanwhile."""
+"""A program that listens: told of every end at least once, in the order of the log, whoever dies
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Ears:
     @property
     def is_behind(self) -> bool:
         database = self._world.database
-        return self._world.options.ears and database.views._checkpoints.get(CHECKPOINT, 0) < len(database.events._log)
+        return self._world.options.ears and database.views._checkpoints.get(CHECKPOINT, 0) < len(
+            database.events._log
+        )
 
     async def _hear(self, event: Event) -> None:
         world, process = self._world, cast("Process", OWNER.get())
@@ -42,6 +46,9 @@ class Ears:
         if event.position in self.heard:
             world.hit("told_again")
         elif event.position < max(self.heard, default=0):
-            world.breaks("news is told in order", f"{world.short(event.request_id)} {event.status} at {event.position}")
+            world.breaks(
+                "news is told in order",
+                f"{world.short(event.request_id)} {event.status} at {event.position}",
+            )
         self.heard[event.position] = event.status
         await world.network.pass_through(process)

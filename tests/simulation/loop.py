@@ -1,7 +1,10 @@
-"""An event loop without time, threads or I/O of its own: the seed chooses who runs next, and the clock jumps to the next timer.
+"""An event loop without time, threads or I/O of its own: the seed chooses who runs next, and the
+clock jumps to the next timer.
 
-Every callback belongs to the simulated process whose context it runs in. The callbacks of a dead process are never run again: no `except`
-and no `finally` of it either, as after a SIGKILL. Those of a frozen one are kept until it is resumed.
+Every callback belongs to the simulated process whose context it runs in. The callbacks of a dead
+process are never run again: no `except`
+and no `finally` of it either, as after a SIGKILL. Those of a frozen one are kept until it is
+resumed.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ OWNER: ContextVar[Owner | None] = ContextVar("OWNER", default=None)
 class Handle:
     __slots__ = ("args", "callback", "context", "is_cancelled", "owner", "when")
 
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float) -> None:
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float
+    ) -> None:
         self.callback, self.args, self.context, self.when = callback, args, context, when
         self.owner = context.get(OWNER)
         self.is_cancelled = False
@@ -76,23 +81,45 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A future that failed while nobody waits: its waiter died. What matters is checked elsewhere."""
+        """A future that failed while nobody waits: its waiter died.
+
+        What matters is checked elsewhere.
+        """
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None) -> Any:  # type: ignore[override]
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> Any:  # type: ignore[override]
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         return task
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:  # type: ignore[override]
         handle = Handle(callback, args, copy_context() if context is None else context, self.now)
         self._ready.append(handle)
         return handle
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
-        handle = Handle(callback, args, copy_context() if context is None else context, self.now + max(0.0, delay))
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Handle:  # type: ignore[override]
+        handle = Handle(
+            callback,
+            args,
+            copy_context() if context is None else context,
+            self.now + max(0.0, delay),
+        )
         self._begun += 1
         heapq.heappush(self._timers, (handle.when, self._begun, handle))
         return handle
@@ -112,7 +139,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         owner.kept = []
 
     def run(self, is_over: Callable[[], bool], jump_to: Callable[[], float] = lambda: 0.0) -> None:
-        """Run until it is over, which is asked whenever nobody is ready; `jump_to` may let time pass in which nothing happens."""
+        """Run until it is over, which is asked whenever nobody is ready; `jump_to` may let time
+        pass in which nothing happens.
+        """
         ready, random = self._ready, self._random.random
         asyncio._set_running_loop(self)
         try:

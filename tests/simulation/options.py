@@ -64,7 +64,15 @@ class Options:
     #: What a process appends it projects in the same commit, where it can.
     at_once: bool
     #: What is submitted: names of payload types.
-    payloads: tuple[str, ...] = ("Deduping", "Forgetting", "Asked", "Journalled", "Left", "Careless", "Sealed")
+    payloads: tuple[str, ...] = (
+        "Deduping",
+        "Forgetting",
+        "Asked",
+        "Journalled",
+        "Left",
+        "Careless",
+        "Sealed",
+    )
 
     @property
     def skew_ms(self) -> int:
@@ -72,20 +80,30 @@ class Options:
 
 
 def options(seed: int) -> Options:
-    """The options of a seed: each run has some of the faults, because all of them at once hide each other."""
+    """The options of a seed: each run has some of the faults, because all of them at once hide each
+    other.
+    """
     random = Random(f"options {seed}")
 
     def sometimes(chance: float, rate: float) -> float:
         return rate * random.random() if random.random() < chance else 0.0
 
     rates = Rates(
-        sometimes(0.5, 0.02), sometimes(0.5, 0.25), sometimes(0.4, 0.03), sometimes(0.4, 0.06), sometimes(0.4, 0.06),
-        sometimes(0.4, 0.03), sometimes(0.8, 1.0), _unspent(seed),
-    )  # fmt: skip
+        sometimes(0.5, 0.02),
+        sometimes(0.5, 0.25),
+        sometimes(0.4, 0.03),
+        sometimes(0.4, 0.06),
+        sometimes(0.4, 0.06),
+        sometimes(0.4, 0.03),
+        sometimes(0.8, 1.0),
+        _unspent(seed),
+    )
     processes, skewed = random.choice([1, 2, 2, 3]), random.random() < 0.25
     return Options(
         seed=seed,
-        skews_ms=tuple(round(random.uniform(-1, 1) * SKEW_MS_MAX) if skewed else 0 for _ in range(processes)),
+        skews_ms=tuple(
+            round(random.uniform(-1, 1) * SKEW_MS_MAX) if skewed else 0 for _ in range(processes)
+        ),
         submits=random.randint(2, 7),
         decisions=random.choice([0, 2, 5, 8]),
         seconds=random.choice([4.0, 8.0, 15.0]),
@@ -114,4 +132,13 @@ def faultless(seed: int) -> Options:
     """The same work without any fault."""
     chosen = options(seed)
     skews_ms = (0,) * len(chosen.skews_ms)
-    return replace(chosen, rates=CALM, kills=0, stops=0, queue_lost=False, rebuilds=0, erases=0, skews_ms=skews_ms)
+    return replace(
+        chosen,
+        rates=CALM,
+        kills=0,
+        stops=0,
+        queue_lost=False,
+        rebuilds=0,
+        erases=0,
+        skews_ms=skews_ms,
+    )

@@ -1,6 +1,9 @@
-"""Bugs planted into the engine, each with the promise that finds it. Patched in by a test: the product has no switch for them.
+"""Bugs planted into the engine, each with the promise that finds it.
 
-A bug that needs a real database to be seen (a token check in SQL, say) is planted in tests/contracts/faults.
+Patched in by a test: the product has no switch for them.
+
+A bug that needs a real database to be seen (a token check in SQL, say) is planted in
+tests/contracts/faults.
 """
 
 from __future__ import annotations
@@ -58,13 +61,19 @@ submit, record_of, judge, redrive, record = (
     notification._record,
 )
 examine, load, run, build, move = (
-    guard.examine, Loader.load, Attempts.run, Rebuild._build, Subscriber._move
-)  # fmt: skip
+    guard.examine,
+    Loader.load,
+    Attempts.run,
+    Rebuild._build,
+    Subscriber._move,
+)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """`where.name` is replaced by `planted`; one of `found_by` is what the simulation has to report."""
+    """`where.name` is replaced by `planted`; one of `found_by` is what the simulation has to
+    report.
+    """
 
     where: Any
     name: str
@@ -83,12 +92,18 @@ BUGS: dict[str, Bug] = {}
 
 
 def plants(
-    where: Any, name: str, *found_by: str, contract: tuple[type[Any], Any] | None = None, **tuned: Any
+    where: Any,
+    name: str,
+    *found_by: str,
+    contract: tuple[type[Any], Any] | None = None,
+    **tuned: Any,
 ) -> Callable[[Any], Any]:
     """Make a function a bug, called after the function."""
 
     def plant(planted: Any) -> Any:
-        assert hasattr(where, name), f"{where} has no {name}: the bug {planted.__name__} is planted nowhere"
+        assert hasattr(where, name), (
+            f"{where} has no {name}: the bug {planted.__name__} is planted nowhere"
+        )
         BUGS[planted.__name__] = Bug(where, name, planted, frozenset(found_by), tuned, contract)
         return planted
 
@@ -113,13 +128,20 @@ async def accepted_before_it_is_on_disk(self: Intake, payload: Any, options: Opt
     queue_lost=False,
     apart=False,
 )
-async def acked_before_it_is_recorded(self: Attempts, taken: Taken, *rest: Any, **options: Any) -> Applied:
+async def acked_before_it_is_recorded(
+    self: Attempts, taken: Taken, *rest: Any, **options: Any
+) -> Applied:
     await self._recorder.settle(Ack(taken.job.id, taken.token), insist=True)
     return await record_of(self, taken, *rest, **options)
 
 
-# Late outcomes are stopped by the stream's version before their token matters: only the contract sees it for sure.
-@plants(MemoryJobQueue, "judge", contract=(SettleContract, SettleContract.test_only_the_holder_can_ack_or_release))
+# Late outcomes are stopped by the stream's version before their token matters: only the contract
+# sees it for sure.
+@plants(
+    MemoryJobQueue,
+    "judge",
+    contract=(SettleContract, SettleContract.test_only_the_holder_can_ack_or_release),
+)
 def no_token_check(self: MemoryJobQueue, settlement: Settlement) -> Settled:
     row = self._rows.get(settlement.job_id)
     return judge(self, settlement) if row is None or isinstance(settlement, Drop) else "done"
@@ -192,10 +214,17 @@ async def rebuild_that_dispatches(self: Rebuild, role: Any, progress: Any) -> in
 
 
 @plants(
-    MemoryCommits, "_project", "it goes on, and comes to an end", "views are what their events say", "everything comes to rest",
-    at_once=True, apart=False,
-)  # fmt: skip
-def projection_over_what_lies_between(self: MemoryCommits, appends: Any, projection: Projection, before: int) -> None:
+    MemoryCommits,
+    "_project",
+    "it goes on, and comes to an end",
+    "views are what their events say",
+    "everything comes to rest",
+    at_once=True,
+    apart=False,
+)
+def projection_over_what_lies_between(
+    self: MemoryCommits, appends: Any, projection: Projection, before: int
+) -> None:
     """Wherever the checkpoints stand, they are moved to the end."""
     after = self._events.length
     for name in projection.checkpoints:
@@ -215,7 +244,9 @@ def projection_over_what_lies_between(self: MemoryCommits, appends: Any, project
     submits=7,
     skews_ms=(0, 0),
 )
-def projector_that_does_not_see_a_swap(name: str, before: int, after: int, _dispatched: int) -> Move:
+def projector_that_does_not_see_a_swap(
+    name: str, before: int, after: int, _dispatched: int
+) -> Move:
     return Move(name, before, after)
 
 
@@ -234,14 +265,28 @@ def owner_that_writes_without_comparing(_self: MemoryViews, _move: Move) -> bool
     return True
 
 
-@plants(MemoryVault, "delete", "an erased person's keys are gone for ever", payloads=("Sealed",), erases=4)
+@plants(
+    MemoryVault,
+    "delete",
+    "an erased person's keys are gone for ever",
+    payloads=("Sealed",),
+    erases=4,
+)
 async def erased_key_stays(self: MemoryVault, refs: Sequence[Ref]) -> None:
     """Nothing is done."""
 
 
-@plants(Subscriber, "_move", "every end is told", rates=Rates(crash_at_store=0.02, provider=0.5), ears=True)
+@plants(
+    Subscriber,
+    "_move",
+    "every end is told",
+    rates=Rates(crash_at_store=0.02, provider=0.5),
+    ears=True,
+)
 async def told_before_it_is_told(self: Subscriber) -> None:
-    self._told = max(self._told, *(one.position for one in await self._events.follow(self._told, 5)), 0)
+    self._told = max(
+        self._told, *(one.position for one in await self._events.follow(self._told, 5)), 0
+    )
     await move(self)
 
 
@@ -254,25 +299,51 @@ async def told_before_it_is_told(self: Subscriber) -> None:
     decisions=8,
     payloads=("Asked", "Left"),
 )
-def redrive_as_a_new_intent_while_unknown(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
+def redrive_as_a_new_intent_while_unknown(
+    state: State, command: Redrive, rules: Rules
+) -> list[e.Event]:
     return redrive(replace(state, in_doubt=False), command, rules)
 
 
 @plants(
-    request, "drop_job", "nothing is cancelled while it is called", "two never call at once", "what happened is sent, or in doubt",
-    "one effect for each request, unless a person forced another", rates=Rates(provider=0.6), decisions=16, submits=7,
-)  # fmt: skip
+    request,
+    "drop_job",
+    "nothing is cancelled while it is called",
+    "two never call at once",
+    "what happened is sent, or in doubt",
+    "one effect for each request, unless a person forced another",
+    rates=Rates(provider=0.6),
+    decisions=16,
+    submits=7,
+)
 def cancel_that_does_not_drop(before: State, after: State) -> None:
     return no_job(before, after)
 
 
 @plants(
-    CommitsApart, "_drop", "nothing is cancelled while it is called", "nothing is called that is over, in doubt or called back",
-    "two never call at once", "one effect for each intent", "a careless flow doubles only what was in doubt", "whoever calls holds the lease",
-    rates=Rates(store_slow=0.08), decisions=40, submits=14, seconds=3.0, skews_ms=(0, 0, 0), apart=True, queue_lost=False, partitions=3,
-)  # fmt: skip
-async def dropped_job_leaves_its_place_free(self: CommitsApart, entries: Sequence[Entry]) -> dict[int, Settled]:
-    drops = {n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)}
+    CommitsApart,
+    "_drop",
+    "nothing is cancelled while it is called",
+    "nothing is called that is over, in doubt or called back",
+    "two never call at once",
+    "one effect for each intent",
+    "a careless flow doubles only what was in doubt",
+    "whoever calls holds the lease",
+    rates=Rates(store_slow=0.08),
+    decisions=40,
+    submits=14,
+    seconds=3.0,
+    skews_ms=(0, 0, 0),
+    apart=True,
+    queue_lost=False,
+    partitions=3,
+)
+async def dropped_job_leaves_its_place_free(
+    self: CommitsApart, entries: Sequence[Entry]
+) -> dict[int, Settled]:
+    drops = {
+        n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)
+    }
     return dict(zip(drops, await self._queue.settle([*drops.values()]), strict=True))
 
 
@@ -283,7 +354,9 @@ async def dropped_job_leaves_its_place_free(self: CommitsApart, entries: Sequenc
     "what happened is sent, or in doubt",
     "nobody asks the queue in a tight loop",
 )
-def lost_attempts_look_innocent(state: State, taken: Taken, now_ms: int, rules: Rules) -> guard.Finding:
+def lost_attempts_look_innocent(
+    state: State, taken: Taken, now_ms: int, rules: Rules
+) -> guard.Finding:
     return examine(replace(state, started=None), guard._innocent(taken), now_ms, rules)
 
 
@@ -304,11 +377,19 @@ def late_failure_overwrites_success(state: State, command: Any, rules: Rules) ->
 
 
 @plants(
-    notification, "_done", "evidence of success is never lost", "a careless flow doubles only what was in doubt",
-    "nobody asks the queue in a tight loop", "it goes on, and comes to an end",
-)  # fmt: skip
+    notification,
+    "_done",
+    "evidence of success is never lost",
+    "a careless flow doubles only what was in doubt",
+    "nobody asks the queue in a tight loop",
+    "it goes on, and comes to an end",
+)
 def late_success_is_dropped(state: State, outcome: Done, number: int, *_: object) -> list[e.Event]:
-    return [] if state.is_terminal or state.status == "unknown" else [e.Sent(max(number, state.attempts), outcome.id)]
+    return (
+        []
+        if state.is_terminal or state.status == "unknown"
+        else [e.Sent(max(number, state.attempts), outcome.id)]
+    )
 
 
 @plants(
@@ -332,50 +413,95 @@ class Hope:
         return True
 
 
-@plants(Attempts, "run", "whoever calls holds the lease", "two never call at once", rates=Rates(freeze=0.03), skews_ms=(0, 0))
-async def calls_without_a_lease(self: Attempts, view: Any, readable: Any, config: Any, _lease: Any, running: Any) -> None:
+@plants(
+    Attempts,
+    "run",
+    "whoever calls holds the lease",
+    "two never call at once",
+    rates=Rates(freeze=0.03),
+    skews_ms=(0, 0),
+)
+async def calls_without_a_lease(
+    self: Attempts, view: Any, readable: Any, config: Any, _lease: Any, running: Any
+) -> None:
     await run(self, view, readable, config, cast("Any", Hope()), running)
 
 
 @plants(
-    notification, "_key_protects", "one effect for each intent",
-    rates=Rates(provider=1.0), payloads=("Forgetting",), skews_ms=(0, 0), seconds=15.0, submits=7, people_after_seconds=400.0,
-)  # fmt: skip
+    notification,
+    "_key_protects",
+    "one effect for each intent",
+    rates=Rates(provider=1.0),
+    payloads=("Forgetting",),
+    skews_ms=(0, 0),
+    seconds=15.0,
+    submits=7,
+    people_after_seconds=400.0,
+)
 def key_trusted_for_ever(state: State, at: int, rules: Rules) -> bool:
     return True
 
 
 @plants(
-    guard, "_began", "one effect for each intent", "what happened is sent, or in doubt",
-    rates=Rates(crash_at_provider=0.2), payloads=("Asked", "Left"), skews_ms=(-300_000, 250_000), decisions=8, submits=7,
-)  # fmt: skip
+    guard,
+    "_began",
+    "one effect for each intent",
+    "what happened is sent, or in doubt",
+    rates=Rates(crash_at_provider=0.2),
+    payloads=("Asked", "Left"),
+    skews_ms=(-300_000, 250_000),
+    decisions=8,
+    submits=7,
+)
 def slow_clock_makes_a_lost_attempt_innocent(due_ms: int, taken: Taken) -> bool:
     return False
 
 
 @plants(
-    Pool, "_put_aside", "two never call at once", "a careless flow doubles only what was in doubt", "whoever calls holds the lease",
-    rates=Rates(answer_lost=0.15, provider=0.5), payloads=("Deduping", "Careless"), submits=7, at_once=False,
-)  # fmt: skip
+    Pool,
+    "_put_aside",
+    "two never call at once",
+    "a careless flow doubles only what was in doubt",
+    "whoever calls holds the lease",
+    rates=Rates(answer_lost=0.15, provider=0.5),
+    payloads=("Deduping", "Careless"),
+    submits=7,
+    at_once=False,
+)
 def job_that_came_back_is_begun_before_its_release_was_answered(self: Pool, taken: Taken) -> None:
     self._holding[taken.job.id] = taken
     self._start(self._begin([taken]))
 
 
-@plants(Offering, "asks", "no flow has more calls at once than slots", payloads=("Deduping",), submits=14)
+@plants(
+    Offering,
+    "asks",
+    "no flow has more calls at once than slots",
+    payloads=("Deduping",),
+    submits=14,
+)
 def takes_more_than_there_are_slots(self: Offering, _flow: str, _slots: int) -> int:
     return 10
 
 
 @plants(
-    Pausing, "_unhold", "everything comes to rest", "it goes on, and comes to an end", rates=Rates(unspent=0.8), submits=7,
-)  # fmt: skip
+    Pausing,
+    "_unhold",
+    "everything comes to rest",
+    "it goes on, and comes to an end",
+    rates=Rates(unspent=0.8),
+    submits=7,
+)
 async def what_was_resumed_stays_held(self: Pausing, scope: str) -> int:
     return 0
 
 
 BUGS["fast_clock_asks_in_a_tight_loop"] = Bug(
-    takes, "CLOCK_PAUSE_SECONDS", 0.001, frozenset({"nobody asks the queue in a tight loop"}), {"skews_ms": (300_000,)}
+    takes,
+    "CLOCK_PAUSE_SECONDS",
+    0.001,
+    frozenset({"nobody asks the queue in a tight loop"}),
+    {"skews_ms": (300_000,)},
 )
 BUGS["slow_clock_takes_in_a_tight_loop"] = Bug(
     guard,

@@ -1,4 +1,7 @@
-"""One simulated process: an Engine with a clock of its own, behind a network that may fail. All of them share the same memory databases."""
+"""One simulated process: an Engine with a clock of its own, behind a network that may fail.
+
+All of them share the same memory databases.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ class Process(Owner):
         self.runtime = SimulatedRuntime(world.loop, world.random, skew_ms)
         self.context = copy_context()
         self.context.run(OWNER.set, self)
-        self.engine = Engine(flows=world.provider.flows, settings=Settings(url="memory:simulation"), work=work)
+        self.engine = Engine(
+            flows=world.provider.flows, settings=Settings(url="memory:simulation"), work=work
+        )
         world.ears.listen(self.engine)
         self.is_ready = self.is_stopped = False
         #: Where its store calls are: the number under way before and after their effect.
@@ -89,7 +94,9 @@ class Process(Owner):
     def outside(self) -> Outside:
         stores = self._over_the_network(self.world.database)
         if self.world.options.apart:
-            stores = with_queue_apart(stores, self._over_the_network(self.world.queue_database), self.runtime)
+            stores = with_queue_apart(
+                stores, self._over_the_network(self.world.queue_database), self.runtime
+            )
         # Harsher than any store: its queue goes by one clock, and every process by another.
         stores = replace(stores, now_ms=self.runtime.now_ms)
         return Outside(self.runtime, stores, SandboxTransport(self.runtime), MASTER)
@@ -97,7 +104,8 @@ class Process(Owner):
     def _over_the_network(self, database: MemoryDatabase) -> Stores:
         stores = database.stores()
         ports: dict[str, Any] = {
-            name: Port(self, name, getattr(stores, name)) for name in ("events", "views", "queue", "vault", "commits")
+            name: Port(self, name, getattr(stores, name))
+            for name in ("events", "views", "queue", "vault", "commits")
         }
         return replace(stores, projects_at_once=self.world.options.at_once, **ports)
 
@@ -127,7 +135,9 @@ class Process(Owner):
 
 
 class Port:
-    """A port over the network: time passes before and after the effect, and in either time the process may die or the call fail."""
+    """A port over the network: time passes before and after the effect, and in either time the
+    process may die or the call fail.
+    """
 
     def __init__(self, process: Process, name: str, port: object) -> None:
         self._process, self._name, self._port = process, name, port

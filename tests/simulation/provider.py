@@ -1,6 +1,9 @@
-"""The providers of the simulation, one for each way a flow can deal with doubt. What they have done is the truth that everything is measured by.
+"""The providers of the simulation, one for each way a flow can deal with doubt.
 
-A message that has left reaches the provider whatever becomes of its sender, within LANDING_SECONDS: less than `ask_after_seconds`.
+What they have done is the truth that everything is measured by.
+
+A message that has left reaches the provider whatever becomes of its sender, within LANDING_SECONDS:
+less than `ask_after_seconds`.
 """
 
 from __future__ import annotations
@@ -24,13 +27,26 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LANDING_SECONDS = 2.0
-#: What a flow says of its provider's memory, and how much longer that really is: for clocks, frozen processes and the way there.
+#: What a flow says of its provider's memory, and how much longer that really is: for clocks, frozen
+#: processes and the way there.
 KEY_PROTECTS_SECONDS = 90.0
 KEY_MARGIN_SECONDS = 60.0
 
 RETRY = RetryPolicy(attempts=4, base_seconds=1.0, cap_seconds=6.0)
 #: Weights: most of what goes wrong is an answer that is missing.
-FATES = ("throttled", "rejected", "lost", "lost", "not_reached", "error_500", "slow", "hangs", "deaf", "raises", "raises")
+FATES = (
+    "throttled",
+    "rejected",
+    "lost",
+    "lost",
+    "not_reached",
+    "error_500",
+    "slow",
+    "hangs",
+    "deaf",
+    "raises",
+    "raises",
+)
 #: What every flow uses, in every tenant.
 CREDENTIAL = "sim.account/main"
 
@@ -67,7 +83,8 @@ class Sealed(Payload, frozen=True):
 
 
 PAYLOADS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless, Sealed)
+    kind.__name__: kind
+    for kind in (Deduping, Forgetting, Asked, Journalled, Left, Careless, Sealed)
 }
 #: How many calls of a flow a process may make at once.
 SLOTS = 3
@@ -86,23 +103,32 @@ class Call:
     token: str
     began: float
     lease: Lease
-    #: When its message left, which may be long after it began: its process can stand still in between.
+    #: When its message left, which may be long after it began: its process can stand still in
+    #: between.
     left: float = 0.0
     has_effect: bool = False
     #: The executor got its answer and returned it to a process that was alive.
     is_answered: bool = False
-    #: Cut off by a deadline or a lost lease. One that is deaf to it goes on, and may hear its answer later.
+    #: Cut off by a deadline or a lost lease. One that is deaf to it goes on, and may hear its
+    #: answer later.
     is_cut: bool = False
     is_over: bool = False
 
     @property
     def was_in_doubt(self) -> bool:
         """Its process died, its lease was lost or its answer is missing."""
-        return self.is_cut or not self.is_answered or self.process.is_dead or self.lease.token != self.token
+        return (
+            self.is_cut
+            or not self.is_answered
+            or self.process.is_dead
+            or self.lease.token != self.token
+        )
 
     def may_still_happen(self, now: float) -> bool:
         """Somebody is at it, or what a dead one sent is on its way."""
-        return now < max(self.began, self.left) + 2 * LANDING_SECONDS or not (self.is_over or self.process.is_dead)
+        return now < max(self.began, self.left) + 2 * LANDING_SECONDS or not (
+            self.is_over or self.process.is_dead
+        )
 
 
 class Provider:
@@ -118,18 +144,31 @@ class Provider:
 
     @property
     def is_busy(self) -> bool:
-        return any(not call.is_over and not call.process.is_dead for calls in self.calls.values() for call in calls)
+        return any(
+            not call.is_over and not call.process.is_dead
+            for calls in self.calls.values()
+            for call in calls
+        )
 
     def _flow(self, kind: type[Payload]) -> Flow:
         name = f"sim.{kind.__name__.lower()}"
-        policy = {"asked": "ask", "journalled": "ask", "left": "park"}.get(kind.__name__.lower(), "same_key")
+        policy = {"asked": "ask", "journalled": "ask", "left": "park"}.get(
+            kind.__name__.lower(), "same_key"
+        )
         protects = KEY_PROTECTS_SECONDS if kind is Forgetting else None
         rules = Rules(RETRY, cast("Any", policy), protects)
         reconcile = self._ask if policy == "ask" else None
         return Flow(
-            name, kind, self._execute, rules, reconcile, timeout_seconds=8.0, concurrency=SLOTS, journal=kind is Journalled,
+            name,
+            kind,
+            self._execute,
+            rules,
+            reconcile,
+            timeout_seconds=8.0,
+            concurrency=SLOTS,
+            journal=kind is Journalled,
             credential=lambda _: CREDENTIAL,
-        )  # fmt: skip
+        )
 
     async def _execute(self, payload: Payload, attempt: Attempt) -> Outcome:
         world, process = self._world, cast("Process", OWNER.get())
@@ -141,7 +180,8 @@ class Provider:
         self.calls[attempt.request_id].append(call)
         try:
             if attempt.flow not in ("sim.asked", "sim.journalled"):
-                # Something is looked up first. Whoever asks the provider instead of trusting a key must not dawdle here.
+                # Something is looked up first. Whoever asks the provider instead of trusting a key
+                # must not dawdle here.
                 await self._on_the_way(process)
             self._maybe_spare()
             outcome = await self._exchange(call, self._fate())
@@ -158,7 +198,11 @@ class Provider:
             world.hit("question_lost")
             return Unknown("cannot_tell")
         executed = self.effects[attempt.key] > 0
-        world.told(process, f"asked about {world.short(attempt.request_id)}: {'executed' if executed else 'no trace'}")
+        world.told(
+            process,
+            f"asked about {world.short(attempt.request_id)}:"
+            f" {'executed' if executed else 'no trace'}",
+        )
         await self._on_the_way(process)
         world.hit("asked_executed" if executed else "asked_no_trace")
         return Done(attempt.key) if executed else Retry("no_trace")
@@ -180,13 +224,20 @@ class Provider:
         return world.random.choice(FATES) if world.chance(world.rates.provider) else "done"
 
     async def _exchange(self, call: Call, fate: str) -> Outcome:
-        """Send, and wait for what comes back. The message travels on its own: the death of its sender does not stop it."""
+        """Send, and wait for what comes back.
+
+        The message travels on its own: the death of its sender does not stop it.
+        """
         world, loop = self._world, self._world.loop
-        world.told(call.process, f"calls {world.short(call.attempt.request_id)} #{call.attempt.number}: {fate}")
+        world.told(
+            call.process,
+            f"calls {world.short(call.attempt.request_id)} #{call.attempt.number}: {fate}",
+        )
         world.hit(f"provider_{fate}")
         answer: asyncio.Future[Outcome] = loop.create_future()
         call.left = loop.now
-        # Whoever raises does not wait for the landing, and the question follows soon: a message that is still on its way then is the residual of G3.
+        # Whoever raises does not wait for the landing, and the question follows soon: a message
+        # that is still on its way then is the residual of G3.
         is_slow = world.chance(0.1) and fate != "raises"
         way = world.random.random() * (LANDING_SECONDS if is_slow else 0.02)
         self.on_the_way += 1
@@ -215,14 +266,21 @@ class Provider:
         elif fate == "deaf":
             later = 12 + world.random.random() * 10
         if isinstance(outcome, Done):
-            world.told(None, f"the provider has done {world.short(attempt.request_id)} (effects: {self.effects[attempt.key]})")
+            world.told(
+                None,
+                f"the provider has done {world.short(attempt.request_id)} (effects:"
+                f" {self.effects[attempt.key]})",
+            )
         world.loop.call_later(later, _answer, answer, outcome, context=Context())
 
     def _receive(self, call: Call, fate: str) -> tuple[Outcome, float]:
         """What the provider does and says."""
         key, later = call.attempt.key, self._world.random.random() * 0.05
         if fate == "throttled":
-            return Retry("throttled", after_seconds=self._world.random.choice([0.0, 2.0, 10.0])), later
+            return (
+                Retry("throttled", after_seconds=self._world.random.choice([0.0, 2.0, 10.0])),
+                later,
+            )
         if fate == "not_reached":
             return Unknown("reset"), later
         done_before = self._remembers(call.attempt)
@@ -241,7 +299,10 @@ class Provider:
         if seen is None or attempt.flow not in DEDUPING:
             return False
         margin = KEY_MARGIN_SECONDS + 2 * self._world.options.skew_ms / 1000
-        if attempt.flow == "sim.forgetting" and self._world.loop.now > seen + KEY_PROTECTS_SECONDS + margin:
+        if (
+            attempt.flow == "sim.forgetting"
+            and self._world.loop.now > seen + KEY_PROTECTS_SECONDS + margin
+        ):
             self._world.hit("key_forgotten_by_provider")
             return False
         self._world.hit("deduped")

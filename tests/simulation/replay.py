@@ -32,12 +32,20 @@ def simulate(seed: int, chosen: Options | None = None) -> World:
     try:
         world.run()
     except Broken as broken:
-        lines = [f"seed {seed}: {broken}", f"replay it with: make simulate SEED={seed}", *told(world, LINES)]
+        lines = [
+            f"seed {seed}: {broken}",
+            f"replay it with: make simulate SEED={seed}",
+            *told(world, LINES),
+        ]
         raise Failed("\n".join(lines)) from None
     return world
 
 
 def told(world: World, limit: int | None) -> list[str]:
     """The options and the trace, the last lines of it if limited."""
-    trace = world.trace if limit is None else [one for one in world.trace if one[2] not in QUIET][-limit:]
+    trace = (
+        world.trace
+        if limit is None
+        else [one for one in world.trace if one[2] not in QUIET][-limit:]
+    )
     return [f"{world.options}", *(f"{at:>10.3f}  {who:<12}  {what}" for at, who, what in trace)]

@@ -1,4 +1,6 @@
-"""The checkers, checked: bugs planted into the engine, each found by the simulation, on seeds that are clean without it."""
+"""The checkers, checked: bugs planted into the engine, each found by the simulation, on seeds that
+are clean without it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from tests.simulation.options import options
 from tests.simulation.planted import BUGS, SEEDS_MAX, Bug, plants
 from tests.simulation.world import World
 
-#: The simulation is worth nothing unless it finds at least these. In the words of whoever asked for it, and as they are planted.
+#: The simulation is worth nothing unless it finds at least these. In the words of whoever asked for
+#: it, and as they are planted.
 REQUIRED = {
     "ack before record": "acked_before_it_is_recorded",
     "no token check": "no_token_check",

@@ -1,4 +1,6 @@
-"""Whole processes in one thread, with faults by seed: the promises hold, every fault was met, and a seed is told again exactly."""
+"""Whole processes in one thread, with faults by seed: the promises hold, every fault was met, and a
+seed is told again exactly.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,27 @@ CHUNKS, RUNS = 4, 250
 
 #: What has to be met in the runs of one chunk: a fault that never happens proves nothing.
 SOMETIMES = frozenset(
-    """crash crash_before_commit crash_after_commit crash_in_call crash_before_effect crash_after_effect freeze freeze_past_lease
-    freeze_in_call clean_stop store_error answer_lost store_slow queue_lost rebuild_begun rebuild_done deduped conflict
-    erased told_again handler_raises partitions_shared projector_overtaken projected_at_once
-    provider_done provider_throttled provider_rejected provider_lost provider_not_reached provider_error_500 provider_slow provider_hangs
-    provider_deaf provider_raises provider_postponed provider_refused credential_mended asked_executed asked_no_trace
-    submit_created submit_duplicate user_cancel user_retry user_redrive user_Refused user_StoreError
-    event_AttemptStarted event_AttemptFailed event_Cancelled event_Expired event_Failed event_OutcomeUnknown event_OutcomeUnknown_lease_lost
-    event_OutcomeUnknown_timeout event_OutcomeResolved_executed_by_provider event_OutcomeResolved_not_executed_by_provider
-    event_RequestUpdated_cancel_requested event_RequestUpdated_redrive event_RequestUpdated_retry event_Sent
-    rest_sent rest_failed rest_expired rest_cancelled rest_unknown""".split()
+    """crash crash_before_commit crash_after_commit crash_in_call crash_before_effect
+    crash_after_effect freeze freeze_past_lease freeze_in_call clean_stop store_error answer_lost
+    store_slow queue_lost rebuild_begun rebuild_done deduped conflict erased told_again
+    handler_raises partitions_shared projector_overtaken projected_at_once provider_done
+    provider_throttled provider_rejected provider_lost provider_not_reached provider_error_500
+    provider_slow provider_hangs provider_deaf provider_raises provider_postponed
+    provider_refused credential_mended asked_executed asked_no_trace submit_created
+    submit_duplicate user_cancel user_retry user_redrive user_Refused user_StoreError
+    event_AttemptStarted event_AttemptFailed event_Cancelled event_Expired event_Failed
+    event_OutcomeUnknown event_OutcomeUnknown_lease_lost event_OutcomeUnknown_timeout
+    event_OutcomeResolved_executed_by_provider event_OutcomeResolved_not_executed_by_provider
+    event_RequestUpdated_cancel_requested event_RequestUpdated_redrive event_RequestUpdated_retry
+    event_Sent rest_sent rest_failed rest_expired rest_cancelled rest_unknown""".split()
 )
 #: Rarer.
 SELDOM = frozenset(
-    """question_lost user_resolve_executed user_resolve_not_executed event_OutcomeUnknown_key_forgotten rebuild_refused rebuild_failed
-    jobs_restored rest_subject_erased event_OutcomeUnknown_expired_in_doubt
-    event_OutcomeResolved_executed_by_person event_OutcomeResolved_not_executed_by_person residual""".split()
+    """question_lost user_resolve_executed user_resolve_not_executed
+    event_OutcomeUnknown_key_forgotten rebuild_refused rebuild_failed jobs_restored
+    rest_subject_erased event_OutcomeUnknown_expired_in_doubt
+    event_OutcomeResolved_executed_by_person event_OutcomeResolved_not_executed_by_person
+    residual""".split()
 )
 
 
@@ -48,12 +55,14 @@ DOUBTFUL = ("Forgetting", "Forgetting", "Asked", "Asked", "Left", "Careless", "S
 def test_the_promises_hold_whatever_happens(chunk):
     met: Counter[str] = Counter()
     wanted = SOMETIMES | {"clocks_differ", "queue_apart"}
-    # What is rare may by chance be in none of a chunk's runs: then some more are made, behind those of all chunks.
+    # What is rare may by chance be in none of a chunk's runs: then some more are made, behind those
+    # of all chunks.
     more = range((CHUNKS + chunk) * RUNS, (CHUNKS + chunk + 1) * RUNS)
     for seed in (*range(chunk * RUNS, (chunk + 1) * RUNS), *more):
         if seed in more and wanted <= met.keys():
             break
-        # S1-6, K-13, K-16: nothing lost, nothing doubled, whatever dies and whatever answer is missing.
+        # S1-6, K-13, K-16: nothing lost, nothing doubled, whatever dies and whatever answer is
+        # missing.
         world = simulate(seed)
         met += world.hits
         met["clocks_differ"] += world.options.skew_ms > 0
@@ -68,7 +77,14 @@ def test_rare_paths_are_met_as_well():
         # More that goes wrong at the provider, and people who look later than it remembers.
         chosen = options(seed)
         rates = msgspec.structs.replace(chosen.rates, provider=0.7)
-        tuned = replace(chosen, rates=rates, payloads=DOUBTFUL, seconds=15.0, decisions=8, people_after_seconds=400.0)
+        tuned = replace(
+            chosen,
+            rates=rates,
+            payloads=DOUBTFUL,
+            seconds=15.0,
+            decisions=8,
+            people_after_seconds=400.0,
+        )
         met += simulate(seed, tuned).hits
         if met.keys() >= SELDOM:
             return
@@ -94,8 +110,15 @@ def test_a_seed_is_told_again_by_another_process():
     told = []
     for hash_seed in ("1", "2"):
         command = [sys.executable, "-m", "tests.simulation", "--seed", "35"]
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        told.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout)
+        environment = os.environ | {
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        told.append(
+            subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True, timeout=60
+            ).stdout
+        )
     assert told[0] == told[1]
     assert "all promises hold" in told[0]
 

@@ -1,4 +1,7 @@
-"""Programs and people who ask: they submit, ask twice, call back, retry, redrive and resolve. They remember every answer they got."""
+"""Programs and people who ask: they submit, ask twice, call back, retry, redrive and resolve.
+
+They remember every answer they got.
+"""
 
 from __future__ import annotations
 
@@ -57,21 +60,31 @@ class Users:
     def plan(self) -> None:
         """Spread everything that is asked for over the time of faults."""
         world, options = self._world, self._world.options
-        acts = ((self._submit, options.submits), (self._decide_something, options.decisions), (self._erase, options.erases))
+        acts = (
+            (self._submit, options.submits),
+            (self._decide_something, options.decisions),
+            (self._erase, options.erases),
+        )
         for act, times in acts:
             for _ in range(times):
                 world.later(world.random.random() * options.seconds, self._begin, act)
 
     def look_after(self) -> None:
-        """Somebody goes through what failed or stands in unknown, when everything has come to rest."""
+        """Somebody goes through what failed or stands in unknown, when everything has come to
+        rest.
+        """
         for view in list(self._world.database.views._rows.values()):
             state = view.state
             if state.status != "sent" and self._world.random.random() < 0.6:
-                decide = self._world.random.choice([self._resolve, self._redrive, self._redrive, self._cancel])
+                decide = self._world.random.choice(
+                    [self._resolve, self._redrive, self._redrive, self._cancel]
+                )
                 self._begin(partial(self._decide, state.flow, state.tenant, state.id, decide))
 
     def mend(self) -> None:
-        """Somebody has put right what the provider refused, and tells so as soon as there is a process to tell."""
+        """Somebody has put right what the provider refused, and tells so as soon as there is a
+        process to tell.
+        """
         if self.is_done:
             return
         if any(process.is_up for process in self._world.processes):
@@ -113,20 +126,28 @@ class Users:
     async def _submit(self, process: Process) -> None:
         world, random = self._world, self._world.random
         if self._wishes and random.random() < 0.35:
-            # The same again: its answer was lost, or two programs had the same idea. Sometimes with other content.
+            # The same again: its answer was lost, or two programs had the same idea. Sometimes with
+            # other content.
             kind, options, text = random.choice(self._wishes)
             text = text if random.random() < 0.7 else f"not {text}"
         else:
             now = datetime.fromtimestamp(world.loop.now, UTC)
             after = random.choice([None, None, None, 3.0, 20.0, 1_200.0])
-            kind, text = PAYLOADS[random.choice(world.options.payloads)], f"text {len(self._wishes)}"
+            kind, text = (
+                PAYLOADS[random.choice(world.options.payloads)],
+                f"text {len(self._wishes)}",
+            )
             if kind is Sealed:
                 text = f"{text} to {random.choice(PEOPLE)}"
             options = {
-                "key": random.choice([None, f"key-{len(self._wishes)}", f"key-{len(self._wishes)}"]),
+                "key": random.choice(
+                    [None, f"key-{len(self._wishes)}", f"key-{len(self._wishes)}"]
+                ),
                 "tenant": random.choice(TENANTS),
                 "deliver_at": None if after is None else now + timedelta(seconds=after),
-                "ttl": random.choice([None, None, None, timedelta(seconds=4), timedelta(seconds=6)]),
+                "ttl": random.choice(
+                    [None, None, None, timedelta(seconds=4), timedelta(seconds=6)]
+                ),
                 "priority": random.randint(1, 10),
             }
             self._wishes.append((kind, options, text))
@@ -136,16 +157,30 @@ class Users:
             request = await process.engine.submit(payload, **options)
         except Conflict as conflict:
             world.hit("conflict")
-            world.told(process, f"{options['key']} is a conflict with {world.short(conflict.request_id)}")
+            world.told(
+                process, f"{options['key']} is a conflict with {world.short(conflict.request_id)}"
+            )
             return
         world.hit(f"submit_{request.verdict}")
-        world.told(process, f"{world.short(request.id)} {request.verdict}: {flow} {options['tenant']} {options['key']}")
-        self.acked.append(Acked(flow, options["tenant"], request.id, options["key"], text, request.verdict))
+        world.told(
+            process,
+            f"{world.short(request.id)} {request.verdict}: {flow} {options['tenant']}"
+            f" {options['key']}",
+        )
+        self.acked.append(
+            Acked(flow, options["tenant"], request.id, options["key"], text, request.verdict)
+        )
 
     async def _erase(self, process: Process) -> None:
-        """Somebody wants to be forgotten: whatever key there was is gone when that is answered, and never comes back."""
+        """Somebody wants to be forgotten: whatever key there was is gone when that is answered, and
+        never comes back.
+        """
         world = self._world
-        known = [(wish["tenant"], text.split()[-1]) for kind, wish, text in self._wishes if kind is Sealed]
+        known = [
+            (wish["tenant"], text.split()[-1])
+            for kind, wish, text in self._wishes
+            if kind is Sealed
+        ]
         if not known:
             return
         tenant, person = world.random.choice(known)
@@ -161,17 +196,30 @@ class Users:
     async def _decide_something(self, process: Process) -> None:
         if self.acked:
             known, choice = self._world.random.choice(self.acked), self._world.random.choice
-            decide = choice([self._cancel, self._cancel, self._retry, self._redrive, self._redrive, self._resolve])
+            decide = choice(
+                [
+                    self._cancel,
+                    self._cancel,
+                    self._retry,
+                    self._redrive,
+                    self._redrive,
+                    self._resolve,
+                ]
+            )
             await self._decide(known.flow, known.tenant, known.id, decide, process)
 
-    async def _decide(self, flow: str, tenant: str, request_id: str, decide: Any, process: Process) -> None:
+    async def _decide(
+        self, flow: str, tenant: str, request_id: str, decide: Any, process: Process
+    ) -> None:
         self._decided[request_id] += 1
         if self._decided[request_id] > 1:
             self.at_once.add(request_id)
         try:
             request = await process.engine.request(request_id, flow=flow, tenant=tenant)
         except NotFound:
-            self._world.breaks("an accepted request is known to everybody", self._world.short(request_id))
+            self._world.breaks(
+                "an accepted request is known to everybody", self._world.short(request_id)
+            )
         else:
             await decide(process, request)
         finally:

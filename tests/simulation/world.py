@@ -1,4 +1,6 @@
-"""A whole run: processes, stores, providers and users, first with faults, then healed until everything has come to rest."""
+"""A whole run: processes, stores, providers and users, first with faults, then healed until
+everything has come to rest.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,15 @@ from tests.simulation.provider import Provider
 from tests.simulation.users import Users
 
 START_SECONDS = 1_800_000_000.0
-#: Healed, everything has to come to rest within this: the latest delivery (20 minutes), retries, skewed clocks.
+#: Healed, everything has to come to rest within this: the latest delivery (20 minutes), retries,
+#: skewed clocks.
 REST_SECONDS = 7_200.0
 REST_LASTS_SECONDS = 0.1
 #: Time in which nothing can happen is skipped, but for this.
 JUMP_MARGIN_SECONDS = 0.5
 _holds_times = cache(holds_times)
-#: Whoever looks after refused credentials may have met a dead process, or come before the last refusal.
+#: Whoever looks after refused credentials may have met a dead process, or come before the last
+#: refusal.
 MENDED_AFTER_SECONDS = (1.0, 10.0, 60.0)
 #: The sweep looks for lost jobs this often.
 LOST_SECONDS = 61.0
@@ -57,7 +61,11 @@ class World:
         self.lost_unrelayed: set[str] = set()
         self.broken: Broken | None = None
         self.database = MemoryDatabase(SimulatedRuntime(self.loop, self.random), options.partitions)
-        self.queue_database = MemoryDatabase(SimulatedRuntime(self.loop, self.random)) if options.apart else self.database
+        self.queue_database = (
+            MemoryDatabase(SimulatedRuntime(self.loop, self.random))
+            if options.apart
+            else self.database
+        )
         self.ears = Ears(self)
         self.provider = Provider(self)
         self.network = Network(self)
@@ -95,8 +103,11 @@ class World:
             self._start(f"p{number}", skew_ms)
         self.users.plan()
         faults = (
-            (self._kill, options.kills), (self._stop, options.stops), (self._lose_queue, options.queue_lost), (self._rebuild, options.rebuilds),
-        )  # fmt: skip
+            (self._kill, options.kills),
+            (self._stop, options.stops),
+            (self._lose_queue, options.queue_lost),
+            (self._rebuild, options.rebuilds),
+        )
         for act, times in faults:
             for _ in range(times):
                 self.later(random.random() * options.seconds, act)
@@ -112,13 +123,19 @@ class World:
         self._rebuild_and_compare()
 
     def _come_to_rest(self, seconds: float) -> None:
-        """Liveness: with no more faults, everything ends or stands visibly in unknown, in bounded time."""
+        """Liveness: with no more faults, everything ends or stands visibly in unknown, in bounded
+        time.
+        """
         end, rests_since = self.loop.now + seconds + REST_SECONDS, float("inf")
 
         def is_over() -> bool:
             # Somebody may be between two steps of the same work: rest is rest that lasts.
             nonlocal rests_since
-            rests_since = min(rests_since, self.loop.now) if self.is_healed and self._is_at_rest() else float("inf")
+            rests_since = (
+                min(rests_since, self.loop.now)
+                if self.is_healed and self._is_at_rest()
+                else float("inf")
+            )
             return self.loop.now > min(end, rests_since + REST_LASTS_SECONDS)
 
         self._go_on(is_over)
@@ -165,7 +182,9 @@ class World:
             for call in calls:
                 if call.process is process and not call.is_over:
                     self.hit("crash_after_effect" if call.has_effect else "crash_before_effect")
-        self.later(0.05 if self.is_healed else self.random.choice([0.1, 1.0, 6.0]), self._restart, process)
+        self.later(
+            0.05 if self.is_healed else self.random.choice([0.1, 1.0, 6.0]), self._restart, process
+        )
 
     def _restart(self, process: Process) -> None:
         if any(one.name == "rebuilder" and not one.is_dead for one in self.processes):
@@ -197,13 +216,16 @@ class World:
             process = self.random.choice(up)
             self.hit("clean_stop")
             self.told(process, "is to stop")
-            process.spawn(process.stop()).add_done_callback(lambda _: self.later(0.1, self._restart, process))
+            process.spawn(process.stop()).add_done_callback(
+                lambda _: self.later(0.1, self._restart, process)
+            )
 
     def _lose_queue(self) -> None:
         self.hit("queue_lost")
         self.told(None, f"the queue is lost with {len(self.queue._rows)} jobs")
         self.queue_was_lost = True
-        # Put, and not yet forgotten by the relay: it will put them once more, as if for the first time (docs/guarantees.md, G3).
+        # Put, and not yet forgotten by the relay: it will put them once more, as if for the first
+        # time (docs/guarantees.md, G3).
         self.lost_unrelayed |= {row.job.request_id for row in self.queue._rows.values()} & {
             job.request_id for job in self.database.views._pending.first(10_000)
         }
@@ -254,7 +276,10 @@ class World:
     @property
     def projected(self) -> int:
         """Up to where every partition is projected."""
-        return min(self.database.views._checkpoints.get(name, 0) for name in checkpoints_of(self.options.partitions))
+        return min(
+            self.database.views._checkpoints.get(name, 0)
+            for name in checkpoints_of(self.options.partitions)
+        )
 
     def _is_at_rest(self) -> bool:
         database = self.database
@@ -268,8 +293,14 @@ class World:
         return all(view.state.wants is None for view in database.views._rows.values())
 
     def _jump_to(self) -> float:
-        """The next moment at which something can happen that is not housekeeping. Nothing may be under way: leases would run out."""
-        database, alive = self.database, [process for process in self.processes if not process.is_dead]
+        """The next moment at which something can happen that is not housekeeping.
+
+        Nothing may be under way: leases would run out.
+        """
+        database, alive = (
+            self.database,
+            [process for process in self.processes if not process.is_dead],
+        )
         if (
             not self.is_healed
             or self.users.is_busy
@@ -277,14 +308,20 @@ class World:
             or any(process.before + process.after for process in alive)
         ):
             return 0.0
-        if any(any(one.jobs.values()) for one in self.queue._leases.values()) or not all(p.is_up for p in alive):
+        if any(any(one.jobs.values()) for one in self.queue._leases.values()) or not all(
+            p.is_up for p in alive
+        ):
             return 0.0
         if self.ears.is_behind or database.views._pending.first(1):
             return 0.0
         if self.projected < len(database.events._log):
             return 0.0
         slowest_ms = min((process.skew_ms for process in alive), default=0)
-        moments = [] if self._people_at is None or self._people_at < self.loop.now else [self._people_at + JUMP_MARGIN_SECONDS]
+        moments = (
+            []
+            if self._people_at is None or self._people_at < self.loop.now
+            else [self._people_at + JUMP_MARGIN_SECONDS]
+        )
         moments += [row.available_ms / 1000 for row in self.queue._rows.values()]
         moments += [(at_ms - slowest_ms) / 1000 for at_ms in database.views._sweep_at.values()]
         if database.views._wanting._keys:
@@ -303,7 +340,9 @@ class World:
         return what
 
     def told(self, process: Process | None, what: str) -> None:
-        self.trace.append((self.loop.now - START_SECONDS, "" if process is None else process.name, what))
+        self.trace.append(
+            (self.loop.now - START_SECONDS, "" if process is None else process.name, what)
+        )
 
     def short(self, request_id: str) -> str:
         return self._short.setdefault(request_id, f"r{len(self._short) + 1}")
@@ -333,7 +372,10 @@ class World:
         return [what for _, _, what in self.trace if what.startswith("calls ")]
 
     def breaks(self, promise: str, detail: str) -> None:
-        """A promise does not hold: the run ends here. Never raised where it happens, because engines survive exceptions."""
+        """A promise does not hold: the run ends here.
+
+        Never raised where it happens, because engines survive exceptions.
+        """
         if self.broken is None:
             self.told(None, f"BROKEN: {promise}: {detail}")
             self.broken = Broken(promise, detail)
@@ -347,7 +389,9 @@ class World:
         return self.broken
 
     def digest(self) -> str:
-        """Tells two runs apart that differ in anything: what was told, how many steps it took, and where the dice stand."""
+        """Tells two runs apart that differ in anything: what was told, how many steps it took, and
+        where the dice stand.
+        """
         told = hashlib.sha256(repr((self.trace, self.loop.steps, self.random.getstate())).encode())
         for event in self.log:
             told.update(event.id + event.type.encode() + event.data + event.meta)

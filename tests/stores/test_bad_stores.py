@@ -1,4 +1,6 @@
-"""Files that are not ours, newer than the code, or on a disk without room: told clearly, and left as they were."""
+"""Files that are not ours, newer than the code, or on a disk without room: told clearly, and left
+as they were.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,12 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "content", [b"Dear Ann,\nthis is a letter.\n" * 100, b"\x00" * 5_000, b"SQLite format 3\x00" + b"\xff" * 5_000]
+    "content",
+    [
+        b"Dear Ann,\nthis is a letter.\n" * 100,
+        b"\x00" * 5_000,
+        b"SQLite format 3\x00" + b"\xff" * 5_000,
+    ],
 )
 async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path, content):
     path = tmp_path / "letter.txt"
@@ -91,7 +98,9 @@ async def test_a_file_of_a_newer_gesta_is_refused_and_left_as_it_was(tmp_path):
     db.execute("pragma user_version = 99")
     db.close()
     before = everything_in(tmp_path)
-    with pytest.raises(TooNew, match=r"has schema 99, this gesta knows \d+; nothing was changed. Upgrade gesta"):
+    with pytest.raises(
+        TooNew, match=r"has schema 99, this gesta knows \d+; nothing was changed. Upgrade gesta"
+    ):
         await engine_of(path).start()
     assert everything_in(tmp_path) == before
 
@@ -137,7 +146,9 @@ async def test_everything_acknowledged_before_the_disk_was_full_is_there_afterwa
     async with engine_of(tmp_path / "gesta.db") as engine:
         events = await engine.road.outside.stores.events.follow(0, 100_000)
         # The one that was refused is not there, and it can be submitted again.
-        assert [event.stream.removeprefix("walk.note.request-default-") for event in events] == acknowledged
+        assert [
+            event.stream.removeprefix("walk.note.request-default-") for event in events
+        ] == acknowledged
         await engine.submit(Note("x" * 3_000))
 
 
@@ -146,13 +157,17 @@ def impatient(monkeypatch):
     monkeypatch.setattr(database, "BUSY_MS", 300)
 
 
-async def test_a_file_held_by_a_stuck_process_is_told_to_everybody_at_once_and_work_goes_on_when_it_is_free(tmp_path, impatient):
+async def test_a_file_held_by_a_stuck_process_is_told_to_everybody_at_once_and_work_goes_on_when_it_is_free(
+    tmp_path, impatient
+):
     path = tmp_path / "gesta.db"
     async with engine_of(path) as engine:
         stuck = apsw.Connection(str(path))
         stuck.execute("begin immediate")
         before = time.monotonic()
-        answers = await asyncio.gather(*(engine.submit(Note(str(n)), key=str(n)) for n in range(20)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(engine.submit(Note(str(n)), key=str(n)) for n in range(20)), return_exceptions=True
+        )
         # All of them waited for the same lock, not one after the other.
         assert time.monotonic() - before < 3
         assert {type(answer).__name__ for answer in answers} == {"StoreError"}

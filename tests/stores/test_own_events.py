@@ -1,4 +1,6 @@
-"""What a process remembers of its own appends is whole or not used: whoever follows never misses an event because of it."""
+"""What a process remembers of its own appends is whole or not used: whoever follows never misses an
+event because of it.
+"""
 
 from __future__ import annotations
 

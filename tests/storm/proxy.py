@@ -14,7 +14,10 @@ CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Passes on what comes, both ways, on a port of its own. Told otherwise, it does to all connections at once what a network does."""
+    """Passes on what comes, both ways, on a port of its own.
+
+    Told otherwise, it does to all connections at once what a network does.
+    """
 
     def __init__(self, target_port: int) -> None:
         self._target_port, self.port = target_port, 0
@@ -30,7 +33,9 @@ class Proxy:
         self.port = self._server.port
         return self
 
-    async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         self._open.set()
         self.cut()
         await self._server.__aexit__(None, None, None)
@@ -57,7 +62,9 @@ class Proxy:
             return
         self._writers.add(far_writer)
         try:
-            await asyncio.gather(self._pass_on(reader, far_writer), self._pass_on(far_reader, writer))
+            await asyncio.gather(
+                self._pass_on(reader, far_writer), self._pass_on(far_reader, writer)
+            )
         finally:
             for one in (writer, far_writer):
                 self._writers.discard(one)

@@ -1,4 +1,6 @@
-"""Everything that goes wrong around a database server, by a seed: processes die and freeze, the server dies and restarts, wires are cut."""
+"""Everything that goes wrong around a database server, by a seed: processes die and freeze, the
+server dies and restarts, wires are cut.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from gesta.testing.postgres_server import TrialServer
 from tests.crash.stage import Stage
 from tests.storm.proxy import Proxy
 
-#: Each slot is a machine with one process: works on everything, and submits its own numbers again after every restart.
+#: Each slot is a machine with one process: works on everything, and submits its own numbers again
+#: after every restart.
 SLOTS = 3
 NUMBERS = 24
 #: Longer than the leases of the program.
@@ -34,13 +37,24 @@ class Storm:
         return tuple(range(slot * 100, slot * 100 + NUMBERS))
 
     async def run(self, actions: int) -> None:
-        """The storm, then everything healed and a process in every slot. They end with the stage."""
+        """The storm, then everything healed and a process in every slot. They end with the
+        stage.
+        """
         for slot in range(SLOTS):
             self._start(slot)
         for _ in range(actions):
             await asyncio.sleep(self._dice.uniform(0.1, 0.6))
             action = self._dice.choice(
-                (self._kill, self._kill, self._freeze, self._cut, self._slow, self._silence, self._halt, self._crash)
+                (
+                    self._kill,
+                    self._kill,
+                    self._freeze,
+                    self._cut,
+                    self._slow,
+                    self._silence,
+                    self._halt,
+                    self._crash,
+                )
             )
             self.story.append(action.__name__)
             await action()

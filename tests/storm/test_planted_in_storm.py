@@ -1,4 +1,6 @@
-"""The storm's checker has to be able to fail: a store broken on purpose is found by it, within a few seeds."""
+"""The storm's checker has to be able to fail: a store broken on purpose is found by it, within a
+few seeds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.storm.test_storm import ACTIONS, check
 #: One in three or so finds it; the others cost nothing once one has.
 SEEDS_MAX = 20
 
-#: What is wrong → the migration whose function is replaced, what stands there, what stands there instead.
+#: What is wrong → the migration whose function is replaced, what stands there, what stands there
+#: instead.
 PLANTED = {
     "an answer before the commit is on disk": (
         "0005_record.sql",
@@ -28,7 +31,11 @@ PLANTED = {
 
 
 async def plant(url: str, migration: str, right: str, wrong: str) -> None:
-    text = files("gesta.stores.postgresql").joinpath("migrations", migration).read_text(encoding="utf-8")
+    text = (
+        files("gesta.stores.postgresql")
+        .joinpath("migrations", migration)
+        .read_text(encoding="utf-8")
+    )
     assert text.count(right) == 1, f"{migration} has changed: plant the fault anew"
     connection = await asyncpg.connect(url)
     try:
@@ -43,7 +50,9 @@ async def breaks(folder, seed: int, fault: str) -> bool:
     async with (
         TrialServer() as server,
         Proxy(server.port) as proxy,
-        stage(folder, seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02) as on,
+        stage(
+            folder, seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02
+        ) as on,
     ):
         async with on.look():
             await plant(server.url, *PLANTED[fault])
@@ -52,7 +61,9 @@ async def breaks(folder, seed: int, fault: str) -> bool:
             await storm.run(ACTIONS)
             async with on.look() as engine:
                 try:
-                    states = await on.at_rest(engine, at_least=sum(len(storm.numbers(slot)) for slot in range(SLOTS)))
+                    states = await on.at_rest(
+                        engine, at_least=sum(len(storm.numbers(slot)) for slot in range(SLOTS))
+                    )
                 except AssertionError:
                     # Impatience shows nothing by itself: what was acknowledged has to be gone.
                     left = set(await on.states(engine))

@@ -1,4 +1,6 @@
-"""PostgreSQL under everything that a network, a machine and an operator do to it: nothing is lost, and what is doubled is named."""
+"""PostgreSQL under everything that a network, a machine and an operator do to it: nothing is lost,
+and what is doubled is named.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from tests.storm.storm import SLOTS, Storm
 ACTIONS = 10
 
 
-async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(tmp_path, crash_seed, capsys):
+async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(
+    tmp_path, crash_seed, capsys
+):
     async with (
         TrialServer() as server,
         Proxy(server.port) as proxy,
-        stage(tmp_path, crash_seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02) as on,
+        stage(
+            tmp_path, crash_seed, layout="server", url=server.url, lost_ms=2_000, call_seconds=0.02
+        ) as on,
     ):
         storm = Storm(on, server, proxy, crash_seed)
         try:
@@ -33,13 +39,20 @@ async def test_no_storm_loses_a_request_and_none_doubles_where_keys_protect(tmp_
         async with on.look() as engine:
             residual = await check(on, engine, states)
     with capsys.disabled():
-        print(f" [storm {crash_seed}: {residual} effects more than requests, each after a lease lost during a call]", end="")
+        print(
+            f" [storm {crash_seed}: {residual} effects more than requests, each after a lease lost"
+            " during a call]",
+            end="",
+        )
 
 
 async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
-    """The promises for every request; how many effects there were beyond one, where the receiver cannot tell."""
+    """The promises for every request; how many effects there were beyond one, where the receiver
+    cannot tell.
+    """
     told, effects = on.acknowledged(), on.effects()
-    # One request for each key, whoever submitted it and how often; every acknowledged id is that one.
+    # One request for each key, whoever submitted it and how often; every acknowledged id is that
+    # one.
     assert len({state.key for state in states.values()}) == len(states)
     assert [number for number, ids in told.items() if len(ids) != 1 or not ids <= set(states)] == []
     residual = 0
@@ -47,9 +60,18 @@ async def check(on: Stage, engine: Engine, states: dict[str, State]) -> int:
         number, kind = number_of(state), kind_of(state)
         history = [event for _, event, _ in await engine.history(state.id, flow=state.flow)]
         doubts = sum(isinstance(event, OutcomeUnknown) for event in history)
-        told_of = (kind, state.status, state.reason, f"effects {effects[number]}", f"doubts {doubts}", history)
+        told_of = (
+            kind,
+            state.status,
+            state.reason,
+            f"effects {effects[number]}",
+            f"doubts {doubts}",
+            history,
+        )
         # Every accepted request has one terminal outcome or is visibly unknown.
-        assert state.status == "sent" or (kind == "parcel" and state.status == "unknown" and state.reason), told_of
+        assert state.status == "sent" or (
+            kind == "parcel" and state.status == "unknown" and state.reason
+        ), told_of
         least = 1 if state.status == "sent" else 0
         assert least <= effects[number] <= (1 if kind == "order" else 1 + doubts), told_of
         residual += max(0, effects[number] - 1)

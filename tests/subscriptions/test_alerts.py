@@ -1,4 +1,6 @@
-"""Whoever runs gesta hears of what needs a person: once for each reason and window, and never of the alerts themselves."""
+"""Whoever runs gesta hears of what needs a person: once for each reason and window, and never of
+the alerts themselves.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +40,24 @@ async def watched(provider: Provider, to: str = TO, **options: Any) -> Engine:
 
 def heard(gesta: Harness) -> list[tuple[str, str, int]]:
     """Kind, reason and count of every alert."""
-    effects = [effect.data for effect in gesta.sandbox.webhook.effects if effect.type == "gesta.alert"]
+    effects = [
+        effect.data for effect in gesta.sandbox.webhook.effects if effect.type == "gesta.alert"
+    ]
     return [(data["kind"], data["reason"], data["count"]) for data in effects]
 
 
 async def test_dead_letters_of_one_reason_are_one_message_with_a_count_and_an_example(gesta):
-    engine = await watched(Provider(Rejected("bad_payload"), Rejected("bad_payload"), Rejected("http_404")))
+    engine = await watched(
+        Provider(Rejected("bad_payload"), Rejected("bad_payload"), Rejected("http_404"))
+    )
     requests = [(await engine.submit(Note())).id for _ in range(3)]
     await gesta.settle()
     await engine.stop()
     assert sum(count for _, _, count in heard(gesta)) == 3
-    assert {(kind, reason) for kind, reason, _ in heard(gesta)} == {("dead_letter", "bad_payload"), ("dead_letter", "http_4xx")}
+    assert {(kind, reason) for kind, reason, _ in heard(gesta)} == {
+        ("dead_letter", "bad_payload"),
+        ("dead_letter", "http_4xx"),
+    }
     first = gesta.sandbox.webhook.effects[0].data
     assert (first["flow"], first["tenant"]) == (FLOW, "default")
     assert first["example"] in requests
@@ -85,7 +94,9 @@ async def test_what_comes_within_a_window_is_said_in_the_next_one(gesta):
     await engine.stop()
 
 
-async def test_a_process_that_is_started_again_says_nothing_twice_and_loses_nothing(gesta, monkeypatch):
+async def test_a_process_that_is_started_again_says_nothing_twice_and_loses_nothing(
+    gesta, monkeypatch
+):
     engine = await watched(Provider(Rejected("bad_payload")))
     gesta.runtime.advance_to((gesta.runtime.now_ms() // WINDOW_MS + 1) * WINDOW_MS)
     await let_run(gesta)
@@ -136,7 +147,9 @@ async def test_an_alert_that_fails_makes_no_alert(gesta):
 async def test_alerts_are_told_to_no_subscription(gesta):
     engine = await watched(Provider(Rejected("bad_payload")))
     await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
-    await engine.operating.put_config(webhook.TOLD, "shop", {"endpoint": "shop", "flow": "notification.*"})
+    await engine.operating.put_config(
+        webhook.TOLD, "shop", {"endpoint": "shop", "flow": "notification.*"}
+    )
     await engine.submit(Note())
     await gesta.settle()
     assert [effect.type for effect in gesta.sandbox.webhook.effects] == ["gesta.alert"]
@@ -176,13 +189,25 @@ async def test_what_is_set_aside_is_told(gesta):
     ("to", "kind", "code", "fields"),
     [
         ("notification.slack:ops", slack.message.CHANNEL, "ops", {"channel_id": "C012AB3CD"}),
-        ("notification.sms:+4930123456", "sms.account", "default", {"account_sid": "AC1", "auth_token": "t", "sender": "+15550100"}),
         (
-            "notification.email:ops@example.com", "email.sender", "default",
-            {"kind": "smtp", "from_address": "gesta@example.com", "host": "mail.example.com", "tls": "none"},
+            "notification.sms:+4930123456",
+            "sms.account",
+            "default",
+            {"account_sid": "AC1", "auth_token": "t", "sender": "+15550100"},
+        ),
+        (
+            "notification.email:ops@example.com",
+            "email.sender",
+            "default",
+            {
+                "kind": "smtp",
+                "from_address": "gesta@example.com",
+                "host": "mail.example.com",
+                "tls": "none",
+            },
         ),
     ],
-)  # fmt: skip
+)
 async def test_alerts_go_by_every_channel(gesta, to, kind, code, fields):
     engine = await watched(Provider(Rejected("bad_payload")), to)
     assert engine.road.alerts is not None
@@ -193,7 +218,11 @@ async def test_alerts_go_by_every_channel(gesta, to, kind, code, fields):
     request = await engine.submit(Note())
     await gesta.settle()
     await engine.stop()
-    effects = [*gesta.sandbox.slack.effects, *gesta.sandbox.twilio.effects, *gesta.sandbox.smtp.effects]
+    effects = [
+        *gesta.sandbox.slack.effects,
+        *gesta.sandbox.twilio.effects,
+        *gesta.sandbox.smtp.effects,
+    ]
     assert len(effects) == 1
     assert request.id in effects[0].text
 
@@ -207,7 +236,9 @@ async def test_a_destination_that_cannot_be_is_said(gesta):
         engine = await watched(Provider(Rejected("bad_payload")), to)
         assert engine.road.alerts is not None
         assert (await engine.road.alerts.fault()).startswith(fault)
-        (found,) = [one for one in diagnose(await examine(engine.road, "default")) if one.about == "alerts"]
+        (found,) = [
+            one for one in diagnose(await examine(engine.road, "default")) if one.about == "alerts"
+        ]
         assert (found.level, fault in found.what) == ("bad", True)
         await engine.submit(Note())
         await gesta.settle()

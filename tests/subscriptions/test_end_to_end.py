@@ -12,7 +12,14 @@ from gesta import Event
 from gesta.sandbox.server import SandboxServer
 from gesta.subscriptions.handlers import checkpoint_of
 from tests.pipeline.kill_program import Order, open_engine
-from tests.pipeline.test_kill import KILLS, REST_SECONDS, acknowledged_until_killed, child, misbehave, states_at_rest
+from tests.pipeline.test_kill import (
+    KILLS,
+    REST_SECONDS,
+    acknowledged_until_killed,
+    child,
+    misbehave,
+    states_at_rest,
+)
 
 
 async def told_everything(path, url) -> None:
@@ -21,7 +28,9 @@ async def told_everything(path, url) -> None:
         stores = engine.road.outside.stores
         deadline = asyncio.get_running_loop().time() + REST_SECONDS
         while await stores.views.checkpoint(checkpoint_of("ledger")) < await stores.events.end():
-            assert asyncio.get_running_loop().time() < deadline, "the handler was not told of everything"
+            assert asyncio.get_running_loop().time() < deadline, (
+                "the handler was not told of everything"
+            )
             await asyncio.sleep(0.05)
 
 
@@ -33,7 +42,9 @@ async def test_every_end_of_a_request_is_told_whatever_is_killed(tmp_path, seed)
         url = f"{server.url}/http"
         misbehave(server, dice)
         for _ in range(KILLS):
-            async with child(path, url, max(requests, default=-1) + 1, "--tell", str(ledger)) as process:
+            async with child(
+                path, url, max(requests, default=-1) + 1, "--tell", str(ledger)
+            ) as process:
                 requests |= await acknowledged_until_killed(process, dice.uniform(0.02, 0.4))
         server.sandbox.http.heal()
         async with child(path, url, 0, "--rest", "--tell", str(ledger)):
@@ -41,7 +52,11 @@ async def test_every_end_of_a_request_is_told_whatever_is_killed(tmp_path, seed)
             await told_everything(path, url)
     lines = [line.split() for line in ledger.read_text().splitlines()]
     # A line that a kill cut in half is told again.
-    told = [(int(words[0]), words[1], words[2]) for words in lines if len(words) == 3 and len(words[1]) == 36]
+    told = [
+        (int(words[0]), words[1], words[2])
+        for words in lines
+        if len(words) == 3 and len(words[1]) == 36
+    ]
     heard = {(request_id, status) for _, request_id, status in told}
     assert {(state.id, state.status) for state in states.values()} <= heard
     # In order, but for the steps back that a kill made.

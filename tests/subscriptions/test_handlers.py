@@ -1,4 +1,6 @@
-"""Handlers of `engine.on` are told of every change, in order, at least once, whatever dies or raises."""
+"""Handlers of `engine.on` are told of every change, in order, at least once, whatever dies or
+raises.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from gesta import Done, Engine, Event, Rejected, Retry, RetryPolicy, Unknown
 from gesta.domain.status_events import WORDS
 from gesta.errors import BadSubscription
 from gesta.subscriptions.handlers import Subscriber, checkpoint_of
-from tests.world import FLOW, URL, Note, Provider, append_raw, die, engine_of, let_run, note_flow, pass_time
+from tests.world import (
+    FLOW,
+    URL,
+    Note,
+    Provider,
+    append_raw,
+    die,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+)
 
 LEDGER = checkpoint_of("ledger")
 
@@ -39,7 +52,14 @@ class Told:
         return [event.status for event in self.events]
 
 
-def listening(provider: Provider, told: Told, *statuses: str, flow: str = FLOW, since: Any = "now", **options: Any) -> Engine:
+def listening(
+    provider: Provider,
+    told: Told,
+    *statuses: str,
+    flow: str = FLOW,
+    since: Any = "now",
+    **options: Any,
+) -> Engine:
     engine = engine_of(provider, **options)
     engine.on(flow, *statuses, name="ledger", since=since)(told.take)
     return engine
@@ -56,9 +76,22 @@ async def test_a_handler_is_told_what_became_of_a_request(gesta):
         await gesta.settle()
         assert told.words == ["created", "attempt_failed", "sent"]
         sent = told.events[-1]
-        assert (sent.flow, sent.tenant, sent.request_id, sent.key) == (FLOW, "default", request.id, "order-7")
-        assert (sent.version, sent.attempts, sent.provider_id, sent.correlation_id) == (3, 2, "p-1", "c-1")
-        assert (sent.type, sent.at_ms) == (f"{FLOW}.Sent.v1", (await engine.get(request.id)).state.updated_at)
+        assert (sent.flow, sent.tenant, sent.request_id, sent.key) == (
+            FLOW,
+            "default",
+            request.id,
+            "order-7",
+        )
+        assert (sent.version, sent.attempts, sent.provider_id, sent.correlation_id) == (
+            3,
+            2,
+            "p-1",
+            "c-1",
+        )
+        assert (sent.type, sent.at_ms) == (
+            f"{FLOW}.Sent.v1",
+            (await engine.get(request.id)).state.updated_at,
+        )
         assert told.events[1].reason == "busy"
         assert [event.position for event in told.events] == [1, 2, 3]
         assert len({event.id for event in told.events}) == 3
@@ -78,7 +111,9 @@ async def test_only_what_was_listened_for_is_told(gesta):
 
 async def test_a_doubt_is_told_once_however_often_the_provider_is_asked_in_vain(gesta):
     told, asked = Told(), Provider(Unknown("still"), Unknown("still"), Done(id="p-1"))
-    async with listening(Provider(TimeoutError()), told, on_unknown="ask", reconcile=asked) as engine:
+    async with listening(
+        Provider(TimeoutError()), told, on_unknown="ask", reconcile=asked
+    ) as engine:
         await engine.submit(Note())
         await gesta.settle()
     assert len(asked.calls) == 3
@@ -113,13 +148,17 @@ async def test_evidence_of_a_late_success_is_told_as_sent(gesta):
 async def test_expired_and_cancelled_are_told(gesta):
     told = Told()
     async with Engine(URL, flows=[note_flow(Provider())], work=False) as engine:
-        called_back, too_late = await engine.submit(Note()), await engine.submit(Note(), ttl=timedelta(seconds=1))
+        called_back, too_late = (
+            await engine.submit(Note()),
+            await engine.submit(Note(), ttl=timedelta(seconds=1)),
+        )
         await called_back.cancel()
     gesta.advance(2)
     async with listening(Provider(), told, since="beginning") as engine:
         await gesta.settle()
     words = {
-        request.id: [one.status for one in told.events if one.request_id == request.id] for request in (called_back, too_late)
+        request.id: [one.status for one in told.events if one.request_id == request.id]
+        for request in (called_back, too_late)
     }
     assert words == {called_back.id: ["created", "cancelled"], too_late.id: ["created", "expired"]}
 
@@ -139,7 +178,10 @@ async def test_a_new_subscription_starts_at_the_end_and_is_on_record_before_anyt
         await gesta.settle()
     async with listening(provider, told) as engine:
         await pass_time(gesta, 6)
-    assert [(event.request_id, event.status) for event in told.events] == [(missed.id, "created"), (missed.id, "sent")]
+    assert [(event.request_id, event.status) for event in told.events] == [
+        (missed.id, "created"),
+        (missed.id, "sent"),
+    ]
 
 
 async def test_since_the_beginning_replays_everything_once(gesta):
@@ -153,7 +195,9 @@ async def test_since_the_beginning_replays_everything_once(gesta):
             await gesta.settle()
             assert await checkpoint(engine) == 600
     assert told.words == ["sent"] * 300
-    assert [event.position for event in told.events] == sorted(event.position for event in told.events)
+    assert [event.position for event in told.events] == sorted(
+        event.position for event in told.events
+    )
 
 
 async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_pauses(gesta):
@@ -175,7 +219,11 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         await let_run(gesta)
         # It stops this subscription and nobody else.
         assert (told.words, other.words) == ([], ["created", "sent"])
-        (one,) = [one for one in await engine.road.outside.stores.views.checkpoints() if one.name == LEDGER]
+        (one,) = [
+            one
+            for one in await engine.road.outside.stores.views.checkpoints()
+            if one.name == LEDGER
+        ]
         assert (one.position, one.failed_at_ms) == (0, at[0])
         assert one.error == "position 1: ConnectionError: the ledger of [email] is closed"
         sample = engine.road.telemetry.registry.get_sample_value
@@ -187,7 +235,9 @@ async def test_a_handler_that_raises_gets_the_same_event_again_with_growing_paus
         assert sample("subscription_failures_total", {"name": "ledger"}) == 8
         assert sample("subscription_events_total", {"name": "ledger"}) == 2
         assert sample("subscription_failing", {"name": "ledger"}) == 0
-        assert [one.error for one in await engine.road.outside.stores.views.checkpoints()] == [""] * 3
+        assert [one.error for one in await engine.road.outside.stores.views.checkpoints()] == [
+            ""
+        ] * 3
 
 
 async def test_a_handler_that_always_raises_does_not_keep_a_test_from_settling(gesta):
@@ -231,7 +281,9 @@ async def test_what_was_told_before_a_failure_is_not_told_again_by_the_next_proc
     assert [event.request_id for event in after.events] == [last.id] * 2
 
 
-async def test_one_process_at_a_time_tells_and_another_takes_over_within_5_seconds_of_its_death(gesta):
+async def test_one_process_at_a_time_tells_and_another_takes_over_within_5_seconds_of_its_death(
+    gesta,
+):
     provider, first, second = Provider(), Told(), Told()
     async with listening(provider, first) as dying:
         await let_run(gesta)
@@ -295,7 +347,13 @@ async def test_the_store_may_fail_in_any_call_and_nothing_is_missed(gesta, ports
     async with listening(provider, told, "sent") as engine:
         await let_run(gesta)
         for number, (port, verb) in enumerate(
-            ((ports.events, "follow"), (ports.views, "save"), (ports.views, "claim"), (ports.events, "read")), start=1
+            (
+                (ports.events, "follow"),
+                (ports.views, "save"),
+                (ports.views, "claim"),
+                (ports.events, "read"),
+            ),
+            start=1,
         ):
             port.fail(verb)
             await engine.submit(Note())
@@ -333,7 +391,13 @@ def plain(_event: Event) -> None: ...
         ("payment", (), "ledger", sync_or_not, "'payment.*' is all of a kind"),
         ("Payment.card", (), "ledger", sync_or_not, "is no flow"),
         ("*.card", (), "ledger", sync_or_not, "is no flow"),
-        ("payment.card", ("sold",), "ledger", sync_or_not, f"'sold' is no status; known: {', '.join(WORDS)}"),
+        (
+            "payment.card",
+            ("sold",),
+            "ledger",
+            sync_or_not,
+            f"'sold' is no status; known: {', '.join(WORDS)}",
+        ),
         ("payment.card", (), "", sync_or_not, "name= is a text"),
         ("payment.card", (), "ledger", plain, "`async def`"),
         ("payment.card", (), "ledger", none, "one parameter"),
@@ -350,7 +414,9 @@ def test_a_wrong_declaration_says_what_is_wrong(flow, statuses, name, handler, s
 def test_flows_are_named_whole_by_kind_or_all(flow):
     engine = Engine(URL)
     engine.on(flow, *WORDS, name="ledger")(sync_or_not)
-    assert engine.subscriptions["ledger"].covers("payment.card.x" if flow == "payment.card.*" else "payment.card")
+    assert engine.subscriptions["ledger"].covers(
+        "payment.card.x" if flow == "payment.card.*" else "payment.card"
+    )
 
 
 async def test_a_name_is_declared_once_and_before_the_start(gesta):

@@ -1,4 +1,6 @@
-"""Events that nobody can read do not stop a subscription: they are set aside, and the rest is told."""
+"""Events that nobody can read do not stop a subscription: they are set aside, and the rest is
+told.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ async def test_a_poison_event_is_parked_and_passed(gesta, data, meta):
         await gesta.settle()
         # S1-17: set aside, told, and the rest goes on.
         parked = [one for one in await engine.operating.parked() if one.what == "event"]
-        assert [(one.stream, one.version) for one in parked] == [(f"{FLOW}.request-default-{poisoned.id}", 3)]
+        assert [(one.stream, one.version) for one in parked] == [
+            (f"{FLOW}.request-default-{poisoned.id}", 3)
+        ]
         assert await checkpoint(engine) == await engine.road.outside.stores.events.end()
     assert told.words == ["created", "attempt_failed", "created", "sent"]
 
@@ -38,7 +42,9 @@ async def test_a_poison_event_is_parked_by_whoever_meets_it_first(gesta, ports):
         # The projector does not find out where it stands.
         ports.views.fail("checkpoints", times=100)
         await pass_time(gesta, 3)
-        assert [(one.what, one.version) for one in await engine.operating.parked()] == [("event", 2)]  # S1-17
+        assert [(one.what, one.version) for one in await engine.operating.parked()] == [
+            ("event", 2)
+        ]  # S1-17
         # It is the projector's to count.
         assert counted(engine) is None
         ports.views.heal()
@@ -55,6 +61,10 @@ async def test_what_follows_a_poison_event_in_its_stream_is_parked_and_others_ar
         await append_raw(engine, poisoned.id, 2, "Sent.v1", b'{"attempts":1}')
     async with listening(Provider(), told, "sent", since="beginning") as engine:
         await gesta.settle()
-        parked = {(one.stream, one.version) for one in await engine.operating.parked() if one.what == "event"}
+        parked = {
+            (one.stream, one.version)
+            for one in await engine.operating.parked()
+            if one.what == "event"
+        }
         assert {version for stream, version in parked if poisoned.id in stream} == {2, 3}
     assert [event.request_id for event in told.events] == [healthy.id]

@@ -1,4 +1,6 @@
-"""Tenants' endpoints are told what became of their requests: once for each event, by webhooks on the road itself, which tell of nobody."""
+"""Tenants' endpoints are told what became of their requests: once for each event, by webhooks on
+the road itself, which tell of nobody.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,28 @@ def engine_of(provider: Provider | None = None) -> Engine:
     return Engine(URL, flows=[note_flow(provider or Provider()), webhook.flow()])
 
 
-async def subscribe(engine: Engine, tenant: str = "default", code: str = "shop", **fields: Any) -> None:
+async def subscribe(
+    engine: Engine, tenant: str = "default", code: str = "shop", **fields: Any
+) -> None:
     await engine.operating.put_config(webhook.ENDPOINT, code, ENDPOINT, tenant=tenant)
-    await engine.operating.put_config(webhook.TOLD, code, {"endpoint": code, **fields}, tenant=tenant)
+    await engine.operating.put_config(
+        webhook.TOLD, code, {"endpoint": code, **fields}, tenant=tenant
+    )
 
 
 def told(gesta: Harness) -> list[tuple[str, str]]:
     """Status and request of everything that the endpoints have got."""
-    return [(effect.data["status"], effect.data["requestId"]) for effect in gesta.sandbox.webhook.effects]
+    return [
+        (effect.data["status"], effect.data["requestId"])
+        for effect in gesta.sandbox.webhook.effects
+    ]
 
 
 async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(gesta):
     gesta.sandbox.webhook.secrets = [ENDPOINT["secret"]]
-    async with engine_of(Provider(Rejected("bad_address", "ada@example.com"), Done(id="p-2"))) as engine:
+    async with engine_of(
+        Provider(Rejected("bad_address", "ada@example.com"), Done(id="p-2"))
+    ) as engine:
         await subscribe(engine, statuses=["sent", "failed"])
         failed = await engine.submit(Note("a secret text"), key="order-7", correlation_id="c-1")
         await gesta.settle()
@@ -52,13 +63,33 @@ async def test_an_endpoint_is_told_of_every_end_signed_and_without_the_payload(g
     assert told(gesta) == [("failed", failed.id), ("sent", sent.id)]
     first = gesta.sandbox.webhook.effects[0]
     assert first.type == "request.failed"
-    assert {name: first.data[name] for name in ("flow", "key", "reason", "correlationId", "version", "attempts", "providerId")} == {
-        "flow": FLOW, "key": "order-7", "reason": "bad_address", "correlationId": "c-1", "version": 2, "attempts": 1, "providerId": "",
-    }  # fmt: skip
+    assert {
+        name: first.data[name]
+        for name in ("flow", "key", "reason", "correlationId", "version", "attempts", "providerId")
+    } == {
+        "flow": FLOW,
+        "key": "order-7",
+        "reason": "bad_address",
+        "correlationId": "c-1",
+        "version": 2,
+        "attempts": 1,
+        "providerId": "",
+    }
     assert first.data["at"].endswith("Z")
     assert set(first.data) == {
-        "id", "flow", "status", "requestId", "version", "key", "reason", "attempts", "providerId", "at", "correlationId", "test",
-    }  # fmt: skip
+        "id",
+        "flow",
+        "status",
+        "requestId",
+        "version",
+        "key",
+        "reason",
+        "attempts",
+        "providerId",
+        "at",
+        "correlationId",
+        "test",
+    }
     assert state.status == "failed"
     assert "secret" not in first.text
     assert "ada@" not in first.text
@@ -74,9 +105,11 @@ async def test_only_what_was_subscribed_is_told_and_only_to_its_tenant(gesta):
         await engine.submit(Note(), tenant="third")
         await gesta.settle()
         assert told(gesta) == [("sent", mine.id)]
-        assert {view.state.tenant for tenant in ("default", "other", "third") for view in await engine.find(tenant=tenant)} == {
-            "default", "other", "third",
-        }  # fmt: skip
+        assert {
+            view.state.tenant
+            for tenant in ("default", "other", "third")
+            for view in await engine.find(tenant=tenant)
+        } == {"default", "other", "third"}
         assert await engine.find(tenant="other", flow=webhook.NAME) == []
 
 
@@ -85,9 +118,12 @@ async def test_what_tells_is_told_to_nobody_and_a_tenants_own_webhooks_are(gesta
         await subscribe(engine, statuses=["sent", "created"])
         own = await engine.submit(webhook.Message("order.paid", {}, "shop"))
         await gesta.settle()
-        # Created and sent of the tenant's own webhook; nothing of the two deliveries that told of it.
+        # Created and sent of the tenant's own webhook; nothing of the two deliveries that told of
+        # it.
         assert sorted(told_of(gesta)) == [("created", own.id), ("sent", own.id)]
-        deliveries = [view for view in await engine.find(flow=webhook.NAME) if view.state.id != own.id]
+        deliveries = [
+            view for view in await engine.find(flow=webhook.NAME) if view.state.id != own.id
+        ]
         assert {view.state.source for view in deliveries} == {"gesta/told"}
         assert len(deliveries) == 2
         history = await engine.history(deliveries[0].state.id)
@@ -96,7 +132,11 @@ async def test_what_tells_is_told_to_nobody_and_a_tenants_own_webhooks_are(gesta
 
 def told_of(gesta: Harness) -> list[tuple[str, str]]:
     effects = gesta.sandbox.webhook.effects
-    return [(effect.data["status"], effect.data["requestId"]) for effect in effects if effect.type.startswith("request.")]
+    return [
+        (effect.data["status"], effect.data["requestId"])
+        for effect in effects
+        if effect.type.startswith("request.")
+    ]
 
 
 async def test_two_subscriptions_of_a_tenant_are_each_told_once(gesta):
@@ -108,7 +148,9 @@ async def test_two_subscriptions_of_a_tenant_are_each_told_once(gesta):
     assert told(gesta) == [("sent", request.id)] * 2
 
 
-async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice(gesta, monkeypatch):
+async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice(
+    gesta, monkeypatch
+):
     engine = engine_of()
     await engine.start()
     await subscribe(engine, statuses=["created"])
@@ -131,7 +173,10 @@ async def test_a_crash_between_the_submit_and_the_checkpoint_tells_nothing_twice
     async with engine_of() as engine:
         await pass_time(gesta, 10)
         await gesta.settle()
-        assert await engine.road.outside.stores.views.checkpoint(CHECKPOINT) == await engine.road.outside.stores.events.end()
+        assert (
+            await engine.road.outside.stores.views.checkpoint(CHECKPOINT)
+            == await engine.road.outside.stores.events.end()
+        )
         assert len(await engine.find(flow=webhook.NAME)) == 1
     assert told(gesta) == [("created", request.id)]
     assert gesta.sandbox.webhook.effects[0].receipts == 1
@@ -153,7 +198,9 @@ async def test_what_is_told_again_after_the_subscription_changed_was_told(gesta,
         await die(engine)
     async with engine_of() as engine:
         await engine.operating.put_config(webhook.ENDPOINT, "new", ENDPOINT)
-        await engine.operating.put_config(webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["sent"]})
+        await engine.operating.put_config(
+            webhook.TOLD, "shop", {"endpoint": "new", "statuses": ["sent"]}
+        )
         await pass_time(gesta, 10)
         await gesta.settle()
         assert len(await engine.find(flow=webhook.NAME)) == 1
@@ -190,7 +237,9 @@ async def test_an_endpoint_that_is_gone_delays_nobody_and_is_shown(gesta):
         await gesta.settle()
         assert told(gesta) == [("sent", theirs.id)]
         findings = diagnose(await examine(engine.road, "default"))
-        assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [(one.level, one.what) for one in findings]
+        assert ("warn", "tells nobody: there is no webhook.endpoint shop") in [
+            (one.level, one.what) for one in findings
+        ]
         (shown,) = await engine.operating.told_webhooks()
         assert shown.fault == "there is no webhook.endpoint shop"
         await engine.operating.put_config(webhook.ENDPOINT, "shop", ENDPOINT)
@@ -238,7 +287,10 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
         assert telling is not None
         # What happened to both before one of them left, and was not told yet.
         requests = [
-            (webhook.Message("request.sent", {}, "shop"), Options("told/shop/1", tenant, source=TELLING))
+            (
+                webhook.Message("request.sent", {}, "shop"),
+                Options("told/shop/1", tenant, source=TELLING),
+            )
             for tenant in ("default", "other")
         ]
         await stores.fences.put_up(Fence("left", "another store", "other"))
@@ -256,7 +308,10 @@ async def test_a_tenant_that_has_left_for_another_store_delays_nobody(gesta):
     [
         ({"flow": "nonsense"}, "flow: 'nonsense' is no flow"),
         ({"flow": "shop.misspelt"}, "flow: no flow 'shop.misspelt' is declared here.*known: "),
-        ({"flow": "shpo.*", "statuses": ["sold"]}, "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status"),
+        (
+            {"flow": "shpo.*", "statuses": ["sold"]},
+            "flow: no flow 'shpo.[*]'.*statuses: 'sold' is no status",
+        ),
         ({"statuses": ["sold"]}, "statuses: 'sold' is no status"),
         ({"endpoint": ""}, "endpoint"),
         ({"url": "https://x.example"}, "url"),
@@ -266,7 +321,9 @@ async def test_what_cannot_be_subscribed_is_refused_and_nothing_begins(gesta, fi
     async with engine_of() as engine:
         with pytest.raises(BadConfig, match=fault):
             await engine.operating.put_config(webhook.TOLD, "shop", fields)
-        assert CHECKPOINT not in {one.name for one in await engine.road.outside.stores.views.checkpoints()}
+        assert CHECKPOINT not in {
+            one.name for one in await engine.road.outside.stores.views.checkpoints()
+        }
 
 
 async def test_a_flow_that_others_declare_is_subscribed_once_the_tenant_has_requests_of_it(gesta):
@@ -295,7 +352,9 @@ async def test_what_is_told_of_a_test_goes_no_further_than_the_test(gesta):
     assert gesta.sandbox.webhook.calls == 0
 
 
-async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_keeps_nobody_waiting(gesta):
+async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_keeps_nobody_waiting(
+    gesta,
+):
     async with engine_of() as engine:
         await subscribe(engine, statuses=["sent"])
         await subscribe(engine, "other", "theirs", statuses=["sent"])
@@ -305,10 +364,14 @@ async def test_what_is_told_of_a_request_with_a_name_that_grew_by_being_masked_k
     assert sorted(told(gesta)) == sorted([("sent", grown.id), ("sent", others.id)])
 
 
-async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(gesta, monkeypatch, caplog):
+async def test_a_message_that_intake_refuses_is_said_and_keeps_nobody_waiting(
+    gesta, monkeypatch, caplog
+):
     def bad_for_default(event: Event, one: Listening) -> tuple[Payload, Options]:
         message, options = request_of(event, one)
-        return message, msgspec.structs.replace(options, key="") if event.tenant == "default" else options
+        return message, msgspec.structs.replace(
+            options, key=""
+        ) if event.tenant == "default" else options
 
     monkeypatch.setattr("gesta.subscriptions.status_webhooks.request_of", bad_for_default)
     async with engine_of() as engine:

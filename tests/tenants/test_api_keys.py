@@ -48,7 +48,9 @@ async def test_a_key_opens_what_it_was_made_for(gesta):
         expires = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(days=90)
         key, text = await key_of(engine, scopes=["submit", "read"], expires_at=expires)
         ends = round(expires.timestamp() * 1000)
-        assert await engine.road.keys.check(text) == Grant(key.id, "acme", frozenset({"read", "submit"}), "shop", False, ends)
+        assert await engine.road.keys.check(text) == Grant(
+            key.id, "acme", frozenset({"read", "submit"}), "shop", False, ends
+        )
         assert re.fullmatch(r"gesta_live_[a-z0-9]{18}_[A-Za-z0-9]{43}", text)
         assert (await key_of(engine, test=True))[1].startswith("gesta_test_")
         assert (await engine.road.keys.check((await key_of(engine, test=True))[1])).is_test
@@ -57,7 +59,9 @@ async def test_a_key_opens_what_it_was_made_for(gesta):
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_scope_allows_itself_and_admin_allows_everything(scope):
     grant = Grant("id", "acme", frozenset({scope}), "", False, None)
-    assert [other for other in SCOPES if grant.allows(other)] == (list(SCOPES) if scope == "admin" else [scope])
+    assert [other for other in SCOPES if grant.allows(other)] == (
+        list(SCOPES) if scope == "admin" else [scope]
+    )
 
 
 async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
@@ -69,10 +73,22 @@ async def test_whatever_is_wrong_with_a_key_is_answered_alike(gesta):
         gesta.advance(5)
         await engine.road.keys.revoke("acme", revoked.id, BOB)
         texts = [
-            expired, ended, another(good), good.replace("live", "test"), good[:-1], good + "a", good.upper(), f" {good}",
-            f"{good}\n", "", "gesta_live_", "x" * 10_000, good.replace("_", "-"), good[:-1] + "\N{ARABIC-INDIC DIGIT ONE}",
+            expired,
+            ended,
+            another(good),
+            good.replace("live", "test"),
+            good[:-1],
+            good + "a",
+            good.upper(),
+            f" {good}",
+            f"{good}\n",
+            "",
+            "gesta_live_",
+            "x" * 10_000,
+            good.replace("_", "-"),
+            good[:-1] + "\N{ARABIC-INDIC DIGIT ONE}",
             good[:-1] + "\ud800",
-        ]  # fmt: skip
+        ]
         assert len({await denied(engine, text) for text in texts}) == 1
         assert (await engine.road.keys.check(good)).tenant == "acme"
 
@@ -99,14 +115,26 @@ async def test_a_list_tells_everything_but_the_text(gesta):
         await key_of(engine, "globex")
         ended = await engine.operating.revoke_key(first.id, tenant="acme", actor=BOB)
         assert await engine.operating.list_keys("acme") == [second, ended]
-        assert (ended.created_by, ended.revoked_by, ended.revoked_ms) == ("ada", "bob", gesta.runtime.now_ms())
+        assert (ended.created_by, ended.revoked_by, ended.revoked_ms) == (
+            "ada",
+            "bob",
+            gesta.runtime.now_ms(),
+        )
         assert await engine.operating.list_keys("initech") == []
 
 
 async def test_a_key_of_another_tenant_is_not_there(gesta):
     async with engine_here() as engine:
         key, text = await key_of(engine, "acme-b")
-        for name in (key.id, f"{key.id}/acme-b", key.id.upper(), "", "x" * 500, f"../{key.id}", text):
+        for name in (
+            key.id,
+            f"{key.id}/acme-b",
+            key.id.upper(),
+            "",
+            "x" * 500,
+            f"../{key.id}",
+            text,
+        ):
             for tenant in ("acme", "acme-b")[: 1 if name == key.id else 2]:
                 with pytest.raises(NotFound) as error:
                     await engine.road.keys.revoke(tenant, name, BOB)
@@ -148,7 +176,9 @@ async def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(gesta, giv
 async def test_all_faults_of_a_key_are_told_at_once(gesta):
     async with engine_here() as engine:
         with pytest.raises(InvalidRequest) as error:
-            await key_of(engine, name="", scopes=["root"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            await key_of(
+                engine, name="", scopes=["root"], expires_at=datetime(2020, 1, 1, tzinfo=UTC)
+            )
         assert error.value.fields.keys() == {"name", "scopes", "expiresAt"}
 
 
@@ -261,7 +291,9 @@ async def test_a_key_whose_making_was_not_answered_is_in_the_list_and_can_be_end
         with pytest.raises(StoreError):
             await key_of(engine)
         (unseen,) = await engine.operating.list_keys("acme")
-        assert (await engine.operating.revoke_key(unseen.id, tenant="acme", actor=BOB)).revoked_by == "bob"
+        assert (
+            await engine.operating.revoke_key(unseen.id, tenant="acme", actor=BOB)
+        ).revoked_by == "bob"
 
 
 async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
@@ -274,7 +306,9 @@ async def test_no_key_is_made_that_is_not_on_record(gesta, ports):
         assert await engine.road.outside.stores.vault.listed((SYSTEM, "", 0), 100) == before
 
 
-async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_made_up_for(gesta, ports):
+async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_made_up_for(
+    gesta, ports
+):
     async with engine_here() as engine, engine_here() as other:
         key, text = await key_of(other)
         ports.events.fail("append")
@@ -287,31 +321,53 @@ async def test_a_crash_while_a_key_is_revoked_leaves_a_dead_key_and_the_note_is_
         for _ in range(2):
             again = await engine.operating.revoke_key(key.id, tenant="acme", actor=BOB)
             assert again.revoked_by == "ada"
-        assert [one.what for one in await engine.operating.audit("acme")] == ["key_revoked", "key_created"]
+        assert [one.what for one in await engine.operating.audit("acme")] == [
+            "key_revoked",
+            "key_created",
+        ]
 
 
 async def test_of_two_who_revoke_at_once_both_are_told_and_one_is_on_record(gesta):
     async with engine_here() as here, engine_here() as there:
         key, _ = await key_of(here)
-        ended = await asyncio.gather(*(one.operating.revoke_key(key.id, tenant="acme", actor=ADA) for one in (here, there)))
+        ended = await asyncio.gather(
+            *(one.operating.revoke_key(key.id, tenant="acme", actor=ADA) for one in (here, there))
+        )
         assert ended[0] == ended[1]
-        assert [one.what for one in await here.operating.audit("acme")] == ["key_revoked", "key_created"]
+        assert [one.what for one in await here.operating.audit("acme")] == [
+            "key_revoked",
+            "key_created",
+        ]
 
 
-@pytest.mark.parametrize("forged", ["another's", "an earlier version", "made up", "destroyed", "under another name"])
+@pytest.mark.parametrize(
+    "forged", ["another's", "an earlier version", "made up", "destroyed", "under another name"]
+)
 async def test_what_was_changed_in_the_store_is_nobodys_key(gesta, forged):
     async with engine_here() as engine:
-        (good, text), (other, _) = await key_of(engine, scopes=["read"]), await key_of(engine, "globex", scopes=["admin"])
+        (good, text), (other, _) = (
+            await key_of(engine, scopes=["read"]),
+            await key_of(engine, "globex", scopes=["admin"]),
+        )
         vault = engine.road.outside.stores.vault
         (mine,) = [one for one in await vault.listed((SYSTEM, "", 0), 100) if good.id in one.name]
-        (theirs,) = [one for one in await vault.listed((SYSTEM, "", 0), 100) if other.id in one.name]
+        (theirs,) = [
+            one for one in await vault.listed((SYSTEM, "", 0), 100) if other.id in one.name
+        ]
         if forged == "an earlier version":
             # Whoever can write into the store would undo the revocation.
             await engine.road.keys.revoke("acme", good.id, BOB)
             await vault.put([Sealed(SYSTEM, mine.name, 3, mine.box)])
         else:
-            box = {"another's": theirs.box, "made up": b"x" * 100, "destroyed": b"", "under another name": mine.box}[forged]
-            name = mine.name.replace("acme", "aaaa") if forged == "under another name" else mine.name
+            box = {
+                "another's": theirs.box,
+                "made up": b"x" * 100,
+                "destroyed": b"",
+                "under another name": mine.box,
+            }[forged]
+            name = (
+                mine.name.replace("acme", "aaaa") if forged == "under another name" else mine.name
+            )
             await vault.put([Sealed(SYSTEM, name, 2, box)])
         engine.road.keys._seen.clear()
         await denied(engine, text)
@@ -341,8 +397,12 @@ async def test_whether_any_admin_key_counts_is_known_over_all_tenants_and_pages(
         assert not await keys.any_admin()
         made = []
         for number in range(7):
-            soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(seconds=60)
-            key, _ = await key_of(engine, f"t{number}", scopes=["admin"], expires_at=soon if number == 3 else None)
+            soon = datetime.fromtimestamp(gesta.runtime.now_ms() / 1000, UTC) + timedelta(
+                seconds=60
+            )
+            key, _ = await key_of(
+                engine, f"t{number}", scopes=["admin"], expires_at=soon if number == 3 else None
+            )
             made.append(key)
         for key in made[:3] + made[4:]:
             assert await keys.any_admin()
@@ -357,15 +417,31 @@ async def test_making_and_ending_a_key_are_on_record_with_who_decided(gesta):
         key, _ = await key_of(engine, name="call +49 171 5550123", scopes=["admin"])
         await engine.operating.revoke_key(key.id, tenant="acme", actor=BOB)
         stored = await engine.road.outside.stores.events.read([("config-acme", 0)])
-        assert [one.type for one in stored] == [KEY_CREATED, KEY_REVOKED] == ["config.KeyCreated.v1", "config.KeyRevoked.v1"]
+        assert (
+            [one.type for one in stored]
+            == [KEY_CREATED, KEY_REVOKED]
+            == ["config.KeyCreated.v1", "config.KeyRevoked.v1"]
+        )
         assert b"5550123" not in stored[0].data
-        trail = [(one.what, one.about, one.by, one.roles) for one in await engine.operating.audit("acme")]
-        assert trail == [("key_revoked", key.id, "bob", ()), ("key_created", key.id, "ada", ("owner",))]
+        trail = [
+            (one.what, one.about, one.by, one.roles) for one in await engine.operating.audit("acme")
+        ]
+        assert trail == [
+            ("key_revoked", key.id, "bob", ()),
+            ("key_created", key.id, "ada", ("owner",)),
+        ]
 
 
 def test_no_log_shows_the_text_of_a_key():
     text = "gesta_live_6tbbfyrlwwr5eo5nzg_0yEtQcdQgKTOWVzyFUknXGxxMgCEBaBNQqN46DX3xDS"
-    for said in (text, f"key {text}.", f"x{text}", f"https://h/{text}?k={text}", f'{{"a": "{text}"}}', f"{text},{text}"):
+    for said in (
+        text,
+        f"key {text}.",
+        f"x{text}",
+        f"https://h/{text}?k={text}",
+        f'{{"a": "{text}"}}',
+        f"{text},{text}",
+    ):
         assert text[-43:] not in scrub(said)
         assert text[-43:] not in scrubbed_name(said)
     assert scrub("gesta_live is fine") == "gesta_live is fine"

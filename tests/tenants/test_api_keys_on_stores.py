@@ -26,7 +26,9 @@ def place(request, tmp_path) -> Callable[[], Awaitable[Open]]:
     async def open_place() -> Open:
         urls = {"memory": "memory:access", "sqlite": f"sqlite:///{tmp_path / 'gesta.db'}"}
         url = urls.get(request.param) or await fresh_url()
-        return lambda **options: Engine(settings=Settings(url=url, master_key=MASTER_KEY), flows=[slack.flow()], **options)
+        return lambda **options: Engine(
+            settings=Settings(url=url, master_key=MASTER_KEY), flows=[slack.flow()], **options
+        )
 
     return open_place
 
@@ -34,8 +36,13 @@ def place(request, tmp_path) -> Callable[[], Awaitable[Open]]:
 async def test_a_key_made_by_one_process_counts_in_another_until_it_is_revoked(place):
     engine = await place()
     async with engine(work=False) as here, engine(work=False) as there:
-        made = [await here.operating.create_key(name=str(n), tenant=f"t{n % 3}", actor=ADA) for n in range(9)]
-        assert [(await there.road.keys.check(text)).key_id for _, text in made] == [key.id for key, _ in made]
+        made = [
+            await here.operating.create_key(name=str(n), tenant=f"t{n % 3}", actor=ADA)
+            for n in range(9)
+        ]
+        assert [(await there.road.keys.check(text)).key_id for _, text in made] == [
+            key.id for key, _ in made
+        ]
         key, text = made[0]
         ended = await here.operating.revoke_key(key.id, tenant="t0", actor=ADA)
         with pytest.raises(AccessDenied):
@@ -48,9 +55,14 @@ async def test_a_key_made_by_one_process_counts_in_another_until_it_is_revoked(p
         with pytest.raises(AccessDenied):
             await later.road.keys.check(text)
         assert (await later.road.keys.check(made[1][1])).tenant == "t1"
-        trail = [(one.what, one.about, one.by) for one in await later.operating.audit("t0", limit=2)]
+        trail = [
+            (one.what, one.about, one.by) for one in await later.operating.audit("t0", limit=2)
+        ]
         assert trail == [("key_revoked", key.id, "ada"), ("key_created", made[6][0].id, "ada")]
-        assert [one.about for one in await later.operating.audit("t0", before=3)] == [made[3][0].id, key.id]
+        assert [one.about for one in await later.operating.audit("t0", before=3)] == [
+            made[3][0].id,
+            key.id,
+        ]
 
 
 async def test_a_newcomers_test_message_is_sent_and_its_key_is_free_for_the_live_one(place):

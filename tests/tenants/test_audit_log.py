@@ -40,7 +40,9 @@ def engine_here() -> Engine:
 async def test_every_kind_of_change_is_on_the_trail(gesta):
     async with engine_here() as engine:
         operating = engine.operating
-        await operating.put_config(KIND, "main", {"url": "https://planted", "token": "planted"}, tenant="acme", actor=ADA)
+        await operating.put_config(
+            KIND, "main", {"url": "https://planted", "token": "planted"}, tenant="acme", actor=ADA
+        )
         await operating.pause(flow="test.note", tenant="acme", reason="too loud", actor=BOB)
         await operating.resume(flow="test.note", tenant="acme", actor=ADA)
         await operating.pause(credential=f"{KIND}/main", tenant="acme", actor=BOB)
@@ -88,7 +90,9 @@ async def test_an_erasure_is_on_the_trail_by_its_digest(gesta):
 async def test_who_puts_an_address_on_a_list_and_takes_it_off_is_on_the_trail(gesta):
     async with Engine(URL, flows=[email.flow(), sms.flow()], work=False) as engine:
         operating = engine.operating
-        text = await operating.suppress(sms.message.NAME, "+4930123456", reason="asked by phone", tenant="acme", actor=ADA)
+        text = await operating.suppress(
+            sms.message.NAME, "+4930123456", reason="asked by phone", tenant="acme", actor=ADA
+        )
         await email.suppress(engine, "bo@example.com", tenant="acme", actor=ADA)
         letter = await operating.suppressed(email.NAME, "bo@example.com", tenant="acme")
         # What stands already is nobody's doing.
@@ -112,7 +116,12 @@ async def test_who_puts_an_address_on_a_list_and_takes_it_off_is_on_the_trail(ge
 async def test_nothing_is_noted_of_what_cannot_be_put_on_a_list(gesta):
     nobody: Any = "ada"
     async with Engine(URL, flows=[email.flow()], work=False) as engine:
-        for given in ({"address": "no address"}, {"reason": ""}, {"actor": nobody}, {"tenant": "no/tenant"}):
+        for given in (
+            {"address": "no address"},
+            {"reason": ""},
+            {"actor": nobody},
+            {"tenant": "no/tenant"},
+        ):
             asked: Any = {"address": "bo@example.com"} | given
             with pytest.raises(BadInput, match=next(iter(given))):
                 await engine.operating.suppress(email.NAME, **asked)
@@ -121,14 +130,20 @@ async def test_nothing_is_noted_of_what_cannot_be_put_on_a_list(gesta):
 
 
 async def test_a_whole_list_is_brought_at_once(tmp_path):
-    async with Engine(f"sqlite:///{tmp_path / 'gesta.db'}", flows=[email.flow()], work=False) as engine:
+    async with Engine(
+        f"sqlite:///{tmp_path / 'gesta.db'}", flows=[email.flow()], work=False
+    ) as engine:
         people = [f"person{number}@example.com" for number in range(40)]
-        await asyncio.gather(*(engine.operating.suppress(email.NAME, one, actor=ADA) for one in people))
+        await asyncio.gather(
+            *(engine.operating.suppress(email.NAME, one, actor=ADA) for one in people)
+        )
         assert len(await engine.operating.audit(limit=100)) == len(people)
 
 
 async def test_who_forgot_a_handler_is_on_the_trail_of_those_who_run_the_installation(gesta):
-    async with Engine(settings=Settings(url=URL, tenant="acme"), flows=[note_flow(Provider())], work=False) as engine:
+    async with Engine(
+        settings=Settings(url=URL, tenant="acme"), flows=[note_flow(Provider())], work=False
+    ) as engine:
         await engine.road.outside.stores.views.begin(checkpoint_of("old ledger"), 1)
         await engine.operating.forget_handler("old ledger", actor=ADA)
         (change,) = await engine.operating.audit("acme")
@@ -138,12 +153,16 @@ async def test_who_forgot_a_handler_is_on_the_trail_of_those_who_run_the_install
 async def test_the_trail_is_read_in_pages_from_its_end(gesta, ports):
     async with engine_here() as engine:
         for number in range(7):
-            await engine.operating.put_config(KIND, str(number), {"url": "u", "token": "t"}, actor=ADA)
+            await engine.operating.put_config(
+                KIND, str(number), {"url": "u", "token": "t"}, actor=ADA
+            )
         pages, before = [], None
         while page := await engine.operating.audit(before=before, limit=3):
             pages.append([one.about for one in page])
             before = page[-1].version
-        assert pages == [[f"{KIND}/{n}" for n in numbers] for numbers in ((6, 5, 4), (3, 2, 1), (0,))]
+        assert pages == [
+            [f"{KIND}/{n}" for n in numbers] for numbers in ((6, 5, 4), (3, 2, 1), (0,))
+        ]
 
 
 async def test_an_event_that_nobody_can_read_hides_no_other(gesta):
@@ -151,7 +170,14 @@ async def test_an_event_that_nobody_can_read_hides_no_other(gesta):
         stream = config_stream("acme")
         await engine.operating.pause(tenant="acme", actor=ADA)
         meta = encode(Meta("acme", "config", stream, 5, stream, stream, actor=BOB))
-        events = (NewEvent(b"1" * 16, "config.Later.v1", b'{"x": 1}', meta), NewEvent(b"2" * 16, "config.Paused.v1", b"{", meta))
+        events = (
+            NewEvent(b"1" * 16, "config.Later.v1", b'{"x": 1}', meta),
+            NewEvent(b"2" * 16, "config.Paused.v1", b"{", meta),
+        )
         await engine.road.outside.stores.events.append([Append(stream, 1, events)])
         trail = [(one.what, one.about, one.by) for one in await engine.operating.audit("acme")]
-        assert trail == [("paused", "(cannot be read)", ""), ("config.Later.v1", "", "bob"), ("paused", "everything", "ada")]
+        assert trail == [
+            ("paused", "(cannot be read)", ""),
+            ("config.Later.v1", "", "bob"),
+            ("paused", "everything", "ada"),
+        ]

@@ -50,7 +50,11 @@ class Post:
         return Done()
 
     def engine(self, **options: Any) -> Engine:
-        return Engine(URL, flows=[Flow("test.letter", Letter, self.execute, Rules(), config={KIND: Account})], **options)
+        return Engine(
+            URL,
+            flows=[Flow("test.letter", Letter, self.execute, Rules(), config={KIND: Account})],
+            **options,
+        )
 
 
 async def test_config_changed_after_the_request_was_queued_is_the_config_that_is_used(gesta):
@@ -66,7 +70,10 @@ async def test_config_changed_after_the_request_was_queued_is_the_config_that_is
         await engine.operating.put_config(KIND, "main", {"address": "newest box"})
         await engine.submit(Letter())
         await let_run(gesta)
-    assert post.used[1] == ("newest box", ("t-2", "t-1"))  # S1-23: never stale, in a process that had read it before
+    assert post.used[1] == (
+        "newest box",
+        ("t-2", "t-1"),
+    )  # S1-23: never stale, in a process that had read it before
 
 
 async def test_a_change_made_by_another_process_counts_for_the_next_attempt(gesta):
@@ -88,7 +95,9 @@ async def test_a_change_made_by_another_process_counts_for_the_next_attempt(gest
 async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
     post = Post()
     async with post.engine() as engine:
-        entity = await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"})
+        entity = await engine.operating.put_config(
+            KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"}
+        )
         await engine.submit(Letter())
         await let_run(gesta)
         assert post.used == [("box 1", ("xoxb-very-secret",))]
@@ -97,24 +106,41 @@ async def test_no_secret_stands_in_an_event_a_view_a_job_or_a_repr(gesta):
         await let_run(gesta)
         stored = await all_events(engine)
         [standing] = await engine.road.outside.stores.queue.jobs("", 10)
-        texts = [repr(entity), repr(stored), repr(engine.road.config.of("default")), repr(await engine.find()), repr(standing)]
+        texts = [
+            repr(entity),
+            repr(stored),
+            repr(engine.road.config.of("default")),
+            repr(await engine.find()),
+            repr(standing),
+        ]
     # R1-42, S1-23: sealed in the vault, a name and a version in the event.
     assert not any("very-secret" in text for text in texts)
     # R1-3: a job that waits for its time is a pointer and nothing else.
     assert msgspec.to_builtins(standing.job) == {
-        "id": f"{waiting.id}-1", "tenant": "default", "flow": "test.letter", "request_id": waiting.id, "dispatch_version": 1,
-        "kind": "execute", "due_ms": int(later.timestamp() * 1000), "priority": 5, "suspect": False,
-    }  # fmt: skip
+        "id": f"{waiting.id}-1",
+        "tenant": "default",
+        "flow": "test.letter",
+        "request_id": waiting.id,
+        "dispatch_version": 1,
+        "kind": "execute",
+        "due_ms": int(later.timestamp() * 1000),
+        "priority": 5,
+        "suspect": False,
+    }
     put = next(event for event in stored if event.stream == "config-default")
     assert fields(put.data) == {
-        "kind": KIND, "code": "main", "body": {"address": "box 1", "token": ""},
+        "kind": KIND,
+        "code": "main",
+        "body": {"address": "box 1", "token": ""},
         "secrets": {"token": [{"name": "test.account/main/token", "version": 1}]},
-    }  # fmt: skip
+    }
 
 
 async def test_the_vault_has_a_secret_sealed_only(gesta):
     async with Post().engine(work=False) as engine:
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"})
+        await engine.operating.put_config(
+            KIND, "main", {"address": "box 1", "token": "xoxb-very-secret"}
+        )
         held = await engine.road.outside.stores.vault.listed(("", "", 0), 100)
     boxes = {sealed.name: sealed.box for sealed in held}
     assert len(boxes["test.account/main/token"]) >= len(b"xoxb-very-secret")
@@ -138,7 +164,9 @@ async def test_a_rotated_secret_is_used_beside_the_one_before_it_for_a_day(gesta
 async def test_a_new_entity_with_a_blank_secret_is_refused(gesta):
     async with Engine(flows=[webhook.flow()]) as engine:
         with pytest.raises(BadConfig) as refused:
-            await engine.operating.put_config(webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": ""})
+            await engine.operating.put_config(
+                webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": ""}
+            )
     assert refused.value.fields == {"secret": "missing"}
 
 
@@ -153,11 +181,24 @@ async def test_a_secret_left_out_keeps_the_stored_one_and_the_same_one_is_no_new
 
 async def test_all_config_of_a_tenant_is_one_stream_and_no_other_tenants(gesta):
     async with Post().engine(work=False) as engine:
-        await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t"}, tenant="acme", actor=Actor("u-1"))
-        await engine.operating.put_config(KIND, "side", {"address": "box 2", "token": "t"}, tenant="acme")
-        await engine.operating.put_config(KIND, "main", {"address": "box 3", "token": "t"}, tenant="other")
-        assert [event.stream for event in await all_events(engine)] == ["config-acme", "config-acme", "config-other"]
-        assert [entity.code for entity in await engine.operating.list_config("acme")] == ["main", "side"]
+        await engine.operating.put_config(
+            KIND, "main", {"address": "box 1", "token": "t"}, tenant="acme", actor=Actor("u-1")
+        )
+        await engine.operating.put_config(
+            KIND, "side", {"address": "box 2", "token": "t"}, tenant="acme"
+        )
+        await engine.operating.put_config(
+            KIND, "main", {"address": "box 3", "token": "t"}, tenant="other"
+        )
+        assert [event.stream for event in await all_events(engine)] == [
+            "config-acme",
+            "config-acme",
+            "config-other",
+        ]
+        assert [entity.code for entity in await engine.operating.list_config("acme")] == [
+            "main",
+            "side",
+        ]
         (first, *_) = await all_events(engine)
         assert fields(first.meta)["actor"] == {"userId": "u-1"}
         with pytest.raises(NotFound):
@@ -167,12 +208,17 @@ async def test_all_config_of_a_tenant_is_one_stream_and_no_other_tenants(gesta):
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ({"address": "b", "token": "x" * 51, "flor": 1, "floor": "top"}, {"address", "token", "flor", "floor"}),
+        (
+            {"address": "b", "token": "x" * 51, "flor": 1, "floor": "top"},
+            {"address", "token", "flor", "floor"},
+        ),
         ({}, {"address", "token"}),
         ([], {"payload"}),
     ],
 )
-async def test_malformed_config_is_refused_with_every_fault_and_nothing_is_written(gesta, given, names):
+async def test_malformed_config_is_refused_with_every_fault_and_nothing_is_written(
+    gesta, given, names
+):
     async with Post().engine(work=False) as engine:
         for act in (engine.operating.put_config, engine.operating.check_config):
             with pytest.raises(BadConfig) as refusal:
@@ -192,7 +238,9 @@ async def test_a_bad_tenant_or_code_of_config_is_refused_together_with_its_field
         assert await all_events(engine) == []
 
 
-async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_it_is_put_again(gesta):
+async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_it_is_put_again(
+    gesta,
+):
     class Old(ConfigBody, frozen=True):
         street: str
         token: Secret[str]
@@ -205,7 +253,8 @@ async def test_stored_config_that_no_longer_fits_delays_those_who_need_it_until_
         request = await engine.submit(Letter())
         await let_run(gesta)
         state = (await request.view()).state
-        # It is there, so it is no permanent failure; and nothing was sent without it, so there is no doubt.
+        # It is there, so it is no permanent failure; and nothing was sent without it, so there is
+        # no doubt.
         assert (state.status, state.reason) == ("queued", "bad_config")
         with pytest.raises(BadConfig, match="put it again"):
             await engine.operating.get_config(KIND, "main")
@@ -224,7 +273,10 @@ async def test_a_vault_that_is_out_of_reach_is_a_reason_to_try_again(gesta, port
         ports.vault.fail("put", StoreError("out of reach"))
         request = await engine.submit(Letter())
         await let_run(gesta)
-        assert ((await request.view()).state.status, (await request.view()).state.reason) == ("queued", "vault_unavailable")
+        assert ((await request.view()).state.status, (await request.view()).state.reason) == (
+            "queued",
+            "vault_unavailable",
+        )
         await gesta.settle()
         assert await request.status() == "sent"
 
@@ -240,7 +292,10 @@ async def test_two_changes_at_once_are_both_kept(gesta):
         main = await first.operating.get_config(KIND, "main")
         # Whoever was last, the rotation is not undone by the one who had not seen it.
         assert main.secrets["token"][0].version == 2
-        assert await first.road.config.of("default").secrets(KIND, "main", "token") == ["t-2", "t-1"]
+        assert await first.road.config.of("default").secrets(KIND, "main", "token") == [
+            "t-2",
+            "t-1",
+        ]
 
 
 async def test_a_change_during_an_attempt_does_not_mix_old_and_new(gesta):
@@ -260,24 +315,33 @@ async def test_a_change_during_an_attempt_does_not_mix_old_and_new(gesta):
 async def test_an_endpoint_that_is_gone_is_disabled_for_everybody(gesta):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         secret = "whsec_" + "QUJD" * 8
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": secret})
+        await engine.operating.put_config(
+            webhook.ENDPOINT, "shop", {"url": "https://example.com/a", "secret": secret}
+        )
         gesta.sandbox.webhook.next(status=410)
         first = await engine.submit(webhook.Message(type="a.b", data={}, endpoint="shop"))
         await let_run(gesta)
         second = await engine.submit(webhook.Message(type="a.b", data={}, endpoint="shop"))
         await let_run(gesta)
-        assert ((await first.view()).state.reason, (await second.view()).state.reason) == ("endpoint_gone", "endpoint_disabled")
+        assert ((await first.view()).state.reason, (await second.view()).state.reason) == (
+            "endpoint_gone",
+            "endpoint_disabled",
+        )
     assert gesta.sandbox.webhook.calls == 1
 
 
 async def test_an_endpoint_changed_while_the_old_one_said_gone_stays_as_it_was_changed(gesta):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         secret = "whsec_" + "QUJD" * 8
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", {"url": "https://example.com/old", "secret": secret})
+        await engine.operating.put_config(
+            webhook.ENDPOINT, "shop", {"url": "https://example.com/old", "secret": secret}
+        )
         gesta.sandbox.webhook.next(status=410, slow_seconds=5)
         await engine.submit(webhook.Message(type="a.b", data={}, endpoint="shop"))
         await pass_time(gesta, 2)
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", {"url": "https://example.com/new"})
+        await engine.operating.put_config(
+            webhook.ENDPOINT, "shop", {"url": "https://example.com/new"}
+        )
         await pass_time(gesta, 5)
         entity = await engine.operating.get_config(webhook.ENDPOINT, "shop")
         assert entity.body == webhook.Endpoint("https://example.com/new", "")
@@ -300,17 +364,22 @@ async def test_a_reference_that_is_not_set_is_a_reason_to_try_again(gesta):
         assert await request.outcome() == Done("whsec_")
 
 
-async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_meanwhile(gesta, ports):
+async def test_a_tenants_first_config_counts_although_a_report_to_nobody_comes_meanwhile(
+    gesta, ports
+):
     async with Post().engine() as engine:
 
         async def read(original: Any, streams: Any) -> Any:
             found = await original(streams)
-            # What reports.py does with the name of a tenant of which it has found nothing a moment ago.
+            # What reports.py does with the name of a tenant of which it has found nothing a moment
+            # ago.
             engine.road.config.forget("new")
             return found
 
         ports.events.replace("read", read)
-        await engine.operating.put_config(KIND, "main", {"address": "box", "token": "t-1"}, tenant="new")
+        await engine.operating.put_config(
+            KIND, "main", {"address": "box", "token": "t-1"}, tenant="new"
+        )
         assert [entity.code for entity in await engine.operating.list_config("new")] == ["main"]
 
 
@@ -320,8 +389,16 @@ async def test_a_secret_is_at_hand_when_it_was_opened_and_while_it_is_the_only_o
         assert engine.road.config.of("default").secrets_at_hand(KIND, "none", "token") is None
         await engine.road.config.of("default").secrets(KIND, "main", "token")
         config = engine.road.config.of("default")
-        assert (config.secrets_at_hand(KIND, "main", "token"), config.opened) == (["t-1"], ["t-1"]), "taken out of what is said"
+        assert (config.secrets_at_hand(KIND, "main", "token"), config.opened) == (
+            ["t-1"],
+            ["t-1"],
+        ), "taken out of what is said"
         await engine.operating.put_config(KIND, "main", {"address": "box 1", "token": "t-2"})
         rotated = engine.road.config.of("default")
-        assert rotated.secrets_at_hand(KIND, "main", "token") is None, "how long the older one counts is looked at each time"
-        assert (await rotated.secrets(KIND, "main", "token"), config.opened) == (["t-2", "t-1"], ["t-1"])
+        assert rotated.secrets_at_hand(KIND, "main", "token") is None, (
+            "how long the older one counts is looked at each time"
+        )
+        assert (await rotated.secrets(KIND, "main", "token"), config.opened) == (
+            ["t-2", "t-1"],
+            ["t-1"],
+        )

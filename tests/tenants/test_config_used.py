@@ -44,7 +44,9 @@ async def last_event(engine: Engine, request_id: str) -> tuple[str, dict[str, An
     ],
 )
 async def test_every_ending_of_an_attempt_tells_them(gesta, outcome, event):
-    async with Engine(URL, flows=[note_flow(looks_up(outcome), on_unknown="park", config={ROOM: Room})]) as engine:
+    async with Engine(
+        URL, flows=[note_flow(looks_up(outcome), on_unknown="park", config={ROOM: Room})]
+    ) as engine:
         await engine.operating.put_config(ROOM, "other", {"name": "o"})
         await engine.operating.put_config(ROOM, "ops", {"name": "a"})
         await engine.operating.put_config(ROOM, "ops", {"name": "b"})
@@ -65,7 +67,10 @@ async def test_the_last_of_many_attempts_tells_them_on_both_of_its_events(gesta)
         await let_run(gesta)
         await engine.operating.put_config(ROOM, "ops", {"name": "b"})
         await pass_time(gesta, 30)
-        told = [(event.type.split(".")[-2], fields(event.data).get("used")) for event in await events_of(engine, request.id)]
+        told = [
+            (event.type.split(".")[-2], fields(event.data).get("used"))
+            for event in await events_of(engine, request.id)
+        ]
         assert told[1:] == [
             ("AttemptFailed", {"chat.room/ops": 1}),
             ("AttemptFailed", {"chat.room/ops": 2}),
@@ -80,7 +85,9 @@ async def test_an_attempt_that_does_not_end_tells_what_it_had_asked_for(gesta):
         attempt.config.get(ROOM, "ops")
         return await deaf(payload, attempt)
 
-    async with Engine(URL, flows=[note_flow(Provider(stuck), on_unknown="park", config={ROOM: Room})]) as engine:
+    async with Engine(
+        URL, flows=[note_flow(Provider(stuck), on_unknown="park", config={ROOM: Room})]
+    ) as engine:
         await engine.operating.put_config(ROOM, "ops", {"name": "a"})
         request = await engine.submit(Note())
         await pass_time(gesta, 40)
@@ -102,4 +109,6 @@ async def test_what_used_no_stored_config_writes_the_same_bytes_as_ever(gesta):
     async with Engine(URL, flows=[note_flow(Provider(Done("1")), config={ROOM: Room})]) as engine:
         request = await engine.submit(Note())
         await let_run(gesta)
-        assert (await events_of(engine, request.id))[-1].data == b'{"attempts":1,"providerMessageId":"1"}'
+        assert (await events_of(engine, request.id))[
+            -1
+        ].data == b'{"attempts":1,"providerMessageId":"1"}'

@@ -30,7 +30,9 @@ class Account(ConfigBody, frozen=True):
 
 @pytest.fixture
 async def operating(gesta):
-    flow = Flow("test.letter", Letter, Post().execute, Rules(), config={KIND: Account, STRICT: Strict})
+    flow = Flow(
+        "test.letter", Letter, Post().execute, Rules(), config={KIND: Account, STRICT: Strict}
+    )
     async with Engine(URL, flows=[flow], work=False) as engine:
         yield engine.operating
 
@@ -49,7 +51,9 @@ async def test_a_change_to_another_entity_does_not_count(operating):
     first = await operating.put_config(KIND, "main", {"address": "one"})
     await operating.put_config(KIND, "other", {"address": "one"})
     await operating.pause(tenant="default")
-    assert (await operating.put_config(KIND, "main", {"address": "two"}, expected=first.version)).version > first.version
+    assert (
+        await operating.put_config(KIND, "main", {"address": "two"}, expected=first.version)
+    ).version > first.version
 
 
 async def test_an_entity_is_deleted_at_the_version_that_was_seen(operating):
@@ -67,16 +71,23 @@ async def test_an_entity_is_deleted_at_the_version_that_was_seen(operating):
 
 async def test_of_many_who_saw_the_same_version_one_changes_it(operating):
     first = await operating.put_config(KIND, "main", {"address": "one"})
-    changes = [operating.put_config(KIND, "main", {"address": str(n)}, expected=first.version) for n in range(8)]
+    changes = [
+        operating.put_config(KIND, "main", {"address": str(n)}, expected=first.version)
+        for n in range(8)
+    ]
     answers = await asyncio.gather(*changes, return_exceptions=True)
     assert sorted(type(one).__name__ for one in answers) == ["Entity", *["Outdated"] * 7]
 
 
 async def test_what_is_answered_is_what_was_written_whoever_comes_next(operating, monkeypatch):
-    """The version is the caller's to build on: that of a change by somebody else would let them undo it unseen."""
+    """The version is the caller's to build on: that of a change by somebody else would let them
+    undo it unseen.
+    """
     append = ConfigWriter.append
 
-    async def followed(self: ConfigWriter, tenant: str, expected: int, type_name: str, data: bytes, actor: Any) -> bool:
+    async def followed(
+        self: ConfigWriter, tenant: str, expected: int, type_name: str, data: bytes, actor: Any
+    ) -> bool:
         done = await append(self, tenant, expected, type_name, data, actor)
         if type_name == PUT and b"mine" in data:
             monkeypatch.setattr(ConfigWriter, "append", append)
@@ -91,7 +102,9 @@ async def test_what_is_answered_is_what_was_written_whoever_comes_next(operating
 
 
 async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(operating, monkeypatch):
-    """Between the look, which found one to keep, and the append: the entity must not come back without its secret."""
+    """Between the look, which found one to keep, and the append: the entity must not come back
+    without its secret.
+    """
     await operating.put_config(STRICT, "main", {"token": "t-1"})
     check = ConfigWriter.check
 
@@ -111,7 +124,9 @@ async def test_a_secret_is_not_kept_of_an_entity_that_is_deleted_meanwhile(opera
 async def test_a_url_that_comes_back_as_it_was_shown_stays_whole(operating):
     whole = "https://user:pass@hooks.example/in?token=abc"
     await operating.put_config(KIND, "main", {"address": whole})
-    await operating.put_config(KIND, "main", {"address": "https://[hidden]@hooks.example/in?…", "token": "t-1"})
+    await operating.put_config(
+        KIND, "main", {"address": "https://[hidden]@hooks.example/in?…", "token": "t-1"}
+    )
     assert (await operating.get_config(KIND, "main")).body.address == whole
     await operating.put_config(KIND, "main", {"address": "https://hooks.example/in"})
     assert (await operating.get_config(KIND, "main")).body.address == "https://hooks.example/in"

@@ -12,7 +12,19 @@ from gesta.errors import BadScope, StoreError
 from gesta.flows import webhook
 from gesta.ports.job_queue import Held, Hold
 from gesta.tenants.pauses import Scope
-from tests.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+)
 
 
 async def test_what_is_paused_waits_without_an_attempt_and_goes_on_when_it_is_resumed(gesta):

@@ -3,7 +3,10 @@ from gesta.flows import webhook
 
 
 async def test_a_throttled_message_is_sent_once_when_the_receiver_says_so(gesta):
-    async with Engine("sqlite:///gesta.db", flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")]) as engine:
+    async with Engine(
+        "sqlite:///gesta.db",
+        flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")],
+    ) as engine:
         gesta.sandbox.webhook.next(status=429, retry_after=30)
         before = gesta.runtime.now_ms()
         request = await engine.submit(webhook.Message(type="order.paid", data={"order": 7}))

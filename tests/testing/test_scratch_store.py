@@ -1,4 +1,6 @@
-"""What --url means to demo and bench: a store that is made for the run and gone afterwards, or a named one."""
+"""What --url means to demo and bench: a store that is made for the run and gone afterwards, or a
+named one.
+"""
 
 import asyncio
 import re
@@ -32,7 +34,10 @@ async def db(server):
 
 
 async def schemas(db):
-    return [row[0] for row in await db.fetch("select nspname from pg_namespace where nspname like 'gesta%'")]
+    return [
+        row[0]
+        for row in await db.fetch("select nspname from pg_namespace where nspname like 'gesta%'")
+    ]
 
 
 def chosen(url, folder):
@@ -59,7 +64,9 @@ async def test_a_schema_that_the_user_names_is_refused(tmp_path, capsys):
 
 
 async def test_a_server_that_does_not_answer_is_told_without_its_password(tmp_path, capsys):
-    with pytest.raises(StoreError, match=r"^postgresql://127.0.0.1:1/shop: .*Errno 111.*; is the server running") as failed:
+    with pytest.raises(
+        StoreError, match=r"^postgresql://127.0.0.1:1/shop: .*Errno 111.*; is the server running"
+    ) as failed:
         async with chosen(NOBODY, tmp_path):
             pytest.fail("it was opened")
     assert "secret" not in str(failed.value)
@@ -67,7 +74,9 @@ async def test_a_server_that_does_not_answer_is_told_without_its_password(tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_server_of_the_users_gets_a_schema_and_a_key_of_its_own_and_keeps_nothing(server, db, tmp_path):
+async def test_a_server_of_the_users_gets_a_schema_and_a_key_of_its_own_and_keeps_nothing(
+    server, db, tmp_path
+):
     found = []
     for _ in range(2):
         async with chosen(f"{server.url}?pool=2", tmp_path) as store:
@@ -109,7 +118,8 @@ async def test_a_schema_that_cannot_be_dropped_is_told_and_hides_nothing(server,
     with pytest.raises(KeyError, match="what went wrong"):
         await run()
     assert re.match(
-        r"note: the schema gesta_bench_\w{16} is still there; drop it yourself: postgresql://127", capsys.readouterr().err
+        r"note: the schema gesta_bench_\w{16} is still there; drop it yourself: postgresql://127",
+        capsys.readouterr().err,
     )
 
 
@@ -119,7 +129,10 @@ async def test_a_server_of_its_own_is_there_syncs_to_disk_and_is_gone_afterwards
         assert store.settings.master_key is not None
         assert store.is_here
         db = await asyncpg.connect(server_url(store.settings.url))
-        assert [await db.fetchval(f"show {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
+        assert [await db.fetchval(f"show {name}") for name in ("fsync", "synchronous_commit")] == [
+            "on",
+            "on",
+        ]
         await db.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -137,7 +150,10 @@ def test_what_is_for_the_adapter_is_not_told_to_the_server():
     assert server_url(NOBODY) == NOBODY
 
 
-@pytest.mark.parametrize(("url", "expected"), [(None, True), ("postgresql", True), (NOBODY, True), ("sqlite:///shop.db", False)])
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [(None, True), ("postgresql", True), (NOBODY, True), ("sqlite:///shop.db", False)],
+)
 def test_what_is_fresh(url, expected):
     assert is_fresh(url) is expected
 

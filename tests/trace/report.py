@@ -1,6 +1,7 @@
 """Which test shows which requirement: reads the comments of the tests, writes docs/requirements.md.
 
-A test names what it shows beside the assertion: `# R1-28` or `# R1-31, S1-7: a late failure changes nothing`, at most three ids each.
+A test names what it shows beside the assertion: `# R1-28` or `# R1-31, S1-7: a late failure changes
+nothing`, at most three ids each.
 `make requirements-doc` writes the page, `make missing` prints the lines that no test names yet.
 """
 
@@ -52,7 +53,12 @@ def titles() -> dict[str, str]:
 
 def scan(root: Path) -> list[Named]:
     """Every comment that names an id, in the order of the files."""
-    return [named for folder in FOLDERS for path in sorted((root / folder).rglob("*.py")) for named in _scan_file(root, path)]
+    return [
+        named
+        for folder in FOLDERS
+        for path in sorted((root / folder).rglob("*.py"))
+        for named in _scan_file(root, path)
+    ]
 
 
 def _scan_file(root: Path, path: Path) -> Iterator[Named]:
@@ -66,7 +72,9 @@ def _scan_file(root: Path, path: Path) -> Iterator[Named]:
         if token.type == tokenize.COMMENT and (ids := tuple(ID.findall(token.string))):
             line = _below_comments(source, token.start[0])
             inside = [(first, name) for first, last, name in tests if first <= line <= last]
-            yield Named(place, token.start[0], f"{place}::{max(inside)[1]}" if inside else None, ids)
+            yield Named(
+                place, token.start[0], f"{place}::{max(inside)[1]}" if inside else None, ids
+            )
 
 
 def _below_comments(source: list[str], line: int) -> int:
@@ -76,12 +84,19 @@ def _below_comments(source: list[str], line: int) -> int:
     return line
 
 
-def _tests(tree: ast.AST, *, is_test_file: bool, prefix: str = "") -> Iterator[tuple[int, int, str]]:
-    """First line, last line and name. In a test file every function counts: a state machine's rules are not called test_*."""
+def _tests(
+    tree: ast.AST, *, is_test_file: bool, prefix: str = ""
+) -> Iterator[tuple[int, int, str]]:
+    """First line, last line and name.
+
+    In a test file every function counts: a state machine's rules are not called test_*.
+    """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from _tests(node, is_test_file=is_test_file, prefix=f"{prefix}{node.name}::")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (is_test_file or node.name.startswith("test_")):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+            is_test_file or node.name.startswith("test_")
+        ):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             yield first, node.end_lineno or first, prefix + node.name
 
@@ -95,7 +110,8 @@ def problems(root: Path) -> list[str]:
         found += [f"{where}: {name} does not exist" for name in named.ids if name not in known]
         if len(named.ids) > IDS_PER_COMMENT_MAX:
             found.append(
-                f"{where}: names {len(named.ids)} ids, at most {IDS_PER_COMMENT_MAX}: one assertion does not show them all"
+                f"{where}: names {len(named.ids)} ids, at most {IDS_PER_COMMENT_MAX}: one assertion"
+                " does not show them all"
             )
         if named.test is None:
             found.append(f"{where}: names {', '.join(named.ids)} outside of a test")
@@ -121,12 +137,21 @@ def page(root: Path) -> str:
     out = [
         "# Requirements, and the tests that show them",
         "",
-        "Made from the comments of the tests by `make requirements-doc`; do not edit. `(AC)` marks a document's own acceptance list; `!S0-1`",
-        "means that the wording is unsafe as it stands and correction S0-1 applies (all of them: `tests/trace/hazards.txt`).",
+        (
+            "Made from the comments of the tests by `make requirements-doc`; do not edit. `(AC)`"
+            " marks a document's own acceptance list; `!S0-1`"
+        ),
+        (
+            "means that the wording is unsafe as it stands and correction S0-1 applies (all of"
+            " them: `tests/trace/hazards.txt`)."
+        ),
         "",
         "| | document | lines | shown |",
         "|---|---|---:|---:|",
-        *(f"| {group} | {title} | {total[group]} | {done[group]} |" for group, title in titles().items()),
+        *(
+            f"| {group} | {title} | {total[group]} | {done[group]} |"
+            for group, title in titles().items()
+        ),
     ]
     for group, title in titles().items():
         out += ["", f"## {group} {title}", ""]
@@ -153,9 +178,13 @@ def missing(root: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="write docs/requirements.md")
-    parser.add_argument("--missing", action="store_true", help="print the lines that no test names yet")
+    parser.add_argument(
+        "--missing", action="store_true", help="print the lines that no test names yet"
+    )
     options = parser.parse_args()
     found = problems(ROOT)
     for problem in found:
@@ -167,7 +196,10 @@ def main() -> int:
         left = missing(ROOT)
         for name, text in left.items():
             print(f"{name:6} {text if len(text) <= 120 else text[:119] + '…'}")
-        print(f"{len(left)} of {len(lines('requirements'))} requirement lines are named by no test yet.")
+        print(
+            f"{len(left)} of {len(lines('requirements'))} requirement lines are named by no test"
+            " yet."
+        )
     return 1 if found else 0
 
 

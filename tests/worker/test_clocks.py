@@ -12,18 +12,34 @@ FIVE_MINUTES_MS = 300_000
 
 
 def suspect(available_ms: int) -> Taken:
-    return Taken(Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS), "token", 2, available_ms)
+    return Taken(
+        Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS), "token", 2, available_ms
+    )
 
 
 def test_a_slow_clock_does_not_make_a_lost_attempt_look_innocent():
     state = State("r", "default", "test.note", "queued", 1, 0, 0, dispatch_version=1, due_at=DUE_MS)
-    # Ready for that time, taken and lost: the provider may have been called, however early it is by our clock.
+    # Ready for that time, taken and lost: the provider may have been called, however early it is by
+    # our clock.
     assert examine(state, suspect(available_ms=DUE_MS), DUE_MS - FIVE_MINUTES_MS, Rules()) == "lose"
 
 
 def test_a_job_lost_after_a_recorded_end_waits_for_the_time_that_this_end_set():
-    state = State("r", "default", "test.note", "queued", 2, 0, 0, dispatch_version=1, attempts=1, due_at=DUE_MS)
-    assert examine(state, suspect(available_ms=DUE_MS - 60_000), DUE_MS - 1, Rules()) == "wait"  # K-17
+    state = State(
+        "r",
+        "default",
+        "test.note",
+        "queued",
+        2,
+        0,
+        0,
+        dispatch_version=1,
+        attempts=1,
+        due_at=DUE_MS,
+    )
+    assert (
+        examine(state, suspect(available_ms=DUE_MS - 60_000), DUE_MS - 1, Rules()) == "wait"
+    )  # K-17
 
 
 def test_a_scheduled_job_that_comes_early_by_our_clock_is_kept_and_one_with_a_far_retry_is_not():
@@ -33,4 +49,6 @@ def test_a_scheduled_job_that_comes_early_by_our_clock_is_kept_and_one_with_a_fa
     job = Job("r-1", "default", "test.note", "r", 1, due_ms=DUE_MS)
     assert settled(Taken(job, "token", 1, DUE_MS), state, state) == Release("r-1", "token", DUE_MS)
     # Its attempt has just ended, and the sweep is still to put the job of the next one.
-    assert settled(Taken(job, "token", 1, DUE_MS - QUEUE_HORIZON_MS - 1), state, state) == Ack("r-1", "token")
+    assert settled(Taken(job, "token", 1, DUE_MS - QUEUE_HORIZON_MS - 1), state, state) == Ack(
+        "r-1", "token"
+    )

@@ -1,4 +1,6 @@
-"""Jobs that are taken as they are put: the worker's free slots go along with them, and come back whatever becomes of the answer."""
+"""Jobs that are taken as they are put: the worker's free slots go along with them, and come back
+whatever becomes of the answer.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,20 @@ from gesta.errors import Fenced
 from gesta.flows.deferrals import Postponed
 from gesta.ports.eager_dispatch import chosen_of
 from gesta.ports.job_queue import Job
-from tests.world import FLOW, URL, Gate, Note, Provider, die, engine_of, let_run, note_flow, pass_time, result, types_of
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+    types_of,
+)
 
 
 def watch_takes(ports) -> list[int]:
@@ -72,9 +87,12 @@ async def test_whoever_waited_goes_first_when_a_slot_is_free_again(gesta, ports)
 
 
 @pytest.mark.parametrize(
-    ("policy", "ending", "calls"), [("same_key", ["OutcomeUnknown", "Sent"], 1), ("park", ["OutcomeUnknown"], 0)]
+    ("policy", "ending", "calls"),
+    [("same_key", ["OutcomeUnknown", "Sent"], 1), ("park", ["OutcomeUnknown"], 0)],
 )
-async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doubt(gesta, ports, policy, ending, calls):
+async def test_a_process_that_dies_right_after_the_commit_leaves_the_job_in_doubt(
+    gesta, ports, policy, ending, calls
+):
     provider = Provider()
     async with engine_of(provider, on_unknown=policy) as dying:
         await let_run(gesta)
@@ -213,7 +231,9 @@ async def test_a_slot_that_a_take_asked_for_is_not_offered_a_second_time(gesta, 
 
 
 @pytest.mark.parametrize("is_doubt_first", [True, False])
-async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(gesta, ports, is_doubt_first):
+async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
+    gesta, ports, is_doubt_first
+):
     gate, a, b = Gate(), Gate(), Gate()
 
     async def postponed(payload, attempt):
@@ -221,8 +241,14 @@ async def test_a_look_for_lost_takes_beside_an_offer_makes_no_second_take_of_it(
         raise Postponed(0.001)
 
     provider = Provider(postponed, a, b)
-    flows, worker = [note_flow(provider, on_unknown="park", concurrency=1)], Work(frozenset({"worker"}))
-    async with Engine(URL, flows=flows, work=worker), engine_of(provider, on_unknown="park", concurrency=2) as engine:
+    flows, worker = (
+        [note_flow(provider, on_unknown="park", concurrency=1)],
+        Work(frozenset({"worker"})),
+    )
+    async with (
+        Engine(URL, flows=flows, work=worker),
+        engine_of(provider, on_unknown="park", concurrency=2) as engine,
+    ):
         await let_run(gesta)
         go_on = await put_slowly(ports)
         requests = [] if is_doubt_first else [await engine.submit(Note())]

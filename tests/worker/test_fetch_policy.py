@@ -1,18 +1,27 @@
-"""When the next take follows: at once where the queue may have more, otherwise when there is news or the next job falls due."""
+"""When the next take follows: at once where the queue may have more, otherwise when there is news
+or the next job falls due.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from gesta.ports.job_queue import Job, Taken
-from gesta.worker.fetch_policy import CLOCK_PAUSE_SECONDS, POLL_SECONDS, may_have_more, pause_seconds
+from gesta.worker.fetch_policy import (
+    CLOCK_PAUSE_SECONDS,
+    POLL_SECONDS,
+    may_have_more,
+    pause_seconds,
+)
 from tests.world import Note, Provider, engine_of, let_run, take_the_long_way
 
 NOW = 1_000_000
 
 
 def taken(flow: str, count: int) -> list[Taken]:
-    return [Taken(Job(f"{flow}-{n}", "default", flow, f"{n}", 1), "token", 1, NOW) for n in range(count)]
+    return [
+        Taken(Job(f"{flow}-{n}", "default", flow, f"{n}", 1), "token", 1, NOW) for n in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -28,13 +37,20 @@ def taken(flow: str, count: int) -> list[Taken]:
         (taken("a", 7), NOW, True),
     ],
 )
-def test_a_take_is_followed_by_another_only_where_the_queue_may_have_left_something(came, next_due_ms, more):
+def test_a_take_is_followed_by_another_only_where_the_queue_may_have_left_something(
+    came, next_due_ms, more
+):
     assert may_have_more({"a": 8, "b": 2}, came, next_due_ms, NOW) is more
 
 
 @pytest.mark.parametrize(
     ("next_due_ms", "seconds"),
-    [(None, POLL_SECONDS), (NOW + 500, 0.5), (NOW + 60_000, POLL_SECONDS), (NOW - 500, CLOCK_PAUSE_SECONDS)],
+    [
+        (None, POLL_SECONDS),
+        (NOW + 500, 0.5),
+        (NOW + 60_000, POLL_SECONDS),
+        (NOW - 500, CLOCK_PAUSE_SECONDS),
+    ],
 )
 def test_the_next_take_waits_until_the_next_job_falls_due(next_due_ms, seconds):
     assert pause_seconds(next_due_ms, NOW, NOW) == seconds

@@ -1,4 +1,6 @@
-"""Somebody cancels in the moment in which a job changes hands: the request ends, and does not wait for whoever has let go of it."""
+"""Somebody cancels in the moment in which a job changes hands: the request ends, and does not wait
+for whoever has let go of it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from gesta.ports.job_queue import Hold
 from tests.world import FLOW, Gate, Note, Provider, engine_of, let_run, pass_time, types_of
 
 
-async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_does_not_stay_queued(gesta, ports):
+async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_does_not_stay_queued(
+    gesta, ports
+):
     provider = Provider()
     told: list[str] = []
     async with engine_of(provider) as engine:
@@ -33,8 +37,12 @@ async def test_a_request_that_is_cancelled_while_a_pause_takes_hold_of_its_job_d
     assert provider.calls == []
 
 
-@pytest.mark.parametrize("after_seconds", [7_200.0, 900.01], ids=["far", "near the horizon of the queue"])
-async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_is_cancelled(gesta, monkeypatch, after_seconds):
+@pytest.mark.parametrize(
+    "after_seconds", [7_200.0, 900.01], ids=["far", "near the horizon of the queue"]
+)
+async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_is_cancelled(
+    gesta, monkeypatch, after_seconds
+):
     gate = Gate(Retry("busy", after_seconds=after_seconds))
     async with engine_of(Provider(gate), on_unknown="park") as engine:
         request = await engine.submit(Note())
@@ -54,4 +62,9 @@ async def test_a_request_whose_attempt_fails_between_the_two_steps_of_a_cancel_i
         await pass_time(gesta, 1)
         assert await cancelling == "cancelled"
         await pass_time(gesta, 1_100, 20)
-        assert await types_of(engine, request.id) == ["RequestCreated", "AttemptFailed", "RequestUpdated", "Cancelled"]
+        assert await types_of(engine, request.id) == [
+            "RequestCreated",
+            "AttemptFailed",
+            "RequestUpdated",
+            "Cancelled",
+        ]

@@ -1,4 +1,6 @@
-"""The lease of one process, by itself: what it covers, and what it does when the store fails, hangs or says no."""
+"""The lease of one process, by itself: what it covers, and what it does when the store fails, hangs
+or says no.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,19 @@ from gesta.runtime.clock import Ids, ManualRuntime, sleep, spawn, turn
 from gesta.runtime.telemetry import Telemetry
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.worker.lease import Lease
-from tests.world import FLOW, Faulty, Gate, Note, Provider, die, engine_of, let_run, pass_time, result, types_of
+from tests.world import (
+    FLOW,
+    Faulty,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    let_run,
+    pass_time,
+    result,
+    types_of,
+)
 
 
 class Cuts(list[int]):
@@ -81,7 +95,9 @@ async def test_a_renewed_lease_is_never_cut(lease, queue, runtime, cuts):
     assert (lease.covers(token), cuts) == (True, [])
 
 
-async def test_the_calls_are_cut_a_second_before_a_lease_ends_that_cannot_be_renewed(lease, queue, runtime, cuts):
+async def test_the_calls_are_cut_a_second_before_a_lease_ends_that_cannot_be_renewed(
+    lease, queue, runtime, cuts
+):
     token = await take(lease, queue, runtime)
     queue.fail("extend", times=10)
     await pass_seconds(runtime, 4)
@@ -89,7 +105,9 @@ async def test_the_calls_are_cut_a_second_before_a_lease_ends_that_cannot_be_ren
     assert lease.token != token
 
 
-async def test_the_calls_are_cut_at_the_same_time_when_the_renewal_hangs(lease, queue, runtime, cuts):
+async def test_the_calls_are_cut_at_the_same_time_when_the_renewal_hangs(
+    lease, queue, runtime, cuts
+):
     await take(lease, queue, runtime)
 
     async def hang(original, *args):
@@ -111,7 +129,9 @@ async def test_a_lease_that_another_ended_is_lost_at_the_next_renewal(lease, que
     assert cuts == [1_000]
 
 
-async def test_an_answer_that_comes_after_the_loss_does_not_bring_the_lease_back(lease, queue, runtime, cuts):
+async def test_an_answer_that_comes_after_the_loss_does_not_bring_the_lease_back(
+    lease, queue, runtime, cuts
+):
     token = await take(lease, queue, runtime)
     go_on = asyncio.Event()
 
@@ -127,7 +147,9 @@ async def test_an_answer_that_comes_after_the_loss_does_not_bring_the_lease_back
     assert (lease.covers(token), lease.covers(lease.token)) == (False, False)
 
 
-async def test_a_take_that_is_answered_after_the_loss_does_not_bring_the_lease_back(lease, queue, runtime):
+async def test_a_take_that_is_answered_after_the_loss_does_not_bring_the_lease_back(
+    lease, queue, runtime
+):
     token, asked_at = lease.token, runtime.monotonic()
     lease.lose("for the test")
     lease.renewed(token, asked_at)
@@ -153,7 +175,9 @@ async def test_a_lost_lease_is_lost_once(lease, queue, runtime, cuts):
     assert queue.calls["extend"] <= 4
 
 
-async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_itself(gesta, monkeypatch):
+async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_itself(
+    gesta, monkeypatch
+):
     running: list[str] = []
     most = 0
 
@@ -171,7 +195,8 @@ async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_its
     async with engine_of(Provider(execute, execute, execute)) as engine:
         request = await engine.submit(Note("slow"))
         await let_run(gesta)
-        # The machine slept: its wall clock, by which leases end, has moved; its monotonic clock has not.
+        # The machine slept: its wall clock, by which leases end, has moved; its monotonic clock has
+        # not.
         monotonic = gesta.runtime.monotonic
         gesta.runtime._now_ms += 60_000
         monkeypatch.setattr(gesta.runtime, "monotonic", lambda: monotonic() - 60)
@@ -185,7 +210,9 @@ async def test_a_clock_that_jumped_ahead_does_not_make_a_process_work_beside_its
     assert most == 1
 
 
-async def test_a_suspect_job_is_not_made_innocent_by_a_lease_that_ran_out_before_the_call(gesta, ports):
+async def test_a_suspect_job_is_not_made_innocent_by_a_lease_that_ran_out_before_the_call(
+    gesta, ports
+):
     provider = Provider(Gate())
     async with engine_of(provider, on_unknown="park") as dying:
         request = await dying.submit(Note())

@@ -14,7 +14,9 @@ SOON = RetryPolicy(attempts=5, base_seconds=0.1, cap_seconds=0.1)
 
 
 async def test_a_release_whose_answer_was_lost_does_not_end_the_next_take(gesta, ports):
-    """It is on disk and will be repeated a second later, when the job is ours again, under the same token."""
+    """It is on disk and will be repeated a second later, when the job is ours again, under the same
+    token.
+    """
     second = Gate()
     provider = Provider(Retry("busy"), second)
     async with engine_of(provider, retry=SOON) as engine:
@@ -28,7 +30,9 @@ async def test_a_release_whose_answer_was_lost_does_not_end_the_next_take(gesta,
         assert (await request.view()).state.attempts == 2
 
 
-async def test_a_take_is_not_begun_that_a_repetition_ended_while_its_answer_was_on_the_way(gesta, ports):
+async def test_a_take_is_not_begun_that_a_repetition_ended_while_its_answer_was_on_the_way(
+    gesta, ports
+):
     """SEED=7000041: another worker took the job then, and both called."""
     answered, second = asyncio.Event(), Gate()
     provider = Provider(Retry("busy"), second)

@@ -1,4 +1,6 @@
-"""Takes whose answer is lost, late or overtaken, attempts that end after they were given up, and jobs that come back meanwhile."""
+"""Takes whose answer is lost, late or overtaken, attempts that end after they were given up, and
+jobs that come back meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,18 @@ import asyncio
 from gesta import Retry
 from gesta.domain.retry_policy import RetryPolicy
 from gesta.errors import StoreError
-from tests.world import FLOW, Deaf, Gate, Note, Provider, die, engine_of, let_run, pass_time, types_of
+from tests.world import (
+    FLOW,
+    Deaf,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    let_run,
+    pass_time,
+    types_of,
+)
 
 SOON = RetryPolicy(attempts=5, base_seconds=0.1, cap_seconds=0.1)
 
@@ -29,7 +42,9 @@ def losing(ports):
     return lose
 
 
-async def test_what_a_take_brought_whose_answer_was_lost_is_done_while_a_long_call_keeps_the_lease(gesta, ports):
+async def test_what_a_take_brought_whose_answer_was_lost_is_done_while_a_long_call_keeps_the_lease(
+    gesta, ports
+):
     gate = Gate()
     async with engine_of(Provider(gate), timeout_seconds=10_000.0) as engine:
         await engine.submit(Note("long"))
@@ -100,7 +115,9 @@ async def test_an_outcome_is_recorded_although_a_take_hangs(gesta, ports):
         go_on.set()
 
 
-async def test_a_known_failure_does_not_become_a_doubt_because_a_take_and_a_renewal_hang(gesta, ports):
+async def test_a_known_failure_does_not_become_a_doubt_because_a_take_and_a_renewal_hang(
+    gesta, ports
+):
     gate, silent = Gate(Retry("busy", after_seconds=30)), asyncio.Event()
     provider = Provider(gate)
 
@@ -147,7 +164,9 @@ async def test_a_repetition_that_hangs_keeps_nobody_from_taking(gesta, ports):
         await pass_time(gesta, 5)
 
 
-async def test_a_suspect_job_that_is_resumed_while_its_hold_is_unanswered_costs_nobody_the_lease(gesta, ports, caplog):
+async def test_a_suspect_job_that_is_resumed_while_its_hold_is_unanswered_costs_nobody_the_lease(
+    gesta, ports, caplog
+):
     provider = Provider(Gate())
     async with engine_of(provider) as dying:
         await dying.submit(Note(), tenant="acme")
@@ -176,7 +195,9 @@ async def test_what_was_put_aside_under_a_lost_lease_keeps_no_slot(gesta, ports)
         await answered.wait()
         return answer
 
-    async with engine_of(Provider(Retry("busy"), second), retry=SOON, timeout_seconds=1000) as engine:
+    async with engine_of(
+        Provider(Retry("busy"), second), retry=SOON, timeout_seconds=1000
+    ) as engine:
         await let_run(gesta)
         ports.commits.replace("record", late)
         await engine.submit(Note())

@@ -1,4 +1,6 @@
-"""The store is out of reach for long, for one station after the other: none crashes, and each goes on by itself once it is back."""
+"""The store is out of reach for long, for one station after the other: none crashes, and each goes
+on by itself once it is back.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,18 @@ from gesta.errors import StoreError
 from gesta.runtime.settings import load
 from gesta.runtime.telemetry import Telemetry
 from gesta.worker.lease import LEASE_SECONDS
-from tests.world import FLOW, URL, Gate, Note, Provider, let_run, note_flow, pass_time, result, types_of
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Provider,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+    types_of,
+)
 
 #: Longer than every lease and every pause between two tries.
 OUTAGE_SECONDS = 30.0
@@ -34,14 +47,18 @@ REST: dict[Part, tuple[Part, ...]] = {
 def crashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A store that fails is no crash of a station: that would be told as a fault of gesta."""
     found: list[str] = []
-    monkeypatch.setattr(Telemetry, "crashed", lambda _, station, error: found.append(f"{station}: {error!r}"))
+    monkeypatch.setattr(
+        Telemetry, "crashed", lambda _, station, error: found.append(f"{station}: {error!r}")
+    )
     yield found
     assert found == []
 
 
 @asynccontextmanager
 async def one_part(provider: Provider, part: Part, **settings: Any) -> Any:
-    """An engine whose ports fail on demand runs this part alone; another one, whose ports do not, runs the rest of the road."""
+    """An engine whose ports fail on demand runs this part alone; another one, whose ports do not,
+    runs the rest of the road.
+    """
 
     def engine(*parts: Part) -> Engine:
         return Engine(
@@ -79,7 +96,9 @@ async def test_projector_and_worker_go_on(gesta, ports, part):
 
 
 @pytest.mark.parametrize("part", ["projector", "worker", "sweeper"])
-async def test_a_part_that_starts_while_the_store_is_out_of_reach_begins_when_it_is_back(gesta, ports, part):
+async def test_a_part_that_starts_while_the_store_is_out_of_reach_begins_when_it_is_back(
+    gesta, ports, part
+):
     provider = Provider()
     async with one_part(provider, part) as (rest, alone):
         ports.go_down()
@@ -219,7 +238,10 @@ async def test_readiness_follows_the_store_and_liveness_does_not(gesta, ports, p
         assert (await health.not_ready(), health.not_live()) == ({}, {})
         ports.go_down()
         await pass_time(gesta, 2)
-        assert (await health.not_ready(), health.not_live()) == ({"store": "cannot be used (StoreError)"}, {})
+        assert (await health.not_ready(), health.not_live()) == (
+            {"store": "cannot be used (StoreError)"},
+            {},
+        )
         ports.come_back()
         await pass_time(gesta, FRESH_SECONDS)
         assert (await health.not_ready(), health.not_live()) == ({}, {})

@@ -32,6 +32,8 @@ async def test_an_exception_tells_its_place_and_neither_the_person_nor_the_secre
         outcome = await request.outcome()
         history = repr(await engine.history(request.id))[1:]
     assert isinstance(outcome, Unknown)
-    assert outcome.detail.startswith("ValueError: [hidden] was refused with [hidden] for A-7 (at test_discretion.py:")
+    assert outcome.detail.startswith(
+        "ValueError: [hidden] was refused with [hidden] for A-7 (at test_discretion.py:"
+    )
     assert "opensesame" not in caplog.text + history
     assert "Ada Lovelace" not in caplog.text

@@ -1,4 +1,6 @@
-"""What an executor says of people and secrets is hidden before it is stored, wherever it says it."""
+"""What an executor says of people and secrets is hidden before it is stored, wherever it says
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ FILE = File(87654321, date(1980, 2, 3), {"Ana Lima": "a friend"}, Name("Benedita
 
 
 def test_numbers_dates_names_of_things_and_parts_of_dataclasses_are_hidden():
-    told = discreet(Rejected("no", "87654321 of 1980-02-03, Ana Lima, a friend of Benedita"), FILE, ())
+    told = discreet(
+        Rejected("no", "87654321 of 1980-02-03, Ana Lima, a friend of Benedita"), FILE, ()
+    )
     assert told == Rejected("no", "[hidden] of [hidden], [hidden], [hidden] of [hidden]")
 
 
 def test_a_reason_is_hidden_like_a_detail_and_a_target():
-    assert discreet(Retry("token open sesame refused"), FILE, ["open sesame"]) == Retry("token [hidden] refused")
+    assert discreet(Retry("token open sesame refused"), FILE, ["open sesame"]) == Retry(
+        "token [hidden] refused"
+    )
     assert discreet(Done("p-1", target="Benedita"), FILE, ()) == Done("p-1", target="[hidden]")
 
 

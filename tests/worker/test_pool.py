@@ -1,4 +1,7 @@
-"""One attempt, safely: the guard, the call, the outcome, the retry. What dies or lies is in test_worker_deaths.py and test_worker_faults.py."""
+"""One attempt, safely: the guard, the call, the outcome, the retry.
+
+What dies or lies is in test_worker_deaths.py and test_worker_faults.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,19 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Rejected, Retry, RetryPolicy, Unknown, flow
+from gesta import (
+    Attempt,
+    Done,
+    Engine,
+    Flow,
+    Outcome,
+    Payload,
+    Rejected,
+    Retry,
+    RetryPolicy,
+    Unknown,
+    flow,
+)
 from gesta.domain.commands import Rules
 from gesta.flows import webhook
 from gesta.flows.flow import ConfigBody, Secret
@@ -50,7 +65,12 @@ async def test_the_executor_is_given_its_payload_a_key_and_the_attempt(gesta):
     (attempt,) = provider.calls
     # R1-24, R1-34, R1-8
     assert attempt.key == f"acme:{request.id}:send:1"
-    assert (attempt.tenant, attempt.flow, attempt.request_id, attempt.number) == ("acme", FLOW, request.id, 1)
+    assert (attempt.tenant, attempt.flow, attempt.request_id, attempt.number) == (
+        "acme",
+        FLOW,
+        request.id,
+        1,
+    )
     assert attempt.correlation_id == "c-1"
     assert provider.payloads == [Note("hi")]  # R1-51: builds the payload
 
@@ -91,12 +111,19 @@ async def test_target_and_credentials_come_from_config_when_the_attempt_begins(g
         entity = attempt.config.get("test.account", payload.account)
         assert entity is not None
         assert isinstance(entity.body, Account)
-        used.append((entity.body.address, await attempt.config.secrets("test.account", payload.account, "token")))
+        used.append(
+            (
+                entity.body.address,
+                await attempt.config.secrets("test.account", payload.account, "token"),
+            )
+        )
         return Done()
 
     letters = Flow("test.letter", Letter, execute, config={"test.account": Account})
     async with Engine(URL, flows=[letters]) as engine:
-        await engine.operating.put_config("test.account", "main", {"address": "box 1", "token": "t-1"})
+        await engine.operating.put_config(
+            "test.account", "main", {"address": "box 1", "token": "t-1"}
+        )
         await engine.submit(Letter("main"))
         await gesta.settle()
     assert used == [("box 1", ["t-1"])]  # R1-8, R1-42, R1-51
@@ -108,13 +135,22 @@ async def test_a_retry_waits_for_the_backoff_and_stops_at_the_last_attempt(gesta
         request = await engine.submit(Note())
         await gesta.settle()
         assert await result(request) == Rejected("max_attempts_exceeded", "busy")
-        dues = [fields(one.data)["nextAttemptAt"] for one in (await events_of(engine, request.id))[1:4]]
-        # S1-9: a failed attempt with another to come is AttemptFailed; Failed is the end of the intent.
-        assert await types_of(engine, request.id) == ["RequestCreated", *["AttemptFailed"] * 4, "Failed"]
+        dues = [
+            fields(one.data)["nextAttemptAt"] for one in (await events_of(engine, request.id))[1:4]
+        ]
+        # S1-9: a failed attempt with another to come is AttemptFailed; Failed is the end of the
+        # intent.
+        assert await types_of(engine, request.id) == [
+            "RequestCreated",
+            *["AttemptFailed"] * 4,
+            "Failed",
+        ]
     started = [attempt.at_ms for attempt in provider.calls]
     ceilings_ms = (1_000, 2_000, 4_000)
     for before, due, after, ceiling in zip(started, dues, started[1:], ceilings_ms, strict=False):
-        assert before <= due <= before + ceiling  # R1-27, S1-19: full jitter below a doubling ceiling
+        assert (
+            before <= due <= before + ceiling
+        )  # R1-27, S1-19: full jitter below a doubling ceiling
         assert due <= after <= due + 200
     assert len(started) == 4  # R1-27, R1-51
 
@@ -141,7 +177,9 @@ async def test_retry_after_is_honoured_when_it_is_longer_than_the_backoff(gesta)
 
 @pytest.mark.parametrize("value", ["90", "Fri, 15 Jan 2027 08:01:30 GMT"])
 async def test_a_receiver_may_say_retry_after_in_seconds_or_as_a_date(gesta, value):
-    async with Engine(URL, flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")]) as engine:
+    async with Engine(
+        URL, flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")]
+    ) as engine:
         assert gesta.runtime.now_ms() == 1_800_000_000_000  # 2027-01-15T08:00:00Z
         gesta.sandbox.webhook.next(status=429, retry_after=value)
         request = await engine.submit(webhook.Message(type="a.b", data={}))
@@ -166,12 +204,16 @@ async def test_a_terminal_outcome_ends_the_job_without_an_error(gesta, caplog):
         jobs = [f"{request.id}-1" for request in requests]
         assert await engine.road.outside.stores.queue.find(jobs) == set()  # R1-26
         assert await engine.operating.parked() == []
-    assert [record.message for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
+    assert [
+        record.message for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}
+    ] == []
 
 
 async def test_exactly_one_call_is_made_for_each_attempt(gesta):
     # X-2: no inner loop of a client multiplies the engine's own attempts.
-    async with Engine(URL, flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")]) as engine:
+    async with Engine(
+        URL, flows=[webhook.flow(url="https://example.com/hook", secret="env:HOOK")]
+    ) as engine:
         gesta.sandbox.webhook.next(status=500, times=3)
         request = await engine.submit(webhook.Message(type="a.b", data={}))
         await gesta.settle()
@@ -246,8 +288,14 @@ async def test_an_executor_is_cut_off_at_the_deadline_of_its_flow(gesta):
         assert await result(request) == Unknown("timeout", "no end after 7 s")
 
 
-async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_left_to_a_person(gesta):
-    resent, asked, parked = Provider(TimeoutError()), Provider(TimeoutError()), Provider(TimeoutError())
+async def test_an_unknown_outcome_is_resent_under_the_same_key_or_asked_for_or_left_to_a_person(
+    gesta,
+):
+    resent, asked, parked = (
+        Provider(TimeoutError()),
+        Provider(TimeoutError()),
+        Provider(TimeoutError()),
+    )
     ask = Provider(Done(id="found"))
     statuses = []
     worlds: list[tuple[Provider, dict[str, Any]]] = [
@@ -320,7 +368,9 @@ async def test_nothing_is_sent_again_when_the_provider_has_forgotten_our_key(ges
 
 
 @pytest.mark.parametrize(("policy", "durable"), [("same_key", False), ("park", True)])
-async def test_a_take_is_on_disk_before_the_call_where_it_serves_as_the_journal(gesta, ports, policy, durable):
+async def test_a_take_is_on_disk_before_the_call_where_it_serves_as_the_journal(
+    gesta, ports, policy, durable
+):
     asked = []
 
     async def look(original, *args, **kwargs):

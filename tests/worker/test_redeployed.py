@@ -1,4 +1,6 @@
-"""A flow is declared anew while requests of it are open: no rule of yesterday may make a call today."""
+"""A flow is declared anew while requests of it are open: no rule of yesterday may make a call
+today.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ async def test_a_flow_that_parks_now_is_asked_once_about_yesterdays_doubt_and_no
     assert (len(provider.calls), len(asked.calls)) == (1, 1)
 
 
-async def test_a_resend_that_was_planned_is_not_made_when_the_flow_no_longer_relies_on_the_key(gesta):
+async def test_a_resend_that_was_planned_is_not_made_when_the_flow_no_longer_relies_on_the_key(
+    gesta,
+):
     provider = Provider(Unknown("no_answer"))
     async with engine_of(provider, on_unknown="same_key") as engine:
         request = await engine.submit(Note())
@@ -44,7 +48,9 @@ async def test_a_resend_that_was_planned_is_not_made_when_the_flow_no_longer_rel
 
 
 async def test_a_freed_slot_is_used_at_once_although_another_flow_is_idle(gesta):
-    """The worker used to wait for news of the queue while the next job had been ready all the time."""
+    """The worker used to wait for news of the queue while the next job had been ready all the
+    time.
+    """
     provider, idle = Provider(), Provider()
 
     class Other(Note, frozen=True):
@@ -71,7 +77,11 @@ async def test_a_clock_that_was_set_back_does_not_stop_the_work(tmp_path, gesta)
     from gesta.runtime.clock import ManualRuntime
     from gesta.stores.sqlite import open_stores
 
-    url, late, early = f"sqlite:///{tmp_path / 'gesta.db'}", ManualRuntime(), ManualRuntime(ManualRuntime().now_ms() - 3_600_000)
+    url, late, early = (
+        f"sqlite:///{tmp_path / 'gesta.db'}",
+        ManualRuntime(),
+        ManualRuntime(ManualRuntime().now_ms() - 3_600_000),
+    )
     stores = await open_stores(url, late)
     assert await stores.views.claim("projector", "first", 4)
     await stores.close()

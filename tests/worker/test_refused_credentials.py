@@ -1,4 +1,6 @@
-"""A credential that a provider refuses: what uses it is held until it changes, and nothing becomes a dead letter."""
+"""A credential that a provider refuses: what uses it is held until it changes, and nothing becomes
+a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,20 @@ from gesta.flows.deferrals import CredentialRefused
 from gesta.flows.flow import ConfigBody, Secret
 from gesta.ports.job_queue import Held
 from gesta.sandbox import Effect
-from tests.world import FLOW, URL, Gate, Note, Provider, die, engine_of, fields, let_run, note_flow, pass_time, result
+from tests.world import (
+    FLOW,
+    URL,
+    Gate,
+    Note,
+    Provider,
+    die,
+    engine_of,
+    fields,
+    let_run,
+    note_flow,
+    pass_time,
+    result,
+)
 
 ACCOUNT = "shop.account"
 CREDENTIAL = f"{ACCOUNT}/main"
@@ -28,7 +43,9 @@ class Account(ConfigBody, frozen=True):
 
 
 def account_flow(provider: Provider, **options: Any) -> Flow:
-    return note_flow(provider, credential=lambda _: CREDENTIAL, config={ACCOUNT: Account}, **options)
+    return note_flow(
+        provider, credential=lambda _: CREDENTIAL, config={ACCOUNT: Account}, **options
+    )
 
 
 def shop(provider: Provider, **options: Any) -> Engine:
@@ -53,7 +70,14 @@ class Bank:
 
 
 def bank_flow(bank: Bank) -> Flow:
-    return Flow(FLOW, Note, bank.execute, Rules(), config={ACCOUNT: Account}, credential=lambda _: CREDENTIAL)
+    return Flow(
+        FLOW,
+        Note,
+        bank.execute,
+        Rules(),
+        config={ACCOUNT: Account},
+        credential=lambda _: CREDENTIAL,
+    )
 
 
 async def paused_events(engine: Engine, tenant: str = "default") -> list[dict[str, Any]]:
@@ -62,7 +86,9 @@ async def paused_events(engine: Engine, tenant: str = "default") -> list[dict[st
 
 
 @pytest.mark.slow
-async def test_thousands_of_requests_are_held_by_one_revoked_credential_and_sent_when_it_is_put_again(gesta):
+async def test_thousands_of_requests_are_held_by_one_revoked_credential_and_sent_when_it_is_put_again(
+    gesta,
+):
     bank, count = Bank(), 3_000
     async with Engine(URL, flows=[bank_flow(bank)]) as engine:
         await engine.operating.put_config(ACCOUNT, "main", {"token": "revoked"})
@@ -90,7 +116,11 @@ async def test_no_event_is_written_for_the_request_and_no_attempt_is_spent(gesta
         assert (view.state.status, view.state.version, view.state.attempts) == ("queued", 1, 0)
         (pause,) = await engine.operating.pauses_of([view])
         assert pause is not None
-        assert (pause.reason, pause.by, str(pause.scope)) == ("invalid_auth: answered 401", "", HELD)
+        assert (pause.reason, pause.by, str(pause.scope)) == (
+            "invalid_auth: answered 401",
+            "",
+            HELD,
+        )
         assert len(provider.calls) == 1
 
 
@@ -177,7 +207,10 @@ async def test_the_pause_of_a_person_and_the_engines_own_do_not_hide_each_other(
         request = await engine.submit(Note())
         await let_run(gesta)
         await engine.operating.pause(tenant="default", credential=CREDENTIAL, reason="audit")
-        assert sorted(pause.reason for pause in await engine.operating.paused()) == ["audit", "invalid_auth: answered 401"]
+        assert sorted(pause.reason for pause in await engine.operating.paused()) == [
+            "audit",
+            "invalid_auth: answered 401",
+        ]
         await engine.operating.put_config(ACCOUNT, "main", {"token": "good"})
         await pass_time(gesta, 20)
         assert len(provider.calls) == 1, "the person's pause stands"
@@ -194,7 +227,10 @@ async def test_a_person_can_let_it_go_on_when_the_provider_has_mended_it(gesta):
         await let_run(gesta)
         assert await engine.operating.resume(tenant="default", credential=CREDENTIAL) == 1
         await let_run(gesta)
-        assert (len(provider.calls), await engine.operating.held()) == (2, [Held("default", HELD, 1)])
+        assert (len(provider.calls), await engine.operating.held()) == (
+            2,
+            [Held("default", HELD, 1)],
+        )
         await engine.operating.resume(tenant="default", credential=CREDENTIAL)
         await let_run(gesta)
         assert await result(request) == Done(id="provider-3")
@@ -230,7 +266,9 @@ async def test_who_calls_it_back_meanwhile_is_heard(gesta):
 
 
 async def test_an_attempt_that_was_lost_before_is_counted_once(gesta):
-    """A take without a recorded end, then a refused credential: the loss is one attempt, the hold none."""
+    """A take without a recorded end, then a refused credential: the loss is one attempt, the hold
+    none.
+    """
     engine = shop(Provider(Gate()))
     await engine.start()
     request = await engine.submit(Note())
@@ -268,7 +306,10 @@ async def test_a_store_that_is_out_of_reach_does_not_lose_the_hold(gesta, ports)
     async with shop(provider) as engine:
         await engine.submit(Note())
         await pass_time(gesta, 10)
-        assert (len(provider.calls), await engine.operating.held()) == (1, [Held("default", HELD, 1)])
+        assert (len(provider.calls), await engine.operating.held()) == (
+            1,
+            [Held("default", HELD, 1)],
+        )
 
 
 async def test_another_process_that_declares_another_secret_tries_again(gesta):
@@ -300,7 +341,9 @@ async def test_two_processes_whose_secrets_are_both_refused_do_not_wake_each_oth
         assert sum(len(provider.calls) for provider in providers) <= 4
 
 
-async def test_a_flow_that_names_no_credential_of_that_form_fails_the_attempt_and_pauses_nothing(gesta):
+async def test_a_flow_that_names_no_credential_of_that_form_fails_the_attempt_and_pauses_nothing(
+    gesta,
+):
     provider = Provider(CredentialRefused("no slash", "invalid_auth"))
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
@@ -330,7 +373,9 @@ async def test_a_sealed_payload_is_held_by_its_credential(gesta, account):
     async def post(letter: Letter, attempt: Attempt) -> Outcome:
         return Done(letter.account)
 
-    letters = Flow("shop.letter", Letter, post, credential=lambda letter: f"{ACCOUNT}/{letter.account}")
+    letters = Flow(
+        "shop.letter", Letter, post, credential=lambda letter: f"{ACCOUNT}/{letter.account}"
+    )
     async with Engine(URL, flows=[letters]) as engine:
         await engine.operating.pause(tenant="default", credential=CREDENTIAL)
         request = await engine.submit(Letter({"name": "Ada"}, account))
@@ -339,7 +384,9 @@ async def test_a_sealed_payload_is_held_by_its_credential(gesta, account):
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_webhook_whose_secret_is_refused_waits_for_the_endpoint_to_be_put_again(gesta, status):
+async def test_a_webhook_whose_secret_is_refused_waits_for_the_endpoint_to_be_put_again(
+    gesta, status
+):
     gesta.sandbox.webhook.next(status=status)
     async with Engine(URL, flows=[webhook.flow()]) as engine:
         endpoint = {"url": "https://shop.example/hook", "secret": "whsec_" + "A" * 32}
@@ -348,7 +395,9 @@ async def test_a_webhook_whose_secret_is_refused_waits_for_the_endpoint_to_be_pu
         await pass_time(gesta, 60)
         state = (await request.view()).state
         assert (state.status, state.attempts) == ("queued", 0)
-        await engine.operating.put_config(webhook.ENDPOINT, "shop", {**endpoint, "secret": "whsec_" + "B" * 32})
+        await engine.operating.put_config(
+            webhook.ENDPOINT, "shop", {**endpoint, "secret": "whsec_" + "B" * 32}
+        )
         await let_run(gesta)
         assert isinstance(await result(request), Done)
         effects: list[Effect] = gesta.sandbox.webhook.effects
@@ -362,9 +411,15 @@ async def test_metrics_and_log_tell_of_it(gesta, caplog):
         text = engine.metrics().decode()
         assert f'credentials_refused_total{{namespace="{FLOW}"}} 1.0' in text
         assert f'queue_held{{queue="{FLOW}"}} 1.0' in text
-        (age,) = [float(line.split()[1]) for line in text.splitlines() if line.startswith("credential_refused_ms ")]
+        (age,) = [
+            float(line.split()[1])
+            for line in text.splitlines()
+            if line.startswith("credential_refused_ms ")
+        ]
         assert age > 0
-        (line,) = [record.message for record in caplog.records if "credential refused" in record.message]
+        (line,) = [
+            record.message for record in caplog.records if "credential refused" in record.message
+        ]
         assert CREDENTIAL in line
         assert "invalid_auth" in line
 

@@ -1,4 +1,6 @@
-"""A job that is given back and is ready at once: it may come again before the one who gave it back has heard that it could."""
+"""A job that is given back and is ready at once: it may come again before the one who gave it back
+has heard that it could.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test requests: they reach the sandbox and nobody else, whatever the tenant has stored, and touch nothing of what is live."""
+"""Test requests: they reach the sandbox and nobody else, whatever the tenant has stored, and touch
+nothing of what is live.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,20 @@ from typing import Any
 
 import pytest
 
-from gesta import Attempt, Conflict, Done, Engine, Flow, InvalidRequest, Outcome, Payload, Rejected, Retry, Unknown, flow
+from gesta import (
+    Attempt,
+    Conflict,
+    Done,
+    Engine,
+    Flow,
+    InvalidRequest,
+    Outcome,
+    Payload,
+    Rejected,
+    Retry,
+    Unknown,
+    flow,
+)
 from gesta.domain.commands import Rules
 from gesta.domain.status_events import Event
 from gesta.engine.environment import Outside, Wiring
@@ -47,7 +62,9 @@ class Wire:
 
 @pytest.fixture
 def wire(gesta) -> Iterator[Wire]:
-    """Engines opened from here on have real ways out, which are watched, and secrets that are looked up."""
+    """Engines opened from here on have real ways out, which are watched, and secrets that are
+    looked up.
+    """
     before, wire = Wiring.wire, Wire()
 
     def reference(text: str) -> str:
@@ -92,13 +109,27 @@ CONFIG: dict[tuple[str, str], dict[str, Any]] = {
     ("slack.workspace", "acme"): {"token": "xoxb-real"},
     ("slack.channel", "ops"): {"channel_id": "C012AB3CE", "workspace": "acme"},
     ("slack.app", "bot"): {"username": "bot"},
-    ("sms.account", "default"): {"account_sid": "AC2", "auth_token": "real", "sender": "+15005550006"},
-    ("email.sender", "default"): {
-        "kind": "smtp", "from_address": "a@example.org", "host": "mail.example.org", "user": "u", "password": "real",
+    ("sms.account", "default"): {
+        "account_sid": "AC2",
+        "auth_token": "real",
+        "sender": "+15005550006",
     },
-    ("webhook.endpoint", "default"): {"url": "https://shop.example.com/", "secret": f"whsec_{'a' * 32}"},
-    ("webhook.endpoint", "shop"): {"url": "https://shop.example.com/", "secret": f"whsec_{'a' * 32}"},
-}  # fmt: skip
+    ("email.sender", "default"): {
+        "kind": "smtp",
+        "from_address": "a@example.org",
+        "host": "mail.example.org",
+        "user": "u",
+        "password": "real",
+    },
+    ("webhook.endpoint", "default"): {
+        "url": "https://shop.example.com/",
+        "secret": f"whsec_{'a' * 32}",
+    },
+    ("webhook.endpoint", "shop"): {
+        "url": "https://shop.example.com/",
+        "secret": f"whsec_{'a' * 32}",
+    },
+}
 
 
 async def put_template(engine: Engine) -> None:
@@ -117,7 +148,9 @@ async def test_a_newcomers_test_is_sent_without_any_config(gesta, wire, name):
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-async def test_a_test_goes_by_the_tenants_config_and_opens_none_of_its_secrets(gesta, wire, name, monkeypatch):
+async def test_a_test_goes_by_the_tenants_config_and_opens_none_of_its_secrets(
+    gesta, wire, name, monkeypatch
+):
     async with Engine(URL, flows=channels()) as engine:
         await put_template(engine)
         for (kind, code), given in CONFIG.items():
@@ -148,7 +181,12 @@ async def test_amazons_ways_lead_to_the_sandbox_as_well(gesta, wire):
         "access_key_id": "AKIAREAL",
         "secret_access_key": "real",
     }
-    bodies = {"bucket": "letters", "region": "eu-west-1", "access_key_id": "AKIAREAL", "secret_access_key": "real"}
+    bodies = {
+        "bucket": "letters",
+        "region": "eu-west-1",
+        "access_key_id": "AKIAREAL",
+        "secret_access_key": "real",
+    }
     async with Engine(URL, flows=channels()) as engine:
         await engine.operating.put_config("email.sender", "default", ses)
         await engine.operating.put_config("email.bodies", "default", bodies)
@@ -161,7 +199,9 @@ async def test_amazons_ways_lead_to_the_sandbox_as_well(gesta, wire):
         assert [one.type for one in trial.sandbox.ses.effects] == ["letter"]
 
 
-async def test_a_code_that_is_none_of_those_stored_fails_a_test_as_it_would_a_live_request(gesta, wire):
+async def test_a_code_that_is_none_of_those_stored_fails_a_test_as_it_would_a_live_request(
+    gesta, wire
+):
     async with Engine(URL, flows=channels()) as engine:
         for (kind, code), given in CONFIG.items():
             await engine.operating.put_config(kind, code, given)
@@ -174,7 +214,9 @@ async def test_a_code_that_is_none_of_those_stored_fails_a_test_as_it_would_a_li
 async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(gesta, wire):
     flow = webhook.flow(url="https://shop.example.com/hook", secret=f"whsec_{'b' * 32}")
     async with Engine(URL, flows=[flow]) as engine:
-        await engine.operating.put_config("webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"])
+        await engine.operating.put_config(
+            "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
+        )
         request = await engine.submit(webhook.Message("order.paid", {}), test=True)
         assert isinstance(await request.outcome(), Done)
         trial = engine.road.pool._attempts._trial
@@ -183,7 +225,9 @@ async def test_a_declared_secret_is_not_used_where_the_tenant_has_stored_others(
         from gesta.outbound.signatures import sign
 
         headers = effect.headers
-        signed = sign([STAND_IN], effect.id, int(headers["webhook-timestamp"]), effect.text.encode())
+        signed = sign(
+            [STAND_IN], effect.id, int(headers["webhook-timestamp"]), effect.text.encode()
+        )
         assert headers["webhook-signature"] == signed
 
 
@@ -208,7 +252,9 @@ async def test_a_flow_that_says_so_gets_a_world_of_its_own(gesta, wire):
 
     @flow("shop.charge", sandbox=True)
     async def charge(note: Note, attempt: Attempt) -> Outcome:
-        answer = await attempt.http.post("https://pay.example.com/", json={}, headers={"Idempotency-Key": attempt.key})
+        answer = await attempt.http.post(
+            "https://pay.example.com/", json={}, headers={"Idempotency-Key": attempt.key}
+        )
         seen.append((attempt.test, answer["id"], attempt.config.reference("env:TOKEN")))
         seen.append(await attempt.config.secrets("shop.account", "main", "token"))
         return Done(answer["id"])
@@ -239,7 +285,14 @@ async def test_a_doubt_about_a_test_asks_the_sandbox(gesta, wire):
         await attempt.http.get("https://pay.example.com/charges")
         return Done("found")
 
-    loses = Flow("test.note", Note, Provider(Unknown("timeout")).execute, Rules(on_unknown="ask"), ask, sandbox=True)
+    loses = Flow(
+        "test.note",
+        Note,
+        Provider(Unknown("timeout")).execute,
+        Rules(on_unknown="ask"),
+        ask,
+        sandbox=True,
+    )
     async with Engine(URL, flows=[loses]) as engine:
         request = await engine.submit(Note(), test=True)
         outcome = await request.outcome(timeout=60)
@@ -329,7 +382,9 @@ async def test_what_a_double_says_switches_nothing_live_off(gesta, wire):
 
     flows = [note_flow(Provider(use_up, use_up), sandbox=True), webhook.flow()]
     async with Engine(URL, flows=flows) as engine:
-        await engine.operating.put_config("webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"])
+        await engine.operating.put_config(
+            "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
+        )
         before = await engine.road.outside.stores.vault.listed(("", "", 0), 100)
         for _ in range(2):
             outcome = await (await engine.submit(Note(), test=True)).outcome()
@@ -361,7 +416,9 @@ async def test_a_thing_that_another_tenant_has_claimed_is_not_a_tests(gesta):
 
 async def test_a_credential_that_is_held_holds_no_test_and_a_paused_tenant_does(gesta, wire):
     async with Engine(URL, flows=[webhook.flow()]) as engine:
-        await engine.operating.put_config("webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"])
+        await engine.operating.put_config(
+            "webhook.endpoint", "shop", CONFIG["webhook.endpoint", "shop"]
+        )
         await engine.operating.pause(credential="webhook.endpoint/shop", tenant="default")
         held = await engine.submit(webhook.Message("order.paid", {}, "shop"))
         tried = await engine.submit(webhook.Message("order.paid", {}, "shop"), test=True)
@@ -377,12 +434,19 @@ async def test_a_credential_that_is_held_holds_no_test_and_a_paused_tenant_does(
 
 async def test_the_doubles_remember_so_much_and_no_more(gesta, wire):
     async with Engine(URL, flows=channels()) as engine:
-        calls = [engine.submit(MESSAGES[name], test=True) for _ in range(KEPT + 5) for name in ("slack", "webhook")]
+        calls = [
+            engine.submit(MESSAGES[name], test=True)
+            for _ in range(KEPT + 5)
+            for name in ("slack", "webhook")
+        ]
         for request in await asyncio.gather(*calls):
             assert isinstance(await request.outcome(timeout=600), Done)
         trial = engine.road.pool._attempts._trial
         assert trial is not None
-        assert [len(one.effects) for one in (trial.sandbox.slack, trial.sandbox.webhook)] == [KEPT, KEPT]
+        assert [len(one.effects) for one in (trial.sandbox.slack, trial.sandbox.webhook)] == [
+            KEPT,
+            KEPT,
+        ]
         assert len(trial.sandbox.webhook._known) == KEPT
         assert len({one.id for one in trial.sandbox.slack.effects}) == KEPT
 

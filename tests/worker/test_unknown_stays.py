@@ -30,16 +30,25 @@ async def test_a_doubt_is_not_ended_by_a_payload_that_no_longer_fits(gesta):
     async with Engine(URL, flows=[Flow("test.p", New, second.execute, rules)]) as engine:
         await gesta.settle()
         state = (await (await engine.request(request.id)).view()).state
-    assert (state.status, state.reason, state.due_at, second.calls) == ("unknown", "bad_payload", None, [])
+    assert (state.status, state.reason, state.due_at, second.calls) == (
+        "unknown",
+        "bad_payload",
+        None,
+        [],
+    )
 
 
-async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_costs_nobody_a_slot(gesta):
+async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_costs_nobody_a_slot(
+    gesta,
+):
     provider = Provider()
 
     def credential(note):
         return [ACCOUNT, "main"] if note.text == "bad" else f"{ACCOUNT}/main"
 
-    declared = Flow(FLOW, Note, provider.execute, Rules(), config={ACCOUNT: Account}, credential=credential)
+    declared = Flow(
+        FLOW, Note, provider.execute, Rules(), config={ACCOUNT: Account}, credential=credential
+    )
     async with Engine(URL, flows=[declared]) as engine:
         await let_run(gesta)
         await engine.operating.pause(tenant="default", credential=f"{ACCOUNT}/other")
@@ -49,7 +58,9 @@ async def test_a_flow_that_names_its_credential_by_something_else_than_a_text_co
         assert engine.road.pool.lease.held == 0
 
 
-async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_keeps_no_slot(gesta, monkeypatch):
+async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_keeps_no_slot(
+    gesta, monkeypatch
+):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
@@ -64,12 +75,18 @@ async def test_whatever_goes_wrong_while_pauses_are_looked_up_parks_one_job_and_
         requests = [await engine.submit(Note(text)) for text in ("good", "bad")]
         await pass_time(gesta, 1)
         assert await requests[0].status() == "sent"
-        assert [one.what for one in await engine.road.outside.stores.views.parked(None, 10)] == ["job"]
+        assert [one.what for one in await engine.road.outside.stores.views.parked(None, 10)] == [
+            "job"
+        ]
         assert engine.road.pool.lease.held == 0
 
 
-async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_kept_by_its_other_work(gesta, monkeypatch):
-    """The process stands still for three and a half seconds right after it has taken the job, then goes on with much else."""
+async def test_a_lost_job_that_a_process_leaves_to_the_end_of_its_lease_is_not_kept_by_its_other_work(
+    gesta, monkeypatch
+):
+    """The process stands still for three and a half seconds right after it has taken the job, then
+    goes on with much else.
+    """
     gate = Gate()
     frozen: list[Taken] = []
     engine = engine_of(Provider(gate))

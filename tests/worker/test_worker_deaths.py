@@ -1,4 +1,6 @@
-"""Processes that die, freeze or stop with a job in their hands: the crash points of the worker on stores that share a database."""
+"""Processes that die, freeze or stop with a job in their hands: the crash points of the worker on
+stores that share a database.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,12 @@ async def test_a_worker_that_dies_with_a_job_is_followed_by_another_when_the_lea
 
 
 @pytest.mark.parametrize(
-    ("policy", "ending", "calls"), [("same_key", ["OutcomeUnknown", "Sent"], 2), ("park", ["OutcomeUnknown"], 1)]
+    ("policy", "ending", "calls"),
+    [("same_key", ["OutcomeUnknown", "Sent"], 2), ("park", ["OutcomeUnknown"], 1)],
 )
-async def test_a_job_taken_by_a_process_that_died_before_the_call_is_suspect(gesta, ports, policy, ending, calls):
+async def test_a_job_taken_by_a_process_that_died_before_the_call_is_suspect(
+    gesta, ports, policy, ending, calls
+):
     provider = Provider(Done())
     async with engine_of(provider, on_unknown=policy) as dying:
 
@@ -139,7 +144,11 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
             await let_run(gesta)
             # K-12: it wakes up, finds its lease gone and calls nobody.
             assert len(provider.calls) == 1
-            assert await types_of(second, request.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
+            assert await types_of(second, request.id) == [
+                "RequestCreated",
+                "OutcomeUnknown",
+                "Sent",
+            ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +162,9 @@ async def test_a_worker_that_was_frozen_before_the_call_does_not_make_it(gesta, 
         ("same_key", Retry("late"), ["OutcomeUnknown", "Sent"], 1),
     ],
 )
-async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(gesta, ports, policy, late: Outcome, ending, ignored):
+async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(
+    gesta, ports, policy, late: Outcome, ending, ignored
+):
     frozen = Deaf(late)
     provider = Provider(frozen)
     async with engine_of(provider, on_unknown=policy) as first:
@@ -169,18 +180,26 @@ async def test_what_a_worker_learns_after_it_lost_its_lease_is_merged(gesta, por
             assert await types_of(second, request.id) == ["RequestCreated", *ending]
             assert await second.operating.parked() == []
         # S1-7: noted, not thrown.
-        assert first.road.telemetry.registry.get_sample_value("late_outcomes_total", {"namespace": FLOW}) == ignored
+        assert (
+            first.road.telemetry.registry.get_sample_value(
+                "late_outcomes_total", {"namespace": FLOW}
+            )
+            == ignored
+        )
         ports.queue.heal()
 
 
-async def test_a_late_failure_of_an_intent_that_was_given_up_does_not_count_against_the_new_one(gesta):
+async def test_a_late_failure_of_an_intent_that_was_given_up_does_not_count_against_the_new_one(
+    gesta,
+):
     late, current = Gate(Rejected("late")), Gate(Done(id="new"))
     provider = Provider(TimeoutError(), late, current)
     async with engine_of(provider) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 2)
         assert len(provider.calls) == 2
-        # The queue was lost, the resend is still under way, and a person forces a new intent: both are second attempts.
+        # The queue was lost, the resend is still under way, and a person forces a new intent: both
+        # are second attempts.
         engine.road.outside.stores.queue._rows.clear()  # type: ignore[attr-defined]
         engine.road.outside.stores.queue._leases.clear()  # type: ignore[attr-defined]
         await request.redrive(again=True)
@@ -347,7 +366,8 @@ async def test_stopping_ends_although_the_store_takes_nothing_any_more(gesta, po
     await pass_time(gesta, 11)
     assert stopping.done()
     assert len(provider.calls) == 1
-    # What could not be recorded stands in doubt at the next start: it is not lost, and not sent again blindly.
+    # What could not be recorded stands in doubt at the next start: it is not lost, and not sent
+    # again blindly.
     async with engine_of(provider, on_unknown="park") as engine:
         await pass_time(gesta, 6)
         assert await result(await engine.request(request.id)) == Unknown("lease_lost")

@@ -1,4 +1,6 @@
-"""Executors that lie, raise or do not end, poison on the way, a store that fails at any call: nothing is lost, nothing is called twice."""
+"""Executors that lie, raise or do not end, poison on the way, a store that fails at any call:
+nothing is lost, nothing is called twice.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ async def test_an_answer_that_is_no_outcome_is_unknown_never_done(gesta, answer)
         (Done(id="a\ud800b"), Done("a?b")),
         (Done(id="x" * 5_000), Done("x" * 500)),
         (Rejected(404, {"error": "gone"}), Rejected("404", "{'error': 'gone'}")),  # type: ignore[arg-type]
-        (Rejected("no", "sent to ann@example.com with xoxb-1234567890-abc"), Rejected("no", "sent to [email] with [token]")),
+        (
+            Rejected("no", "sent to ann@example.com with xoxb-1234567890-abc"),
+            Rejected("no", "sent to [email] with [token]"),
+        ),
         (Unknown(None, None, "later"), Unknown("")),  # type: ignore[arg-type]
     ],
 )
@@ -93,7 +98,13 @@ class Strange(BaseException):
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("token=abcdefgh"), Strange("x"), SystemExit(1), asyncio.CancelledError(), ExceptionGroup("g", [ValueError()])],
+    [
+        RuntimeError("token=abcdefgh"),
+        Strange("x"),
+        SystemExit(1),
+        asyncio.CancelledError(),
+        ExceptionGroup("g", [ValueError()]),
+    ],
 )
 async def test_whatever_an_executor_raises_is_unknown_and_frees_its_slot(gesta, error):
     provider = Provider(error)
@@ -116,7 +127,9 @@ async def test_an_executor_that_does_not_end_keeps_neither_its_slot_nor_its_requ
     async with engine_of(provider, on_unknown="park", timeout_seconds=10, concurrency=1) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 16)
-        assert await result(request) == Unknown("timeout", "the executor was cut off and does not end")
+        assert await result(request) == Unknown(
+            "timeout", "the executor was cut off and does not end"
+        )
         following = await engine.submit(Note())
         await let_run(gesta)
         assert await following.status() == "sent"
@@ -154,9 +167,13 @@ class New(ConfigBody, frozen=True):
 
 async def test_stored_config_that_no_longer_fits_stops_no_job_that_does_not_need_it(gesta):
     provider = Provider()
-    async with Engine(URL, flows=[Flow(FLOW, Note, provider.execute, config={"test.paint": Old})], work=False) as old:
+    async with Engine(
+        URL, flows=[Flow(FLOW, Note, provider.execute, config={"test.paint": Old})], work=False
+    ) as old:
         await old.operating.put_config("test.paint", "wall", {"colour": "green"})
-    async with Engine(URL, flows=[Flow(FLOW, Note, provider.execute, config={"test.paint": New})]) as engine:
+    async with Engine(
+        URL, flows=[Flow(FLOW, Note, provider.execute, config={"test.paint": New})]
+    ) as engine:
         request = await engine.submit(Note())
         await pass_time(gesta, 1)
         assert await request.status() == "sent"
@@ -189,7 +206,9 @@ async def test_a_poison_config_event_stops_no_job(gesta, data):
         ("commits", "project", True),
     ],
 )
-async def test_a_store_that_fails_at_one_call_delays_and_repeats_nothing(gesta, ports, port, verb, answer_lost):
+async def test_a_store_that_fails_at_one_call_delays_and_repeats_nothing(
+    gesta, ports, port, verb, answer_lost
+):
     provider = Provider()
     async with engine_of(provider) as engine:
         await let_run(gesta)
@@ -203,7 +222,9 @@ async def test_a_store_that_fails_at_one_call_delays_and_repeats_nothing(gesta, 
     assert len(provider.calls) == 1
 
 
-async def test_an_outcome_learned_while_the_disk_is_full_is_recorded_when_there_is_room(gesta, ports):
+async def test_an_outcome_learned_while_the_disk_is_full_is_recorded_when_there_is_room(
+    gesta, ports
+):
     provider = Provider(Done(id="known only to us"))
     async with engine_of(provider, on_unknown="park") as engine:
         await let_run(gesta)
@@ -248,7 +269,9 @@ async def test_a_poison_job_is_parked_even_when_the_store_fails_meanwhile(gesta,
         ports.views.fail("save", times=2)
         ports.queue.fail("settle", times=2)
         await pass_time(gesta, 8)
-        assert [one.stream for one in await engine.operating.parked() if one.what == "job"] == [f"{request.id}-1"]
+        assert [one.stream for one in await engine.operating.parked() if one.what == "job"] == [
+            f"{request.id}-1"
+        ]
         assert await engine.road.outside.stores.queue.find([f"{request.id}-1"]) == set()
         assert engine.road.pool.lease.held == 0
 
@@ -260,9 +283,13 @@ async def test_a_pointer_that_is_ahead_of_its_request_waits_for_it(gesta):
     provider = Provider()
     async with engine_of(provider) as engine:
         request_id = engine.road.ids.new()
-        await engine.road.outside.stores.queue.put([Job(f"{request_id}-1", "default", FLOW, request_id, 1)])
+        await engine.road.outside.stores.queue.put(
+            [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
+        )
         await pass_time(gesta, 1)
-        await append_raw(engine, request_id, 0, "RequestCreated.v1", CREATED.replace(b"%s", request_id.encode()))
+        await append_raw(
+            engine, request_id, 0, "RequestCreated.v1", CREATED.replace(b"%s", request_id.encode())
+        )
         await pass_time(gesta, 2)
         # S0-26: no view and no event yet is a reason to look again, not to be done with it.
         assert (await engine.get(request_id)).state.status == "sent"
@@ -282,10 +309,16 @@ async def test_a_pointer_to_a_request_that_never_comes_is_parked_after_five_look
     async with engine_of(Provider()) as engine:
         ports.events.replace("read", count_looks)
         request_id = engine.road.ids.new()
-        await engine.road.outside.stores.queue.put([Job(f"{request_id}-1", "default", FLOW, request_id, 1)])
+        await engine.road.outside.stores.queue.put(
+            [Job(f"{request_id}-1", "default", FLOW, request_id, 1)]
+        )
         await pass_time(gesta, 10)
         (parked,) = await engine.operating.parked()
-        assert (parked.what, parked.stream, parked.error) == ("job", f"{request_id}-1", "request_not_found")  # S0-26
+        assert (parked.what, parked.stream, parked.error) == (
+            "job",
+            f"{request_id}-1",
+            "request_not_found",
+        )  # S0-26
         assert engine.road.telemetry.registry.get_sample_value("parked_total", {"what": "job"}) == 1
     assert looks == 5
 
@@ -362,7 +395,8 @@ async def test_a_call_back_that_met_a_running_attempt_holds_after_its_failure(ge
             nonlocal first
             answer = await original(entries)
             if first:
-                # Told that an attempt runs; before the wish is written down, the attempt has failed.
+                # Told that an attempt runs; before the wish is written down, the attempt has
+                # failed.
                 first = False
                 gate.opened.set()
                 await asyncio.sleep(0.01)

@@ -58,12 +58,18 @@ def _silent(_done: int, _total: int) -> None:
 class Operating(Overview):
     """And what can be decided."""
 
-    async def erase(self, subject: str, *, tenant: str = "default", actor: Actor | None = None) -> int:
-        """Destroy the keys of a person, and put that on record: how many there were. Safe to repeat, and to be repeated after a crash."""
+    async def erase(
+        self, subject: str, *, tenant: str = "default", actor: Actor | None = None
+    ) -> int:
+        """Destroy the keys of a person, and put that on record: how many there were.
+
+        Safe to repeat, and to be repeated after a crash.
+        """
         faults = subject_errors(subject, tenant) | actor_errors(actor)
         if faults:
             raise BadInput("; ".join(f"{name}: {fault}" for name, fault in faults.items()))
-        # First the keys: a record that came first could be read, and the key fetched once more, before it is gone.
+        # First the keys: a record that came first could be read, and the key fetched once more,
+        # before it is gone.
         destroyed = await self._road.subjects.destroy(tenant, subject)
         if destroyed is None:
             return 0
@@ -81,16 +87,32 @@ class Operating(Overview):
         tenant: str = "default",
         actor: Actor | None = None,
     ) -> Entry:
-        """No more messages of this flow to an address, until somebody takes it off the list; also after the person was erased. It is put on record."""
-        return await self._road.suppressing.suppress(tenant, flow, self._addresses(flow), address, reason, actor, source)
+        """No more messages of this flow to an address, until somebody takes it off the list; also
+        after the person was erased.
 
-    async def unsuppress(self, flow: str, address: str, *, tenant: str = "default", actor: Actor | None = None) -> bool:
-        """Messages may go there again, which is put on record. False when it was not on the list."""
-        return await self._road.suppressing.unsuppress(tenant, flow, self._addresses(flow), address, actor)
+        It is put on record.
+        """
+        return await self._road.suppressing.suppress(
+            tenant, flow, self._addresses(flow), address, reason, actor, source
+        )
 
-    async def unsuppress_entry(self, flow: str, entry_id: str, *, tenant: str = "default", actor: Actor | None = None) -> None:
+    async def unsuppress(
+        self, flow: str, address: str, *, tenant: str = "default", actor: Actor | None = None
+    ) -> bool:
+        """Messages may go there again, which is put on record. False when it was not on the
+        list.
+        """
+        return await self._road.suppressing.unsuppress(
+            tenant, flow, self._addresses(flow), address, actor
+        )
+
+    async def unsuppress_entry(
+        self, flow: str, entry_id: str, *, tenant: str = "default", actor: Actor | None = None
+    ) -> None:
         """The same by the id that the list shows. Raises NotFound."""
-        await self._road.suppressing.unsuppress_entry(tenant, flow, self._addresses(flow), entry_id, actor)
+        await self._road.suppressing.unsuppress_entry(
+            tenant, flow, self._addresses(flow), entry_id, actor
+        )
 
     async def suppressed(self, flow: str, address: str, *, tenant: str = "default") -> Entry | None:
         """Why and since when an address gets no messages; None when it does."""
@@ -125,29 +147,47 @@ class Operating(Overview):
         actor: Actor | None = None,
         expected: int | None = None,
     ) -> Entity:
-        """Store config by code; a secret field left out keeps the stored one. `expected`: the version it must be at, 0 for none, or Outdated."""
+        """Store config by code; a secret field left out keeps the stored one.
+
+        `expected`: the version it must be at, 0 for none, or Outdated.
+        """
         telling = self._road.telling if kind == TOLD else None
         if telling is not None:
             await self.check_config(kind, code, fields, tenant=tenant)
             await telling.want()
-        entity = await self._road.config_writer.put(self._road.config, tenant, kind, code, fields, actor, expected)
+        entity = await self._road.config_writer.put(
+            self._road.config, tenant, kind, code, fields, actor, expected
+        )
         await self._let_go(tenant, kind, code)
         if telling is not None:
             telling.wake()
         return entity
 
-    async def stored_beside(self, kind: str, code: str, given: Collection[str], *, tenant: str = "default") -> dict[str, Any]:
-        """What is stored beside the fields that are given and the secrets, which keep themselves. Whoever puts an entity again wants it at work."""
+    async def stored_beside(
+        self, kind: str, code: str, given: Collection[str], *, tenant: str = "default"
+    ) -> dict[str, Any]:
+        """What is stored beside the fields that are given and the secrets, which keep themselves.
+
+        Whoever puts an entity again wants it at work.
+        """
         try:
             body = (await self.get_config(kind, code, tenant=tenant)).body
         except (NotFound, BadConfig):
             return {}
         left_out = {*given, *secret_fields(type(body)), "disabled", "disabled_reason"}
-        return {name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out}
+        return {
+            name: value for name, value in msgspec.to_builtins(body).items() if name not in left_out
+        }
 
-    async def check_config(self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default") -> None:
+    async def check_config(
+        self, kind: str, code: str, fields: dict[str, Any], *, tenant: str = "default"
+    ) -> None:
         """Raise what `put_config` would; nothing is written."""
-        faults = await self._told_of_nothing(fields, tenant) if kind == TOLD and isinstance(fields, dict) else {}
+        faults = (
+            await self._told_of_nothing(fields, tenant)
+            if kind == TOLD and isinstance(fields, dict)
+            else {}
+        )
         try:
             await self._road.config_writer.check(self._road.config, tenant, kind, code, fields)
         except BadConfig as error:
@@ -156,26 +196,47 @@ class Operating(Overview):
             raise BadConfig(kind, code, faults)
 
     async def _told_of_nothing(self, fields: dict[str, Any], tenant: str) -> dict[str, str]:
-        """The fault of a subscription to a flow that there is not: whoever misspelt it would wait for what never comes."""
+        """The fault of a subscription to a flow that there is not: whoever misspelt it would wait
+        for what never comes.
+        """
         flow = fields.get("flow", "*")
-        if pattern_fault(flow) or not TENANT.fullmatch(tenant) or any(covers(flow, name) for name in self._road.flows):
+        if (
+            pattern_fault(flow)
+            or not TENANT.fullmatch(tenant)
+            or any(covers(flow, name) for name in self._road.flows)
+        ):
             return {}
         # Others may declare it; then it is known once there are requests of it.
         known = {*self._road.flows, *(name for name, _ in await self.counts(tenant))}
         if any(covers(flow, name) for name in known):
             return {}
-        told = f"no flow {flow!r} is declared here, and the tenant has no request of it; known: {', '.join(sorted(known))}"
-        return {"flow": f"{told}. Put it where the flow is declared, or once there are requests of it"}
+        told = (
+            f"no flow {flow!r} is declared here, and the tenant has no request of it; known:"
+            f" {', '.join(sorted(known))}"
+        )
+        return {
+            "flow": f"{told}. Put it where the flow is declared, or once there are requests of it"
+        }
 
     async def delete_config(
-        self, kind: str, code: str, *, tenant: str = "default", actor: Actor | None = None, expected: int | None = None
+        self,
+        kind: str,
+        code: str,
+        *,
+        tenant: str = "default",
+        actor: Actor | None = None,
+        expected: int | None = None,
     ) -> None:
         """Remove config by code. `expected`: the version it must be at, or Outdated."""
-        await self._road.config_writer.delete(self._road.config, tenant, kind, code, actor, expected)
+        await self._road.config_writer.delete(
+            self._road.config, tenant, kind, code, actor, expected
+        )
         await self._let_go(tenant, kind, code)
 
     async def _let_go(self, tenant: str, kind: str, code: str) -> None:
-        """What was held because a provider refused this credential goes on: it is another one now."""
+        """What was held because a provider refused this credential goes on: it is another one
+        now.
+        """
         try:
             await self._road.pausing.changed(tenant, f"{kind}/{code}")
         except StoreError as error:
@@ -205,40 +266,65 @@ class Operating(Overview):
         return [] if flow is None else listening_of(self._road.config.of(tenant), flow)
 
     async def handlers(self) -> list[Listener]:
-        """Everybody who follows the log under a name: handlers of programs, and the engine's own."""
+        """Everybody who follows the log under a name: handlers of programs, and the engine's
+        own.
+        """
         stores, now = self._road.outside.stores, self._road.runtime.now_ms()
         held = {role.name for role in await self._views.roles() if role.is_held(now)}
         end, prefix = await stores.events.end(), checkpoint_of("")
         return [
-            Listener(one.name.removeprefix(prefix), max(0, end - one.position), one.name in held, one.error, one.failed_at_ms)
+            Listener(
+                one.name.removeprefix(prefix),
+                max(0, end - one.position),
+                one.name in held,
+                one.error,
+                one.failed_at_ms,
+            )
             for one in await self._views.checkpoints()
             if one.name.startswith(prefix)
         ]
 
     async def forget_handler(self, name: str, *, actor: Actor | None = None) -> None:
-        """Nobody is told under this name any more; its place is gone, and holds nothing back. A program that declares it begins anew.
+        """Nobody is told under this name any more; its place is gone, and holds nothing back.
 
-        Handlers are the installation's, so it is on record with the tenant of its settings, whose keys are shown them.
+        A program that declares it begins anew.
+
+        Handlers are the installation's, so it is on record with the tenant of its settings, whose
+        keys are shown them.
         """
         _check_actor(actor)
         note, owner = encode(HandlerForgotten(name)), self._road.outside.settings.tenant
-        # First the note: a crash in between leaves one too many, and never a place that is gone without a word.
-        await self._road.config_writer.note(self._road.config, owner, HANDLER_FORGOTTEN, note, actor)
+        # First the note: a crash in between leaves one too many, and never a place that is gone
+        # without a word.
+        await self._road.config_writer.note(
+            self._road.config, owner, HANDLER_FORGOTTEN, note, actor
+        )
         await self._views.forget(checkpoint_of(name))
 
-    async def template(self, code: str, locale: str | None = None, *, tenant: str = "default") -> Entity:
+    async def template(
+        self, code: str, locale: str | None = None, *, tenant: str = "default"
+    ) -> Entity:
         """The template that an attempt would use now."""
         self._road.config.kind(TEMPLATE)
         await self._road.config_writer.refresh(self._road.config, tenant)
-        found = Templates(self._road.config.of(tenant), self._road.outside.renderer).find(code, locale)
+        found = Templates(self._road.config.of(tenant), self._road.outside.renderer).find(
+            code, locale
+        )
         if found is None:
             raise NotFound("template", code)
         return found
 
     async def preview(
-        self, code: str, data: Mapping[str, Any], locale: str | None = None, *, tenant: str = "default"
+        self,
+        code: str,
+        data: Mapping[str, Any],
+        locale: str | None = None,
+        *,
+        tenant: str = "default",
     ) -> tuple[Entity, dict[str, str]]:
-        """The template that an attempt would use now, and what it makes of the data: part → text. Nothing is sent and nothing is stored.
+        """The template that an attempt would use now, and what it makes of the data: part → text.
+
+        Nothing is sent and nothing is stored.
 
         Raises InvalidRequest with every variable that is missing, or with what else is wrong.
         """
@@ -253,7 +339,11 @@ class Operating(Overview):
         return found, answer
 
     async def rebuild(self, progress: Progress = _silent) -> int:
-        """Fold all views anew from the events, beside whatever works on the store; nothing is sent again. How many events were folded."""
+        """Fold all views anew from the events, beside whatever works on the store; nothing is sent
+        again.
+
+        How many events were folded.
+        """
         return await self._road.rebuild.run(progress)
 
     async def pause(
@@ -265,18 +355,27 @@ class Operating(Overview):
         reason: str = "",
         actor: Actor | None = None,
     ) -> Pause:
-        """Begin nothing more of a flow, a tenant, a flow of a tenant, or a tenant's credential (`kind/code`).
+        """Begin nothing more of a flow, a tenant, a flow of a tenant, or a tenant's credential
+        (`kind/code`).
 
-        Requests are accepted and wait; running attempts go on; a time to live runs on. It counts from the next take.
+        Requests are accepted and wait; running attempts go on; a time to live runs on. It counts
+        from the next take.
         """
         scope = checked(Scope(flow, tenant, credential), reason)
         _check_actor(actor)
         return await self._road.pausing.pause(scope, scrub(reason), actor)
 
     async def resume(
-        self, *, flow: str | None = None, tenant: str | None = None, credential: str | None = None, actor: Actor | None = None
+        self,
+        *,
+        flow: str | None = None,
+        tenant: str | None = None,
+        credential: str | None = None,
+        actor: Actor | None = None,
     ) -> int:
-        """Let it go on; how many jobs were held. Raises NotFound when exactly this is not paused."""
+        """Let it go on; how many jobs were held. Raises NotFound when exactly this is not
+        paused.
+        """
         scope = checked(Scope(flow, tenant, credential))
         _check_actor(actor)
         return await self._road.pausing.resume(scope, actor)
@@ -288,16 +387,24 @@ class Operating(Overview):
         return await self._road.pausing.pause(EVERYTHING, scrub(reason), actor)
 
     async def resume_everything(self, actor: Actor | None = None) -> int:
-        """End that pause; how many jobs it held. Others still stand. Raises NotFound when there is none."""
+        """End that pause; how many jobs it held. Others still stand.
+
+        Raises NotFound when there is none.
+        """
         _check_actor(actor)
         return await self._road.pausing.resume(EVERYTHING, actor)
 
     async def paused(self, tenant: str | None = None) -> list[Pause]:
-        """What is paused for everybody and for this tenant; without one, for any tenant that has held jobs now."""
+        """What is paused for everybody and for this tenant; without one, for any tenant that has
+        held jobs now.
+        """
         return await self._road.pausing.paused(tenant)
 
     async def pauses_of(self, views: Sequence[View]) -> list[Pause | None]:
-        """What holds each of these requests, if anything does. Told by the pauses: no queue is asked."""
+        """What holds each of these requests, if anything does.
+
+        Told by the pauses: no queue is asked.
+        """
         pausing = self._road.pausing
         for tenant in {view.state.tenant for view in views}:
             await pausing.paused(tenant)
@@ -313,8 +420,13 @@ class Operating(Overview):
         tenant: str = "default",
         actor: Actor,
     ) -> tuple[ApiKey, str]:
-        """A new API key of the tenant, and its text, which is shown this once. A `test` key reaches nothing but the sandbox."""
-        return await self._road.keys.create(tenant, name=name, scopes=scopes, expires_at=expires_at, test=test, actor=actor)
+        """A new API key of the tenant, and its text, which is shown this once.
+
+        A `test` key reaches nothing but the sandbox.
+        """
+        return await self._road.keys.create(
+            tenant, name=name, scopes=scopes, expires_at=expires_at, test=test, actor=actor
+        )
 
     async def list_keys(self, tenant: str = "default") -> list[ApiKey]:
         """The tenant's API keys, newest first, without their texts."""
@@ -324,10 +436,19 @@ class Operating(Overview):
         """End an API key of the tenant for good; everywhere within a second. Safe to repeat."""
         return await self._road.keys.revoke(tenant, key_id, actor)
 
-    async def audit(self, tenant: str = "default", before: int | None = None, limit: int = 50) -> list[Change]:
-        """Who changed what of a tenant's config, keys, pauses, people, suppression lists and handlers, newest first; `before` a version continues a listing."""
+    async def audit(
+        self, tenant: str = "default", before: int | None = None, limit: int = 50
+    ) -> list[Change]:
+        """Who changed what of a tenant's config, keys, pauses, people, suppression lists and
+        handlers, newest first; `before` a version continues a listing.
+        """
         events = self._road.outside.stores.events
-        return [change_of(one) for one in await events.read_back(config_stream(tenant), before, min(max(limit, 1), PAGE))]
+        return [
+            change_of(one)
+            for one in await events.read_back(
+                config_stream(tenant), before, min(max(limit, 1), PAGE)
+            )
+        ]
 
 
 def _check_actor(actor: Actor | None) -> None:

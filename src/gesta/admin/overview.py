@@ -1,4 +1,6 @@
-"""What people who run gesta can see of it: counts, dead letters, what waits for a person, what was set aside."""
+"""What people who run gesta can see of it: counts, dead letters, what waits for a person, what was
+set aside.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Overview:
         self._views = road.outside.stores.views
 
     async def look_up(self, request_id: str, tenant: str = "default") -> View:
-        """A request by its id alone, also of a flow that this process does not declare but the tenant has used; raises NotFound."""
+        """A request by its id alone, also of a flow that this process does not declare but the
+        tenant has used; raises NotFound.
+        """
         loader, known = self._road.loader, self._road.flows
         view = await loader.find(list(known), tenant, request_id)
         if view is None:
@@ -37,21 +41,39 @@ class Overview:
         return view
 
     async def shown_payload(self, view: View) -> dict[str, Any] | None:
-        """What was asked, as it may be shown: what is personal in it masked, and told to be gone where the person was erased."""
-        return payload_shape(view.payload, self._road.flows.get(view.state.flow), await self._road.subjects.erased(view))
+        """What was asked, as it may be shown: what is personal in it masked, and told to be gone
+        where the person was erased.
+        """
+        return payload_shape(
+            view.payload,
+            self._road.flows.get(view.state.flow),
+            await self._road.subjects.erased(view),
+        )
 
-    async def by_key(self, key: str, tenant: str = "default", flow: str | None = None) -> list[View]:
-        """What a caller's key led to, newest first: of each flow one request at most, and one test. What was removed is not told."""
-        flows = [flow] if flow is not None else sorted({*self._road.flows, *(used for used, _ in await self.counts(tenant))})
+    async def by_key(
+        self, key: str, tenant: str = "default", flow: str | None = None
+    ) -> list[View]:
+        """What a caller's key led to, newest first: of each flow one request at most, and one test.
+
+        What was removed is not told.
+        """
+        flows = (
+            [flow]
+            if flow is not None
+            else sorted({*self._road.flows, *(used for used, _ in await self.counts(tenant))})
+        )
         # Of a caller's own id, which some flows take, the key is the id itself.
         wanted = [(one, tenant, key) for one in flows if REQUEST_ID.fullmatch(key)]
         for one in flows:
             for test in (False, True):
                 name = self._road.identity.name_of(tenant, one, key, test=test)
-                # Names are of one length, so the one behind the number before it is it, if anybody has claimed it.
+                # Names are of one length, so the one behind the number before it is it, if anybody
+                # has claimed it.
                 before = (int.from_bytes(name, "big") - 1).to_bytes(len(name), "big")
                 claims = await self._road.outside.stores.events.claims(before, 1)
-                wanted += [(one, tenant, claim.request_id) for claim in claims if claim.name == name]
+                wanted += [
+                    (one, tenant, claim.request_id) for claim in claims if claim.name == name
+                ]
         found, _ = await self._road.loader.load(wanted)
         return sorted(found.values(), key=lambda view: view.state.id, reverse=True)
 
@@ -65,20 +87,28 @@ class Overview:
         return any(projects(role) and role.is_held(now) for role in await self._views.roles())
 
     async def unseen(self, limit: int = 1_000) -> int:
-        """How many events the views do not show yet, counted up to `limit`; less far where they are large."""
+        """How many events the views do not show yet, counted up to `limit`; less far where they are
+        large.
+        """
         stores = self._road.outside.stores
-        return len(await stores.events.follow(await place_of(self._views, stores.partitions), limit))
+        return len(
+            await stores.events.follow(await place_of(self._views, stores.partitions), limit)
+        )
 
     async def parked(self, tenant: str | None = None, limit: int = 100) -> list[Parked]:
         """Events and jobs that could not be processed and were set aside."""
         return await self._views.parked(tenant, limit)
 
-    async def dead_letters(self, tenant: str = "default", flow: str | None = None, limit: int = 100) -> list[DeadLetter]:
+    async def dead_letters(
+        self, tenant: str = "default", flow: str | None = None, limit: int = 100
+    ) -> list[DeadLetter]:
         """Requests that failed for good, newest first."""
         found: list[DeadLetter] = []
         before: str | None = None
         while len(found) < limit:
-            page = await self.dead_letter_page(tenant, flow, before_id=before, limit=limit - len(found))
+            page = await self.dead_letter_page(
+                tenant, flow, before_id=before, limit=limit - len(found)
+            )
             found += page.items
             if page.next is None:
                 break
@@ -105,7 +135,12 @@ class Overview:
         return await page_of(self._views, Filter(tenant, flow, "failed", before_id, limit), pick)
 
     async def undecided_page(
-        self, tenant: str = "default", flow: str | None = None, *, before_id: str | None = None, limit: int = 50
+        self,
+        tenant: str = "default",
+        flow: str | None = None,
+        *,
+        before_id: str | None = None,
+        limit: int = 50,
     ) -> Page[State]:
         """Requests whose outcome only a person can tell now, newest first."""
 
@@ -114,23 +149,34 @@ class Overview:
 
         return await page_of(self._views, Filter(tenant, flow, "unknown", before_id, limit), pick)
 
-    async def dead_letter(self, request_id: str, tenant: str = "default", *, flow: str | None = None) -> DeadLetter:
+    async def dead_letter(
+        self, request_id: str, tenant: str = "default", *, flow: str | None = None
+    ) -> DeadLetter:
         names = self._road.flows if flow is None else [flow]
         view = await self._road.loader.find(names, tenant, request_id)
         letter = None
         if view is not None:
-            letter = dead_letter(view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms())
+            letter = dead_letter(
+                view.state, self._road.flows.get(view.state.flow), self._road.runtime.now_ms()
+            )
         if letter is None:
             # Of a flow that this process does not know it cannot even tell that it exists.
             more = (
-                "" if view is not None else "; if its flow is one of your own, name the program: --app MODULE:NAME or GESTA_APP"
+                ""
+                if view is not None
+                else (
+                    "; if its flow is one of your own, name the program: --app MODULE:NAME or"
+                    " GESTA_APP"
+                )
             )
             raise NotFound("dead letter", request_id, more)
         return letter
 
     def request(self, letter: DeadLetter) -> Request:
         original = letter.original
-        return Request(self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate"))
+        return Request(
+            self._road, Accepted(original.flow, original.tenant, original.request_id, "duplicate")
+        )
 
     async def held(self) -> list[Held]:
         """How many jobs are held, by tenant and scope."""

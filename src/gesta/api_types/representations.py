@@ -1,6 +1,8 @@
-"""Requests, events, attempts, config and pauses as they are shown: by the API as they stand here, by the command line as JSON objects.
+"""Requests, events, attempts, config and pauses as they are shown: by the API as they stand here,
+by the command line as JSON objects.
 
-The names are stable: programs and scripts build on them. No secret is in them, and what is personal is masked.
+The names are stable: programs and scripts build on them. No secret is in them, and what is personal
+is masked.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from gesta.tenants.pauses import Pause
 #: What `Engine.history` gives for each event.
 Told = tuple[str, e.Event | None, e.Meta]
 
-#: In place of what is sealed, and of what is personal but was stored before its field was marked so.
+#: In place of what is sealed, and of what is personal but was stored before its field was marked
+#: so.
 SEALED, ERASED, PERSONAL = b'"[sealed]"', b'"[erased]"', b'"(personal)"'
 
 
@@ -117,7 +120,9 @@ class KeyShape(Shown, frozen=True):
 
 
 class EntityShape(Shown, frozen=True):
-    """Config without its secrets: of those only the version is told, and of a URL neither user nor query."""
+    """Config without its secrets: of those only the version is told, and of a URL neither user nor
+    query.
+    """
 
     kind: str
     code: str
@@ -137,29 +142,72 @@ class ParkedShape(Shown, frozen=True):
 
 def request_shape(state: State, pause: Pause | None = None) -> RequestShape:
     return RequestShape(
-        state.id, state.flow, state.tenant, state.status, state.key, state.attempts, state.reason, state.detail, state.provider_id, state.target_id,
-        state.in_doubt, state.cancel_requested, state.operation, state.intent, state.priority, iso(state.created_at), iso(state.updated_at),
-        _iso(state.due_at), _iso(state.expires_at), state.correlation_id, state.version, None if pause is None else str(pause.scope), state.test,
-        _iso(state.delivered_at), _iso(state.bounced_at), state.bounce, _iso(state.complained_at), state.complaint,
-    )  # fmt: skip
+        state.id,
+        state.flow,
+        state.tenant,
+        state.status,
+        state.key,
+        state.attempts,
+        state.reason,
+        state.detail,
+        state.provider_id,
+        state.target_id,
+        state.in_doubt,
+        state.cancel_requested,
+        state.operation,
+        state.intent,
+        state.priority,
+        iso(state.created_at),
+        iso(state.updated_at),
+        _iso(state.due_at),
+        _iso(state.expires_at),
+        state.correlation_id,
+        state.version,
+        None if pause is None else str(pause.scope),
+        state.test,
+        _iso(state.delivered_at),
+        _iso(state.bounced_at),
+        state.bounce,
+        _iso(state.complained_at),
+        state.complaint,
+    )
 
 
 def pause_shape(pause: Pause, held: int) -> PauseShape:
     scope = pause.scope
     return PauseShape(
-        str(scope), scope.flow, scope.tenant, scope.credential, pause.reason, iso(pause.since_ms), pause.refusal is not None, pause.by, held
-    )  # fmt: skip
+        str(scope),
+        scope.flow,
+        scope.tenant,
+        scope.credential,
+        pause.reason,
+        iso(pause.since_ms),
+        pause.refusal is not None,
+        pause.by,
+        held,
+    )
 
 
 def key_shape(key: ApiKey) -> KeyShape:
     return KeyShape(
-        key.id, key.tenant, key.name, key.scopes, key.is_test, iso(key.created_ms), key.created_by, _iso(key.expires_ms),
-        _iso(key.revoked_ms), key.revoked_by or None,
-    )  # fmt: skip
+        key.id,
+        key.tenant,
+        key.name,
+        key.scopes,
+        key.is_test,
+        iso(key.created_ms),
+        key.created_by,
+        _iso(key.expires_ms),
+        _iso(key.revoked_ms),
+        key.revoked_by or None,
+    )
 
 
-def payload_shape(payload: bytes, flow: Flow | None, erased: Collection[str] = ()) -> dict[str, Any] | None:
-    """The payload with its personal parts masked; None where the flow is not declared, so that nobody knows which those are.
+def payload_shape(
+    payload: bytes, flow: Flow | None, erased: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """The payload with its personal parts masked; None where the flow is not declared, so that
+    nobody knows which those are.
 
     `erased`: the paths of those that nobody can open any more.
     """
@@ -168,17 +216,23 @@ def payload_shape(payload: bytes, flow: Flow | None, erased: Collection[str] = (
     plan = plan_of(flow.payload)
     if plan is not None:
         payload = plan.replace(payload, "", lambda raw, _: raw if is_sealed(raw) else PERSONAL)
-    fields: dict[str, Any] = msgspec.json.decode(replace_sealed(payload, lambda _, path: ERASED if path in erased else SEALED))
+    fields: dict[str, Any] = msgspec.json.decode(
+        replace_sealed(payload, lambda _, path: ERASED if path in erased else SEALED)
+    )
     return fields
 
 
 def event_shape(told: Told, version: int) -> EventShape:
     type_name, event, meta = told
-    return EventShape(version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event))
+    return EventShape(
+        version, type_name, iso(meta.occurred_at), _actor(meta.actor), _event_fields(event)
+    )
 
 
 def _actor(actor: e.Actor | None) -> str | None:
-    """Who decided; where a key did it in somebody's name, the key as well: a name is what its holder says."""
+    """Who decided; where a key did it in somebody's name, the key as well: a name is what its
+    holder says.
+    """
     if actor is None:
         return None
     keys = [role for role in actor.roles if role.startswith("key:")]
@@ -192,7 +246,15 @@ def attempt_shapes(history: Iterable[Told]) -> list[AttemptShape]:
     def attempt(number: int) -> AttemptShape:
         return attempts.setdefault(number, AttemptShape(number))
 
-    def end(number: int, at: int, outcome: Any, reason: str, detail: str, used: e.Used, next_at: int | None = None) -> None:
+    def end(
+        number: int,
+        at: int,
+        outcome: Any,
+        reason: str,
+        detail: str,
+        used: e.Used,
+        next_at: int | None = None,
+    ) -> None:
         one = attempt(number)
         one.ended_at, one.outcome, one.reason, one.detail = iso(at), outcome, reason, detail
         one.next_at, one.used = _iso(next_at), used
@@ -207,14 +269,40 @@ def attempt_shapes(history: Iterable[Told]) -> list[AttemptShape]:
                 attempt(event.attempt).started_at = iso(at)
             case e.Updated(change="postponed"):
                 # It called nobody, so it was none: the next one has its number.
-                attempts = {number: one for number, one in attempts.items() if one.outcome is not None}
+                attempts = {
+                    number: one for number, one in attempts.items() if one.outcome is not None
+                }
             case e.AttemptFailed():
-                end(event.attempt, at, "retry", event.reason, event.detail, event.used, event.next_attempt_at)
+                end(
+                    event.attempt,
+                    at,
+                    "retry",
+                    event.reason,
+                    event.detail,
+                    event.used,
+                    event.next_attempt_at,
+                )
             case e.OutcomeUnknown() if not has_ended(event.attempt):
-                # A second one for the same attempt is a question to the provider that brought no answer.
-                end(event.attempt, at, "unknown", event.reason, event.detail, event.used, event.next_at)
+                # A second one for the same attempt is a question to the provider that brought no
+                # answer.
+                end(
+                    event.attempt,
+                    at,
+                    "unknown",
+                    event.reason,
+                    event.detail,
+                    event.used,
+                    event.next_at,
+                )
             case e.Sent() | e.SentLate():
-                end(event.attempts, at, "done", "", event.detail or event.provider_message_id, event.used)
+                end(
+                    event.attempts,
+                    at,
+                    "done",
+                    "",
+                    event.detail or event.provider_message_id,
+                    event.used,
+                )
             case e.Failed() if event.attempts and not has_ended(event.attempts):
                 # Where the attempt has an end already, this is only the request's.
                 end(event.attempts, at, "rejected", event.reason, event.last_error, event.used)
@@ -232,7 +320,9 @@ def entity_shape(entity: Entity) -> EntityShape:
 
 
 def parked_shape(parked: Parked) -> ParkedShape:
-    return ParkedShape(parked.what, parked.tenant, parked.stream, parked.version, parked.error, iso(parked.at_ms))
+    return ParkedShape(
+        parked.what, parked.tenant, parked.stream, parked.version, parked.error, iso(parked.at_ms)
+    )
 
 
 def _shown(value: Any) -> Any:
@@ -240,11 +330,16 @@ def _shown(value: Any) -> Any:
 
 
 def _event_fields(event: e.Event | None) -> dict[str, Any]:
-    """An event's own fields, times in ISO-8601; a payload stands with its request and not here, and whose the id is matters to nobody else."""
+    """An event's own fields, times in ISO-8601; a payload stands with its request and not here, and
+    whose the id is matters to nobody else.
+    """
     fields: dict[str, Any] = {} if event is None else msgspec.json.decode(encode(event))
     for hidden in ("payload", "own"):
         fields.pop(hidden, None)
-    return {name: iso(value) if name.endswith("At") and isinstance(value, int) else value for name, value in fields.items()}
+    return {
+        name: iso(value) if name.endswith("At") and isinstance(value, int) else value
+        for name, value in fields.items()
+    }
 
 
 def _iso(at_ms: int | None) -> str | None:

@@ -1,1 +1,3 @@
-"""`gesta bench`: how fast, how late and how large, beside the raw rate of the same machine in the same run."""
+"""`gesta bench`: how fast, how late and how large, beside the raw rate of the same machine in the
+same run.
+"""

@@ -1,6 +1,8 @@
-"""`python -m gesta.bench.callers`: many connections that each send a body and wait for its answer, as fast as they are answered.
+"""`python -m gesta.bench.callers`: many connections that each send a body and wait for its answer,
+as fast as they are answered.
 
-A program of its own, on sockets without a library: a client that costs more than the server would measure itself. Its task comes by standard input, so that
+A program of its own, on sockets without a library: a client that costs more than the server would
+measure itself. Its task comes by standard input, so that
 no list of processes shows the key.
 """
 
@@ -101,24 +103,34 @@ def bodies_of(task: Task) -> list[bytes]:
     keys = random_keys()
 
     def one(number: int) -> dict[str, object]:
-        asked: dict[str, object] = {"flow": task.flow, "payload": {"number": number, "text": task.text}}
+        asked: dict[str, object] = {
+            "flow": task.flow,
+            "payload": {"number": number, "text": task.text},
+        }
         return asked | {"key": next(keys)} if task.keyed else asked
 
     numbers = iter(range(task.calls * task.each))
     if task.each == 1:
         return [msgspec.json.encode(one(number)) for number in numbers]
-    return [msgspec.json.encode({"requests": [one(n) for n in islice(numbers, task.each)]}) for _ in range(task.calls)]
+    return [
+        msgspec.json.encode({"requests": [one(n) for n in islice(numbers, task.each)]})
+        for _ in range(task.calls)
+    ]
 
 
 async def call(task: Task) -> Called:
     head = (
-        f"POST {task.path} HTTP/1.1\r\nHost: {task.host}\r\nAuthorization: Bearer {task.key}\r\nContent-Type: application/json\r\n"
+        f"POST {task.path} HTTP/1.1\r\nHost: {task.host}\r\nAuthorization: Bearer"
+        f" {task.key}\r\nContent-Type: application/json\r\n"
     ).encode()
     bodies = iter(bodies_of(task))
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
     opening = [
-        spawn(loop.create_connection(lambda: Caller(bodies, head), task.host, task.port), "bench-caller")
+        spawn(
+            loop.create_connection(lambda: Caller(bodies, head), task.host, task.port),
+            "bench-caller",
+        )
         for _ in range(task.connections)
     ]
     callers = [(await one)[1] for one in opening]

@@ -1,4 +1,7 @@
-"""After the run: was every request done, and done once? Counted from the store, by an engine that has seen nothing of the run."""
+"""After the run: checks that every request was executed, and executed once.
+
+Counted from the store, by an engine that has seen nothing of the run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ TENANT = "default"
 
 
 class Mark(NamedTuple):
-    """Where a run begins: the last position of the log, and the effects of the outside world until then."""
+    """Where a run begins: the last position of the log, and the effects of the outside world until
+    then.
+    """
 
     position: int
     effects: int
@@ -50,8 +55,12 @@ async def faults_of(parts: Sequence[Part], subject: Subject) -> list[str]:
     return told
 
 
-async def faults(engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int, effects: int) -> list[str]:
-    """What is wrong with the requests since then; nothing when each of them has one Sent event and a view that says so."""
+async def faults(
+    engine: Engine, subject: Subject, since: Mark, ids: Sequence[str], expected: int, effects: int
+) -> list[str]:
+    """What is wrong with the requests since then; nothing when each of them has one Sent event and
+    a view that says so.
+    """
     flow = subject.flow.name
     sent = await _sent_events(engine, flow, since.position)
     events = [sent[request_stream(flow, TENANT, request_id)] for request_id in ids]

@@ -1,4 +1,6 @@
-"""A part of the bench in a process of its own, so that it shares neither interpreter nor memory with the engine."""
+"""A part of the bench in a process of its own, so that it shares neither interpreter nor memory
+with the engine.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,33 @@ from gesta.errors import GestaError
 TOLD_CHARACTERS = 2_000
 
 
-async def run_module(module: str, arguments: Sequence[object], given: str = "", tell: Callable[[str], None] | None = None) -> str:
-    """The last line that `python -m module arguments` prints. `given` goes to its standard input, which no list of processes shows."""
+async def run_module(
+    module: str,
+    arguments: Sequence[object],
+    given: str = "",
+    tell: Callable[[str], None] | None = None,
+) -> str:
+    """The last line that `python -m module arguments` prints.
+
+    `given` goes to its standard input, which no list of processes shows.
+    """
     # -P: a module in the current folder must not stand in for one of ours.
-    return await run_program([sys.executable, "-P", "-m", module, *map(str, arguments)], given=given, tell=tell)
+    return await run_program(
+        [sys.executable, "-P", "-m", module, *map(str, arguments)], given=given, tell=tell
+    )
 
 
 async def run_program(
-    command: Sequence[str], *, folder: Path | None = None, given: str = "", tell: Callable[[str], None] | None = None
+    command: Sequence[str],
+    *,
+    folder: Path | None = None,
+    given: str = "",
+    tell: Callable[[str], None] | None = None,
 ) -> str:
-    """The last line that a program prints; each line is told. Raises when it fails, with what it has written to stderr."""
+    """The last line that a program prints; each line is told.
+
+    Raises when it fails, with what it has written to stderr.
+    """
     with tempfile.TemporaryFile() as errors:
         # A session of its own: Ctrl-C is for the bench, which then ends its programs.
         process = await asyncio.create_subprocess_exec(
@@ -50,5 +69,7 @@ async def run_program(
         if process.returncode:
             errors.seek(0)
             told = errors.read().decode(errors="replace").strip()[-TOLD_CHARACTERS:]
-            raise GestaError(f"{' '.join(command[:4])} failed with code {process.returncode}:\n{told}")
+            raise GestaError(
+                f"{' '.join(command[:4])} failed with code {process.returncode}:\n{told}"
+            )
     return last

@@ -55,7 +55,18 @@ def run_bench(
     """
     if rounds is None:
         rounds = ROUNDS_AFTER_HISTORY if history else ROUNDS
-    plan = Plan(requests, rounds, history, batch, keyed, url, peer, light_samples, idle_seconds, stall_seconds)
+    plan = Plan(
+        requests,
+        rounds,
+        history,
+        batch,
+        keyed,
+        url,
+        peer,
+        light_samples,
+        idle_seconds,
+        stall_seconds,
+    )
     _check(plan, flow)
 
     async def work(inside: Path, tell: Tell) -> Figures:
@@ -69,8 +80,12 @@ def run_bench(
     return _verdict(figures.faults)
 
 
-def run_crash_bench(*, kills: int = 8, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
-    """Kill workers and print how soon others went on; the exit code: 0, or 1 when a request was lost or done twice."""
+def run_crash_bench(
+    *, kills: int = 8, url: str | None = None, json: bool = False, folder: str | None = None
+) -> int:
+    """Kill workers and print how soon others went on; the exit code: 0, or 1 when a request was
+    lost or done twice.
+    """
     # Here, as below: what is not asked for must not count among the memory of what is.
     from gesta.bench import crash
 
@@ -119,16 +134,24 @@ def run_flood_bench(
 
     async def work(inside: Path, tell: Tell) -> flood.FloodFigures:
         async with bench_store(url, inside) as store:
-            return await flood.measure_flood(flood.FloodPlan(requests, quiet_seconds, flood_seconds), store, tell)
+            return await flood.measure_flood(
+                flood.FloodPlan(requests, quiet_seconds, flood_seconds), store, tell
+            )
 
     _check_is_fresh(url)
     figures = _run(work, flood.STAGES, folder)
-    print_figures("gesta bench: a flood beside a few requests", figures, flood_rows(figures), json=json)
+    print_figures(
+        "gesta bench: a flood beside a few requests", figures, flood_rows(figures), json=json
+    )
     return 0
 
 
-def run_http_bench(*, requests: int = 20_000, url: str | None = None, json: bool = False, folder: str | None = None) -> int:
-    """Measure the API beside its bounds and print; the exit code: 0, or 1 when a request was lost or done twice."""
+def run_http_bench(
+    *, requests: int = 20_000, url: str | None = None, json: bool = False, folder: str | None = None
+) -> int:
+    """Measure the API beside its bounds and print; the exit code: 0, or 1 when a request was lost
+    or done twice.
+    """
     from gesta.bench import over_http
 
     async def work(inside: Path, tell: Tell) -> over_http.HttpFigures:
@@ -141,9 +164,17 @@ def run_http_bench(*, requests: int = 20_000, url: str | None = None, json: bool
     return _verdict(figures.faults)
 
 
-def _run(work: Callable[[Path, Tell], Coroutine[Any, Any, T]], stages: Sequence[str], folder: str | None) -> T:
-    """In a folder that is removed with everything in it. A signal ends it in order, with 128 and its number as exit code."""
-    with tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=bench_folder(folder)) as inside, Screen(stages) as screen:
+def _run(
+    work: Callable[[Path, Tell], Coroutine[Any, Any, T]], stages: Sequence[str], folder: str | None
+) -> T:
+    """In a folder that is removed with everything in it.
+
+    A signal ends it in order, with 128 and its number as exit code.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="gesta-bench-", dir=bench_folder(folder)) as inside,
+        Screen(stages) as screen,
+    ):
         figures = runtime.run(_unless_interrupted(work(Path(inside), screen.tell)))
     if isinstance(figures, signal.Signals):
         sys.stderr.write("interrupted; nothing is left behind\n")
@@ -169,37 +200,64 @@ def _verdict(faults: Sequence[str]) -> int:
 
 def _check(plan: Plan, flow: str) -> None:
     if min(plan.requests, plan.rounds, plan.light_samples) < 1 or plan.history < 0:
-        raise BadSettings("requests, rounds and light_samples must be positive, history must not be negative")
+        raise BadSettings(
+            "requests, rounds and light_samples must be positive, history must not be negative"
+        )
     if plan.peer is not None and (plan.batch or flow != "plain"):
-        raise BadSettings("peer: it is measured by single requests of the plain flow; leave out --batch and --flow, or --peer")
+        raise BadSettings(
+            "peer: it is measured by single requests of the plain flow; leave out --batch and"
+            " --flow, or --peer"
+        )
     if plan.url is not None and plan.url.startswith("memory:"):
-        raise BadSettings("url: a store in memory keeps nothing that could be counted after the run; name a durable one")
+        raise BadSettings(
+            "url: a store in memory keeps nothing that could be counted after the run; name a"
+            " durable one"
+        )
     if plan.history and not is_fresh(plan.url):
-        raise BadSettings("history: written into a fresh store only; leave out --url or --history, or name a PostgreSQL server")
+        raise BadSettings(
+            "history: written into a fresh store only; leave out --url or --history, or name a"
+            " PostgreSQL server"
+        )
 
 
 def _check_is_fresh(url: str | None) -> None:
     if not is_fresh(url):
         raise BadSettings(
-            "url: --crash, --processes and --flood leave unfinished requests behind, so they work on a fresh store only; leave it out, "
-            "or write --url postgresql, or name a PostgreSQL server"
+            "url: --crash, --processes and --flood leave unfinished requests behind, so they work"
+            " on a fresh store only; leave it out, or write --url postgresql, or name a PostgreSQL"
+            " server"
         )
 
 
 class Screen:
-    """Progress on stderr. It is drawn between the stages only: a thread that draws would take its share of what is measured."""
+    """Progress on stderr.
+
+    It is drawn between the stages only: a thread that draws would take its share of what is
+    measured.
+    """
 
     def __init__(self, stages: Sequence[str]) -> None:
         self._stages = stages
-        columns = (TextColumn("{task.description:<17}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        self._progress = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+        columns = (
+            TextColumn("{task.description:<17}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+        )
+        self._progress = Progress(
+            *columns, console=Console(stderr=True), auto_refresh=False, transient=True
+        )
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._progress.stop()
 
     def tell(self, stage: str, done: int, total: int) -> None:
@@ -207,5 +265,7 @@ class Screen:
         if stage not in self._tasks:
             for task in self._tasks.values():
                 self._progress.update(task, completed=1, total=1)
-            self._tasks[stage] = self._progress.add_task(f"{stage} ({self._stages.index(stage) + 1}/{len(self._stages)})")
+            self._tasks[stage] = self._progress.add_task(
+                f"{stage} ({self._stages.index(stage) + 1}/{len(self._stages)})"
+            )
         self._progress.update(self._tasks[stage], completed=done, total=total, refresh=True)

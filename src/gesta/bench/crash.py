@@ -1,4 +1,6 @@
-"""`gesta bench --crash`: SIGKILL in the middle of work, again and again, and how soon the interrupted requests go on."""
+"""`gesta bench --crash`: SIGKILL in the middle of work, again and again, and how soon the
+interrupted requests go on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ Tell = Callable[[str, int, int], None]
 
 
 class CrashFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `gesta bench --crash --json` prints. Seconds run from the kill until the end of an interrupted request is on record."""
+    """All that `gesta bench --crash --json` prints.
+
+    Seconds run from the kill until the end of an interrupted request is on record.
+    """
 
     kills: int
     #: One worker killed, another process alive.
@@ -50,7 +55,11 @@ class CrashFigures(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def faults(self) -> list[str]:
         told = {"have no effect": self.lost, "have more than one effect": self.doubled}
-        return [f"{count:,} of {self.requests:,} requests {what}" for what, count in told.items() if count]
+        return [
+            f"{count:,} of {self.requests:,} requests {what}"
+            for what, count in told.items()
+            if count
+        ]
 
 
 async def measure_crashes(kills: int, store: BenchStore, tell: Tell) -> CrashFigures:
@@ -96,14 +105,20 @@ async def _submit(members: Crew) -> None:
 
 
 async def _rounds(
-    members: Crew, kills: int, tell: Tell, stage: str, kill: Callable[[Crew, set[int]], Awaitable[list[float]]]
+    members: Crew,
+    kills: int,
+    tell: Tell,
+    stage: str,
+    kill: Callable[[Crew, set[int]], Awaitable[list[float]]],
 ) -> list[float]:
     """Kill while calls are under way; seconds of each request that was interrupted, sorted."""
     taken: list[float] = []
     done = 0
     while done < kills:
         tell(stage, done, kills)
-        await until(members.runtime, lambda: _has_calls(members), "a worker to be in the middle of a call")
+        await until(
+            members.runtime, lambda: _has_calls(members), "a worker to be in the middle of a call"
+        )
         interrupted = await kill(members, await _callers(members))
         taken += interrupted
         # Should all of its calls have ended in the moment before it died, the kill does not count.
@@ -112,8 +127,12 @@ async def _rounds(
 
 
 async def _kill_one(members: Crew, callers: set[int]) -> list[float]:
-    """The other one lives and goes on with what was interrupted; the dead one comes back after that."""
-    victim = next((worker for worker in members.workers if worker.pid in callers), members.workers[0])
+    """The other one lives and goes on with what was interrupted; the dead one comes back after
+    that.
+    """
+    victim = next(
+        (worker for worker in members.workers if worker.pid in callers), members.workers[0]
+    )
     killed_at = time.perf_counter()
     await victim.kill()
     taken = await _seconds_until_ended(members, {victim.pid}, killed_at)
@@ -127,7 +146,8 @@ async def _kill_all(members: Crew, _: set[int]) -> list[float]:
     killed_at = time.perf_counter()
     for worker in members.workers:
         await worker.kill()
-    # Looked at while they start: on a busy machine the first one is done with everything before the second one is up.
+    # Looked at while they start: on a busy machine the first one is done with everything before the
+    # second one is up.
     starting = spawn(_start(members.workers), "bench-start")
     try:
         taken = await _seconds_until_ended(members, pids, killed_at)
@@ -156,7 +176,9 @@ async def _callers(members: Crew) -> set[int]:
 async def _seconds_until_ended(members: Crew, dead: set[int], killed_at: float) -> list[float]:
     """For each request that a dead process was in the middle of."""
     taken: list[float] = []
-    left = await members.open_ones(number for number, pid in members.desk.caller.items() if pid in dead)
+    left = await members.open_ones(
+        number for number, pid in members.desk.caller.items() if pid in dead
+    )
     patience = members.runtime.monotonic() + PATIENCE_SECONDS
     while left and members.runtime.monotonic() < patience:
         await sleep(members.runtime, LOOK_SECONDS)

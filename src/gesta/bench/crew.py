@@ -1,4 +1,6 @@
-"""Several processes on one store, and a receiver that outlives them: two that work, and this one, which submits and looks."""
+"""Several processes on one store, and a receiver that outlives them: two that work, and this one,
+which submits and looks.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Crew:
 
     async def open_ones(self, numbers: Iterable[int]) -> set[int]:
         """Those whose end is not on record yet."""
-        wanted = {number: (FLOW, TENANT, self.ids[number]) for number in numbers if number in self.ids}
+        wanted = {
+            number: (FLOW, TENANT, self.ids[number]) for number in numbers if number in self.ids
+        }
         found, _ = await self.engine.road.loader.load([*wanted.values()])
         return {number for number, key in wanted.items() if not found[key].state.is_terminal}
 
@@ -69,7 +73,9 @@ async def crew(store: BenchStore) -> AsyncIterator[Crew]:
     async with SandboxServer(Sandbox(http=desk), runtime) as server:
         orders = Orders(store.settings.url, store.settings.master_key, f"{server.url}/{desk.name}")
         log = store.folder / "worker.log"
-        workers = [WorkerProcess("gesta.bench.worker", orders, log, runtime) for _ in range(WORKERS)]
+        workers = [
+            WorkerProcess("gesta.bench.worker", orders, log, runtime) for _ in range(WORKERS)
+        ]
         async with open_engine(orders, work=False) as engine:
             try:
                 for worker in workers:

@@ -12,7 +12,8 @@ class Plan:
     """What to measure."""
 
     requests: int = 20_000
-    #: How often the load is measured, each time between two runs of what it is held against: machines are never quiet for long.
+    #: How often the load is measured, each time between two runs of what it is held against:
+    #: machines are never quiet for long.
     rounds: int = 1
     #: Finished requests in the store before the clock starts.
     history: int = 0
@@ -29,7 +30,10 @@ class Plan:
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Gesta's own part of the figures. Memory is that of the process with the engine; raw runs and servers have processes of their own."""
+    """Gesta's own part of the figures.
+
+    Memory is that of the process with the engine; raw runs and servers have processes of their own.
+    """
 
     #: In each round; `seconds` and the rate are those of the median round.
     requests: int
@@ -64,19 +68,22 @@ class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
 class Figures(Measured, frozen=True, kw_only=True):
     """All that `gesta bench --json` prints."""
 
-    #: The median of the bare loop's runs, same history, same file system; and what gesta reaches of it: the median of its rounds, each
+    #: The median of the bare loop's runs, same history, same file system; and what gesta reaches of
+    #: it: the median of its rounds, each
     #: held against the runs right before and after it.
     raw_requests_per_second: float
     ratio: float
     #: Far apart: the machine was not quiet, and the ratio is worth less.
     raw_runs: list[float]
-    #: The plain flow in the same run, before and after each round of a channel that is held against it, and what the channel reaches of it;
+    #: The plain flow in the same run, before and after each round of a channel that is held against
+    #: it, and what the channel reaches of it;
     #: with `--keyed` the plain flow without keys.
     plain_runs: list[float]
     of_plain: float | None
     #: Another system in the same run, where one was asked for.
     peer: PeerFigures | None
-    #: The median of writing 4 KB and syncing them in the same folder. Nobody knows it of another's server, nor its file system.
+    #: The median of writing 4 KB and syncing them in the same folder. Nobody knows it of another's
+    #: server, nor its file system.
     fsync_ms: float | None
     flow: str
     history: int
@@ -89,6 +96,7 @@ class Figures(Measured, frozen=True, kw_only=True):
     #: What the engine and the bare loop wrote to, with their versions.
     store: str
     raw_store: str
-    #: How the interpreter is tuned for the engine (gesta.runtime.clock.run), for those who run one in a process of their own making.
+    #: How the interpreter is tuned for the engine (gesta.runtime.clock.run), for those who run one
+    #: in a process of their own making.
     gc_threshold: int
     switch_interval_ms: float

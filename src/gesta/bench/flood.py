@@ -1,4 +1,7 @@
-"""`gesta bench --flood`: how much one tenant's flood delays another tenant's few requests. The promise (G6): p99 at most doubles."""
+"""`gesta bench --flood`: how much one tenant's flood delays another tenant's few requests.
+
+The promise (G6): p99 at most doubles.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ class FloodPlan:
 
 
 class FloodFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `gesta bench --flood --json` prints. Latencies are from submit to known outcome, at 20 requests a second."""
+    """All that `gesta bench --flood --json` prints.
+
+    Latencies are from submit to known outcome, at 20 requests a second.
+    """
 
     quiet_p50_ms: float
     quiet_p99_ms: float
@@ -58,7 +64,8 @@ class FloodFigures(msgspec.Struct, frozen=True, kw_only=True):
     #: How many times the quiet p99 the flooded one is, and whether that keeps the promise.
     factor: float
     is_within: bool
-    #: Requests of the flood that were accepted and that were done while the other tenant was measured.
+    #: Requests of the flood that were accepted and that were done while the other tenant was
+    #: measured.
     flood_requests: int
     flood_done: int
     samples: int
@@ -69,7 +76,9 @@ class FloodFigures(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
 
 
-async def measure_flood(plan: FloodPlan, store: BenchStore, tell: Callable[[str, int, int], None]) -> FloodFigures:
+async def measure_flood(
+    plan: FloodPlan, store: BenchStore, tell: Callable[[str, int, int], None]
+) -> FloodFigures:
     """On a fresh store; what is left of the flood is left there."""
     tell("disk", 0, 1)
     fsync_ms = machine.fsync_ms(store.folder)
@@ -148,5 +157,7 @@ class Flood:
         options = Options(tenant="flood")
         while self.accepted < requests:
             count = min(CHUNK, requests - self.accepted)
-            await self._engine.submit_many([(Note(self.accepted + n, TEXT), options) for n in range(count)])
+            await self._engine.submit_many(
+                [(Note(self.accepted + n, TEXT), options) for n in range(count)]
+            )
             self.accepted += count

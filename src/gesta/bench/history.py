@@ -1,11 +1,14 @@
-"""A past for the store: finished requests written before the clock starts, many times faster than they could be lived.
+"""A past for the store: finished requests written before the clock starts, many times faster than
+they could be lived.
 
-Each is a copy of one real request of the same store under an id of its own, through the same ports, so it has the rows that a real one
+Each is a copy of one real request of the same store under an id of its own, through the same ports,
+so it has the rows that a real one
 leaves: two events, a view, no job, and a checkpoint that is past all of them.
 
     python -m gesta.bench.history
 
-is told by its first line of input what to copy, and prints how many it has. It is a process of its own, so that the bench's memory stays the engine's.
+is told by its first line of input what to copy, and prints how many it has. It is a process of its
+own, so that the bench's memory stays the engine's.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ async def write(order: Order, progress: Progress) -> None:
             new_ids = [ids.new() for _ in range(min(BATCH, order.count - done))]
             # In the order of a busy store: all first events, then all second ones.
             for event in events:
-                await stores.events.append([_copied_event(event, order.id, new_id, runtime) for new_id in new_ids])
+                await stores.events.append(
+                    [_copied_event(event, order.id, new_id, runtime) for new_id in new_ids]
+                )
             await _save(stores, _copied_views(view, order.id, new_ids))
         progress(order.count, order.count)
     finally:
@@ -69,19 +74,29 @@ async def write(order: Order, progress: Progress) -> None:
 
 def _copied_event(event: Recorded, old_id: str, new_id: str, runtime: SystemRuntime) -> Append:
     old, new = old_id.encode(), new_id.encode()
-    copy = NewEvent(runtime.random_bytes(16), event.type, event.data.replace(old, new), event.meta.replace(old, new))
+    copy = NewEvent(
+        runtime.random_bytes(16),
+        event.type,
+        event.data.replace(old, new),
+        event.meta.replace(old, new),
+    )
     return Append(event.stream.replace(old_id, new_id), event.version - 1, (copy,))
 
 
 def _copied_views(view: View, old_id: str, new_ids: Sequence[str]) -> list[View]:
     # The id stands in more than one place of a state: its receipt may be the id as well.
     state, decoder = msgspec.json.encode(view.state), msgspec.json.Decoder(State)
-    return [View(decoder.decode(state.replace(old_id.encode(), new_id.encode())), view.payload) for new_id in new_ids]
+    return [
+        View(decoder.decode(state.replace(old_id.encode(), new_id.encode())), view.payload)
+        for new_id in new_ids
+    ]
 
 
 async def _save(stores: Stores, views: Sequence[View]) -> None:
     """With every checkpoint past their events, so the projector has nothing left to do."""
-    places = Places(stores.partitions, dict(enumerate(await stands_of(stores.views, stores.partitions))))
+    places = Places(
+        stores.partitions, dict(enumerate(await stands_of(stores.views, stores.partitions)))
+    )
     stretch = places.next_stretch(again=False)
     assert stretch is not None
     assert len(stretch.numbers) == stores.partitions, "somebody else is at work on the store"
@@ -91,4 +106,9 @@ async def _save(stores: Stores, views: Sequence[View]) -> None:
 
 
 if __name__ == "__main__":
-    run(write(msgspec.json.decode(sys.stdin.readline(), type=Order), lambda done, _: print(done, flush=True)))
+    run(
+        write(
+            msgspec.json.decode(sys.stdin.readline(), type=Order),
+            lambda done, _: print(done, flush=True),
+        )
+    )

@@ -1,4 +1,7 @@
-"""The load: many submitters at once for the rate, a few requests a second for the latency. Public doors only."""
+"""The load: many submitters at once for the rate, a few requests a second for the latency.
+
+Public doors only.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ class Landing:
         self._news.set()
 
     async def wait(self, total: int, stall_seconds: float) -> None:
-        """Return when all have ended, or when nothing has for `stall_seconds`: what is missing then, the check will tell."""
+        """Return when all have ended, or when nothing has for `stall_seconds`: what is missing
+        then, the check will tell.
+        """
         self._changed_at = time.perf_counter()
         while self._count < total and time.perf_counter() - self._changed_at < stall_seconds:
             await self._news.wait(stall_seconds)
@@ -46,8 +51,20 @@ class Landing:
 class Load:
     """One engine under load. `ids` are the requests it has accepted."""
 
-    def __init__(self, engine: Engine, payload: Callable[[int], Payload], *, keyed: bool, stall_seconds: float) -> None:
-        self._engine, self._payload, self._keyed, self._stall_seconds = engine, payload, keyed, stall_seconds
+    def __init__(
+        self,
+        engine: Engine,
+        payload: Callable[[int], Payload],
+        *,
+        keyed: bool,
+        stall_seconds: float,
+    ) -> None:
+        self._engine, self._payload, self._keyed, self._stall_seconds = (
+            engine,
+            payload,
+            keyed,
+            stall_seconds,
+        )
         self._keys = random_keys()
         self._landing = Landing(engine.road.runtime)
         engine.road.projector.listen(self._landing.saved)
@@ -58,19 +75,30 @@ class Load:
         numbers = iter(range(requests))
         start = time.perf_counter()
         if batch:
-            tasks = [spawn(self._submit_batches(numbers), "bench-batches") for _ in range(SUBMITTERS // BATCH)]
+            tasks = [
+                spawn(self._submit_batches(numbers), "bench-batches")
+                for _ in range(SUBMITTERS // BATCH)
+            ]
         else:
-            tasks = [spawn(self._submit_each(numbers), "bench-submitter") for _ in range(min(SUBMITTERS, requests))]
+            tasks = [
+                spawn(self._submit_each(numbers), "bench-submitter")
+                for _ in range(min(SUBMITTERS, requests))
+            ]
         for task in tasks:
             await task
         await self._landing.wait(requests, self._stall_seconds)
         return time.perf_counter() - start
 
     async def light(self, samples: int, progress: Callable[[int, int], None]) -> list[float]:
-        """Milliseconds from submit to known outcome, sorted; the requests start on the beat however long the others take."""
+        """Milliseconds from submit to known outcome, sorted; the requests start on the beat however
+        long the others take.
+        """
         tasks, start = [], time.perf_counter()
         for number in range(samples):
-            await sleep(self._engine.road.runtime, max(0.0, start + number / LIGHT_PER_SECOND - time.perf_counter()))
+            await sleep(
+                self._engine.road.runtime,
+                max(0.0, start + number / LIGHT_PER_SECOND - time.perf_counter()),
+            )
             tasks.append(spawn(self._time_one(number), "bench-light"))
             if number % LIGHT_PER_SECOND == 0:
                 progress(number, samples)
@@ -108,7 +136,9 @@ def random_keys() -> Iterator[str]:
     """Many from one call: the clock of the load is not for making keys."""
     while True:
         block = SystemRuntime().random_bytes(KEY_BYTES * KEYS).hex()
-        yield from (block[start : start + 2 * KEY_BYTES] for start in range(0, len(block), 2 * KEY_BYTES))
+        yield from (
+            block[start : start + 2 * KEY_BYTES] for start in range(0, len(block), 2 * KEY_BYTES)
+        )
 
 
 def percentile(sorted_values: Sequence[float], percent: float) -> float:

@@ -22,12 +22,17 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def bench_folder(chosen: str | None) -> Path:
-    """The folder to work below: the chosen one, else the current one unless that is kept in memory."""
+    """The folder to work below: the chosen one, else the current one unless that is kept in
+    memory.
+    """
     folder = Path(chosen or ".").resolve()
     if not folder.is_dir():
         raise BadSettings(f"folder: {folder} does not exist; make it first")
     if chosen is None and (kind := file_system(folder)) in MEMORY_FILE_SYSTEMS:
-        raise BadSettings(f"{folder} is on {kind}, which never reaches a disk; name a folder on a real one with --folder")
+        raise BadSettings(
+            f"{folder} is on {kind}, which never reaches a disk; name a folder on a real one with"
+            " --folder"
+        )
     return folder
 
 
@@ -37,14 +42,21 @@ def file_system(folder: Path) -> str:
         mounts = [line.split(" ")[1:3] for line in _MOUNTS.read_text(encoding="utf-8").splitlines()]
     except OSError:
         return "unknown"
-    # Blanks in a mount point are written as \\040; of several mounts on one point the last one counts.
-    found = [(len(point), kind) for text, kind in mounts if folder.is_relative_to(point := text.replace("\\040", " "))]
+    # Blanks in a mount point are written as \\040; of several mounts on one point the last one
+    # counts.
+    found = [
+        (len(point), kind)
+        for text, kind in mounts
+        if folder.is_relative_to(point := text.replace("\\040", " "))
+    ]
     longest = max((length for length, _ in found), default=0)
     return next((kind for length, kind in reversed(found) if length == longest), "unknown")
 
 
 def fsync_ms(folder: Path, times: int = 50) -> float:
-    """The median of writing 4 KB and having them on disk: the least that a durable commit can take."""
+    """The median of writing 4 KB and having them on disk: the least that a durable commit can
+    take.
+    """
     path, block, taken = folder / "fsync", bytes(4096), []
     with path.open("wb", buffering=0) as file:
         for _ in range(times):

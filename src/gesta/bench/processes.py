@@ -1,4 +1,6 @@
-"""`gesta bench --processes`: several processes on one store, how soon one executes what another sent, and what idling costs."""
+"""`gesta bench --processes`: several processes on one store, how soon one executes what another
+sent, and what idling costs.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,35 @@ class ProcessFigures(msgspec.Struct, frozen=True, kw_only=True):
     idle_cpu_percent: list[float]
 
 
-async def measure_processes(samples: int, idle_seconds: float, store: BenchStore, tell: Tell) -> ProcessFigures:
+async def measure_processes(
+    samples: int, idle_seconds: float, store: BenchStore, tell: Tell
+) -> ProcessFigures:
     """On a fresh store."""
     tell("start", 0, 1)
     async with crew(store) as members:
         # One request there and back: every station is at work.
         await members.submit(-1)
-        await until(members.runtime, lambda: -1 in members.desk.first_at, "the first request to start")
+        await until(
+            members.runtime, lambda: -1 in members.desk.first_at, "the first request to start"
+        )
         tell("idle", 0, 1)
         idle = await _idle(members, idle_seconds)
         tasks, start = [], time.perf_counter()
         for number in range(samples):
-            await sleep(members.runtime, max(0.0, start + number / LIGHT_PER_SECOND - time.perf_counter()))
+            await sleep(
+                members.runtime, max(0.0, start + number / LIGHT_PER_SECOND - time.perf_counter())
+            )
             tasks.append(spawn(members.submit(number), "bench-submit"))
             if number % LIGHT_PER_SECOND == 0:
                 tell("requests", number, samples)
         for task in tasks:
             await task
-        await until(members.runtime, lambda: len(members.desk.first_at) > samples, "every request to start")
-        waits = sorted(members.desk.first_at[number] - members.asked_at[number] for number in range(samples))
+        await until(
+            members.runtime, lambda: len(members.desk.first_at) > samples, "every request to start"
+        )
+        waits = sorted(
+            members.desk.first_at[number] - members.asked_at[number] for number in range(samples)
+        )
     return ProcessFigures(
         requests=samples,
         other_process_start_p50_ms=round(percentile(waits, 50) * 1000, 1),
@@ -61,5 +73,7 @@ async def _idle(members: Crew, seconds: float) -> list[float]:
     start = time.perf_counter()
     before = [float(await worker.ask()) for worker in members.workers]
     await sleep(members.runtime, seconds)
-    used = [float(await worker.ask()) - cpu for worker, cpu in zip(members.workers, before, strict=True)]
+    used = [
+        float(await worker.ask()) - cpu for worker, cpu in zip(members.workers, before, strict=True)
+    ]
     return [round(cpu / (time.perf_counter() - start) * 100, 2) for cpu in used]

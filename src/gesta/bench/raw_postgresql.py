@@ -1,12 +1,18 @@
-"""The raw rate on PostgreSQL: the rows and commits of raw_sqlite.py, written by a bare loop over one connection.
+"""The raw rate on PostgreSQL: the rows and commits of raw_sqlite.py, written by a bare loop over
+one connection.
 
-A request costs two event rows, a view insert and a view update, a job insert, a take and a delete. Each of the five commits per batch
-of 1,000 is one statement with arrays (`unnest`), so it is one round trip; synced to disk as the server is told to, which by default
-it does. Tables are in a schema of their own, which is dropped afterwards. Nothing in here may be made slower to look better.
+A request costs two event rows, a view insert and a view update, a job insert, a take and a delete.
+Each of the five commits per batch
+of 1,000 is one statement with arrays (`unnest`), so it is one round trip; synced to disk as the
+server is told to, which by default
+it does. Tables are in a schema of their own, which is dropped afterwards. Nothing in here may be
+made slower to look better.
 
-    echo postgresql://user@host/database | python -m gesta.bench.raw_postgresql [requests [batch [history]]]
+    echo postgresql://user@host/database | python -m gesta.bench.raw_postgresql [requests [batch
+    [history]]]
 
-prints the rate and the server's version. The URL is read, not named, because a list of processes would show its password.
+prints the rate and the server's version. The URL is read, not named, because a list of processes
+would show its password.
 """
 
 from __future__ import annotations
@@ -43,7 +49,9 @@ BODY, META = b"x" * 330, b"m" * 150
 _clock = SystemRuntime()
 
 
-async def raw_requests_per_second(url: str, requests: int = 40_000, batch: int = 1_000, history: int = 0) -> tuple[float, str]:
+async def raw_requests_per_second(
+    url: str, requests: int = 40_000, batch: int = 1_000, history: int = 0
+) -> tuple[float, str]:
     """The rate, and the version of the server."""
     db = await asyncpg.connect(url)
     schema = f"gesta_raw_{_clock.random_bytes(8).hex()}"
@@ -64,7 +72,11 @@ async def write_batch(db: asyncpg.Connection, ids: list[str]) -> None:
     """The whole life of these requests, in five commits."""
     now, count = _clock.now_ms() / 1000, len(ids)
     streams = [f"notification.slack.request-acme-{i}" for i in ids]
-    event_ids, bodies, metas = [stream[-16:].encode() for stream in streams], [BODY] * count, [META] * count
+    event_ids, bodies, metas = (
+        [stream[-16:].encode() for stream in streams],
+        [BODY] * count,
+        [META] * count,
+    )
     await db.execute(EVENT, 0, CREATED, streams, event_ids, bodies, metas)
     await db.execute(VIEW_AND_JOB, "queued", 1, now, ids, bodies)
     await db.fetch(TAKE, now, now + 1, count)

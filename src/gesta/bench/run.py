@@ -1,4 +1,6 @@
-"""The measurement: raw, gesta, raw, gesta …, raw, on one store in one run, because machines differ and are never quiet."""
+"""The measurement: raw, gesta, raw, gesta …, raw, on one store in one run, because machines differ
+and are never quiet.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ STAGES = ("disk", "history", "idle", "light load", "load", "raw again", "count")
 Tell = Callable[[str, int, int], None]
 
 
-async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | None, tell: Tell) -> Figures:
+async def measure(
+    plan: Plan, subject: Subject, store: BenchStore, peer: Peer | None, tell: Tell
+) -> Figures:
     """Everything, on a fresh store and fresh files in its folder."""
     plan = replace(plan, requests=min(plan.requests, subject.requests_max or plan.requests))
     tell("disk", 0, 1)
@@ -53,7 +57,11 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
         raw_runs=raw,
         plain_runs=plain,
         of_plain=round(held_against(runs, plain), 3) if plain else None,
-        peer=peer_figures(beside.peers, held_against(runs, beside.peer_rates())) if peer is not None else None,
+        peer=(
+            peer_figures(beside.peers, held_against(runs, beside.peer_rates()))
+            if peer is not None
+            else None
+        ),
         fsync_ms=round(fsync_ms, 3) if store.is_here else None,
         flow=subject.flow.name,
         history=plan.history,
@@ -71,15 +79,20 @@ async def measure(plan: Plan, subject: Subject, store: BenchStore, peer: Peer | 
 
 
 def held_against(runs: Sequence[float], others: Sequence[float]) -> float:
-    """The median of what each run reaches of the mean of its two neighbours among the others, of which there is one more.
+    """The median of what each run reaches of the mean of its two neighbours among the others, of
+    which there is one more.
 
     A machine that is slow for some seconds slows both, and a single bad round counts for little.
     """
-    return statistics.median(run / statistics.mean(pair) for run, pair in zip(runs, pairwise(others), strict=True))
+    return statistics.median(
+        run / statistics.mean(pair) for run, pair in zip(runs, pairwise(others), strict=True)
+    )
 
 
 class Beside:
-    """What gesta is measured against: before and after each of its rounds, never at the same time."""
+    """What gesta is measured against: before and after each of its rounds, never at the same
+    time.
+    """
 
     def __init__(self, plan: Plan, subject: Subject, store: BenchStore, peer: Peer | None) -> None:
         self._plan, self._store, self._peer = plan, store, peer
@@ -96,10 +109,18 @@ class Beside:
         if self._peer is not None:
             self.peers.append(await self._peer.run(plan.requests))
         if self._is_compared:
-            settings = self._store.settings if plan.history else self._store.another(f"plain-{len(self.plain)}")
+            settings = (
+                self._store.settings
+                if plan.history
+                else self._store.another(f"plain-{len(self.plain)}")
+            )
             async with _opened(settings, PLAIN) as engine:
-                load = Load(engine, PLAIN.payload, keyed=self._has_keys, stall_seconds=plan.stall_seconds)
-                self.plain.append(round(plan.requests / await load.full(plan.requests, batch=plan.batch)))
+                load = Load(
+                    engine, PLAIN.payload, keyed=self._has_keys, stall_seconds=plan.stall_seconds
+                )
+                self.plain.append(
+                    round(plan.requests / await load.full(plan.requests, batch=plan.batch))
+                )
 
     def raw_rates(self) -> list[float]:
         return [run.requests_per_second for run in self.raw]
@@ -108,7 +129,9 @@ class Beside:
         return [run.requests_per_second for run in self.peers]
 
 
-async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside: Beside, tell: Tell) -> Measured:
+async def _measure_gesta(
+    plan: Plan, subject: Subject, store: BenchStore, beside: Beside, tell: Tell
+) -> Measured:
     run = Run(plan, subject, store)
     if plan.history:
         await run.write_history(lambda done, total: tell("history", done, total))
@@ -119,8 +142,11 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
         machine.forget_peak()
         idle_cpu_percent = await _idle(plan.idle_seconds)
         rss_idle_mb = machine.rss_mb()
-        # Before anything else: behind a full load, the bare loop's too, a disk stands still for a while now and then, and a sync with it.
-        light_ms = await load.light(plan.light_samples, lambda done, total: tell("light load", done, total))
+        # Before anything else: behind a full load, the bare loop's too, a disk stands still for a
+        # while now and then, and a sync with it.
+        light_ms = await load.light(
+            plan.light_samples, lambda done, total: tell("light load", done, total)
+        )
     rates: list[float] = []
     for number in range(plan.rounds):
         tell("load", number, plan.rounds)
@@ -151,7 +177,9 @@ async def _measure_gesta(plan: Plan, subject: Subject, store: BenchStore, beside
 
 
 class Run:
-    """The engine's own runs: each on a file of its own, as the bare loop's are, unless there is a history or the store is another's."""
+    """The engine's own runs: each on a file of its own, as the bare loop's are, unless there is a
+    history or the store is another's.
+    """
 
     def __init__(self, plan: Plan, subject: Subject, store: BenchStore) -> None:
         self._plan, self._subject, self._store = plan, subject, store
@@ -160,7 +188,9 @@ class Run:
 
     def _settings(self, name: str) -> Settings:
         settings = self._store.settings if self._plan.history else self._store.another(name)
-        return replace(settings, allow_private=(*settings.allow_private, *self._subject.allow_private))
+        return replace(
+            settings, allow_private=(*settings.allow_private, *self._subject.allow_private)
+        )
 
     async def write_history(self, progress: Progress) -> None:
         settings = self._settings("history")
@@ -187,7 +217,9 @@ async def _opened(settings: Settings, subject: Subject) -> AsyncIterator[Engine]
 
 
 async def _first(engine: Engine, subject: Subject) -> Request:
-    """One request, done: every station is at work, also where a former process still held its roles for some seconds."""
+    """One request, done: every station is at work, also where a former process still held its roles
+    for some seconds.
+    """
     if subject.set_up is not None:
         await subject.set_up(engine)
     request = await engine.submit(subject.payload(0))
@@ -196,7 +228,9 @@ async def _first(engine: Engine, subject: Subject) -> Request:
 
 
 async def _calm(folder: Path) -> None:
-    """Until syncs have been short for a second, but not for ever: what was written before, by whomever, can stand in their way for a while."""
+    """Until syncs have been short for a second, but not for ever: what was written before, by
+    whomever, can stand in their way for a while.
+    """
     until, short = time.perf_counter() + CALM_SECONDS_MAX, 0
     while short < CALM_TIMES and time.perf_counter() < until:
         short = short + 1 if machine.fsync_ms(folder, 1) < CALM_MS else 0

@@ -1,4 +1,6 @@
-"""What a bench run asks for, again and again: the flow, its payloads, and how many effects the outside world has seen."""
+"""What a bench run asks for, again and again: the flow, its payloads, and how many effects the
+outside world has seen.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,15 @@ if TYPE_CHECKING:
 
 #: Makes a payload of about 330 bytes, the size in raw_sqlite.py.
 TEXT = "x" * 300
-#: A webhook is a round trip to another process; the rate is known long before 20,000 of them are through.
+#: A webhook is a round trip to another process; the rate is known long before 20,000 of them are
+#: through.
 WEBHOOKS_MAX = 2_000
 #: Known to everybody: it protects nothing but the sandbox of one run.
 WEBHOOK_SECRET = "whsec_Z2VzdGEgYmVuY2gsIG5vdCBhIHNlY3JldCBhdCBhbGw="  # noqa: S105 -- see above
 
 
-#: As many attempts at a time as the plain flow has, and more messages a second than any machine sends: the bench measures no limit.
+#: As many attempts at a time as the plain flow has, and more messages a second than any machine
+#: sends: the bench measures no limit.
 CONCURRENCY = 8_000
 UNLIMITED_PER_SECOND = 1_000_000.0
 
@@ -41,8 +45,10 @@ class Note(Payload, frozen=True):
     text: str
 
 
-# The default of 100 attempts at a time is for calls that take long and cost the other side something. This one is over at once, and
-# its slot is free only when its outcome is on disk; with fewer slots than submitters the bench would measure the limit instead.
+# The default of 100 attempts at a time is for calls that take long and cost the other side
+# something. This one is over at once, and
+# its slot is free only when its outcome is on disk; with fewer slots than submitters the bench
+# would measure the limit instead.
 @flow("bench.plain", on_unknown="same_key", concurrency=CONCURRENCY)
 async def plain(note: Note, attempt: Attempt) -> Outcome:  # noqa: ARG001 -- an executor takes both
     """Nothing but the engine itself."""
@@ -82,7 +88,9 @@ def subject_of(name: str) -> Iterator[Subject]:
             with answers.wired():
                 yield _slack(answers)
         case _:
-            raise BadSettings(f"flow: bench knows 'plain', 'webhook' and '{slack.NAME}', not {name!r}")
+            raise BadSettings(
+                f"flow: bench knows 'plain', 'webhook' and '{slack.NAME}', not {name!r}"
+            )
 
 
 def _webhook(port: int) -> Subject:
@@ -90,12 +98,16 @@ def _webhook(port: int) -> Subject:
         return webhook.Message("bench.note", {"number": number, "text": TEXT})
 
     channel = webhook.flow(f"http://127.0.0.1:{port}/webhook", WEBHOOK_SECRET)
-    return Subject(channel, payload, WEBHOOKS_MAX, ("127.0.0.0/8",), lambda: _effects(port), has_outside=True)
+    return Subject(
+        channel, payload, WEBHOOKS_MAX, ("127.0.0.0/8",), lambda: _effects(port), has_outside=True
+    )
 
 
 @contextmanager
 def _sandbox() -> Iterator[int]:
-    """The sandbox in a process of its own, so that it does not share the engine's core; its port."""
+    """The sandbox in a process of its own, so that it does not share the engine's core; its
+    port.
+    """
     command = [sys.executable, "-m", "gesta.sandbox", "--secret", WEBHOOK_SECRET]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 -- our own module
         try:
@@ -115,13 +127,17 @@ def _effects(port: int) -> int:
 
 
 class SlackAnswers:
-    """Slack's yes to everything, given in this process where the flow calls Slack's client: neither that client nor HTTP is measured."""
+    """Slack's yes to everything, given in this process where the flow calls Slack's client: neither
+    that client nor HTTP is measured.
+    """
 
     def __init__(self) -> None:
         self.given = 0
 
     def client(self) -> tuple[AsyncWebClient, type[Exception]]:
-        """Slack's client with these answers in the place of its calls, and what the real one raises."""
+        """Slack's client with these answers in the place of its calls, and what the real one
+        raises.
+        """
         from slack_sdk.errors import SlackApiError
         from slack_sdk.web.async_client import AsyncWebClient
 
@@ -167,4 +183,11 @@ def _slack(answers: SlackAnswers) -> Subject:
             await engine.operating.put_config(kind, code, fields)
 
     channel = slack.flow(concurrency=CONCURRENCY)
-    return Subject(channel, payload, effects=lambda: answers.given, has_outside=True, set_up=set_up, is_compared=True)
+    return Subject(
+        channel,
+        payload,
+        effects=lambda: answers.given,
+        has_outside=True,
+        set_up=set_up,
+        is_compared=True,
+    )

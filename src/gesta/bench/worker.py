@@ -1,6 +1,8 @@
-"""`python -m gesta.bench.worker`: a process that works on the store, which the bench starts, asks and kills.
+"""`python -m gesta.bench.worker`: a process that works on the store, which the bench starts, asks
+and kills.
 
-The first line on its standard input says where: Orders as JSON, because a list of processes would show a password. Each further line
+The first line on its standard input says where: Orders as JSON, because a list of processes would
+show a password. Each further line
 is answered with the CPU seconds it has used so far. Ends when the input does.
 """
 

@@ -21,7 +21,10 @@ _SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
 
 
 async def rebuild(call: Invocation, as_json: Json = False) -> None:
-    """Fold all views anew from the events, also beside a running `gesta serve`. Nothing is sent again."""
+    """Fold all views anew from the events, also beside a running `gesta serve`.
+
+    Nothing is sent again.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -29,7 +32,9 @@ async def rebuild(call: Invocation, as_json: Json = False) -> None:
         screen = Console(stderr=True)
         with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
             task = progress.add_task("events", total=None)
-            folded = await engine.operating.rebuild(lambda done, total: progress.update(task, completed=done, total=total))
+            folded = await engine.operating.rebuild(
+                lambda done, total: progress.update(task, completed=done, total=total)
+            )
     if as_json:
         print_json({"events": folded})
     else:
@@ -41,12 +46,18 @@ async def erase(
     call: Invocation,
     subject: Annotated[
         str,
-        typer.Argument(metavar="SUBJECT", help="The text of a personal field, or the payloads' subject; - reads it from stdin."),
+        typer.Argument(
+            metavar="SUBJECT",
+            help="The text of a personal field, or the payloads' subject; - reads it from stdin.",
+        ),
     ],
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Erase a person: destroy the key of what payloads tell about them. Their requests stay on record and are executed no more."""
+    """Erase a person: destroy the key of what payloads tell about them.
+
+    Their requests stay on record and are executed no more.
+    """
     name = field_value("subject", subject) if subject == "-" else subject
     async with call.desk() as desk:
         destroyed = await desk.erase(name, call.actor(by).user_id)
@@ -56,21 +67,29 @@ async def erase(
     say(str(destroyed))
     if destroyed:
         tell(
-            "destroyed; what was sealed with it can be read by nobody any more. Copies of the store hold it as long as they are kept"
+            "destroyed; what was sealed with it can be read by nobody any more. Copies of the store"
+            " hold it as long as they are kept"
         )
     else:
-        tell("no key of this subject is left, or ever was; write it letter by letter as it was submitted")
+        tell(
+            "no key of this subject is left, or ever was; write it letter by letter as it was"
+            " submitted"
+        )
 
 
 def list_settings(call: Invocation, as_json: Json = False) -> None:
     """Show every setting, its value and where it comes from."""
     rows = list(_rows(call.settings))
     if as_json:
-        print_json([{"name": name, "value": value, "source": source} for name, value, source in rows])
+        print_json(
+            [{"name": name, "value": value, "source": source} for name, value, source in rows]
+        )
         return
     show(
         table(
-            ("setting", "value", "from"), [(name, _text(value), source) for name, value, source in rows], folded=("value", "from")
+            ("setting", "value", "from"),
+            [(name, _text(value), source) for name, value, source in rows],
+            folded=("value", "from"),
         )
     )
     tell_of_odd_variables()
@@ -98,12 +117,19 @@ def _rows(settings: Settings) -> Iterator[tuple[str, Any, str]]:
 
 
 def _key_file(settings: Settings) -> str | None:
-    """The file beside the store that has the master key where the settings have none. The store itself is not opened for that."""
+    """The file beside the store that has the master key where the settings have none.
+
+    The store itself is not opened for that.
+    """
     from gesta.errors import BadSettings
     from gesta.stores.sqlite import file_of
 
     try:
-        path = file_of(settings.url).with_suffix(".key") if settings.url.startswith("sqlite:") else None
+        path = (
+            file_of(settings.url).with_suffix(".key")
+            if settings.url.startswith("sqlite:")
+            else None
+        )
     except BadSettings:
         return None
     return str(path) if path is not None and path.exists() else None

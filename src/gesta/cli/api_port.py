@@ -20,18 +20,35 @@ _PANEL = "API"
 ApiPort = Annotated[
     int | None,
     typer.Option(
-        "--port", min=0, max=65535, metavar="PORT", help="The API's port; 0 takes a free one. Without it, api_port.", rich_help_panel=_PANEL
+        "--port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="The API's port; 0 takes a free one. Without it, api_port.",
+        rich_help_panel=_PANEL,
     ),
-]  # fmt: skip
+]
 ApiHost = Annotated[
-    str | None, typer.Option("--host", metavar="HOST", help="The API's address. Without it, api_host.", rich_help_panel=_PANEL)
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="HOST",
+        help="The API's address. Without it, api_host.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 NoApi = Annotated[bool, typer.Option("--no-api", help="Answer no HTTP.", rich_help_panel=_PANEL)]
 
 
 @asynccontextmanager
-async def api_port(engine: Engine, settings: Settings, host: str | None, port: int | None) -> AsyncIterator[None]:
-    """Answer for as long as the body runs. Raises where the port is taken: whoever calls it would reach another server, with another's keys."""
+async def api_port(
+    engine: Engine, settings: Settings, host: str | None, port: int | None
+) -> AsyncIterator[None]:
+    """Answer for as long as the body runs.
+
+    Raises where the port is taken: whoever calls it would reach another server, with another's
+    keys.
+    """
     from gesta.http_api.app import Web
     from gesta.http_api.server import address_of, bind, serving
 
@@ -41,9 +58,15 @@ async def api_port(engine: Engine, settings: Settings, host: str | None, port: i
         tell(f"api: {address_of(listener)}/v1")
         if is_loopback(listener.getsockname()[0]):
             if (path := await web.offer_first_key()) is not None:
-                tell(f"no admin key yet; for the next hour this link makes the first one: {address_of(listener)}{path}")
+                tell(
+                    "no admin key yet; for the next hour this link makes the first one:"
+                    f" {address_of(listener)}{path}"
+                )
         else:
-            tell("note: this is plain HTTP beyond this machine; keys travel in clear unless a proxy in front of it speaks TLS")
+            tell(
+                "note: this is plain HTTP beyond this machine; keys travel in clear unless a proxy"
+                " in front of it speaks TLS"
+            )
         yield
 
 

@@ -1,4 +1,6 @@
-"""What people write on a command line, read: JSON from three places, durations, times, fields of config."""
+"""What people write on a command line, read: JSON from three places, durations, times, fields of
+config.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,25 @@ def duration(text: str) -> timedelta:
 
 
 def point_in_time(text: str) -> datetime:
-    """ISO-8601. Whether it has a time zone is for intake to judge, together with everything else."""
+    """ISO-8601. Whether it has a time zone is for intake to judge, together with everything
+    else.
+    """
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time; write for instance 2030-01-31T09:00:00Z") from None
+        raise typer.BadParameter(
+            f"{text!r} is no time; write for instance 2030-01-31T09:00:00Z"
+        ) from None
 
 
 Ttl = Annotated[
     timedelta | None,
-    typer.Option("--ttl", parser=duration, metavar="DURATION", help="Expires when not done after 90s, 15m, 2h, 1d."),
+    typer.Option(
+        "--ttl",
+        parser=duration,
+        metavar="DURATION",
+        help="Expires when not done after 90s, 15m, 2h, 1d.",
+    ),
 ]
 
 
@@ -54,7 +65,9 @@ def json_document(source: str, what: str = "payload") -> object:
     elif source.startswith("@"):
         where, text = f"{what} from {source[1:]}", _file(source[1:], what)
     if len(text) > SOURCE_BYTES_MAX:
-        raise BadInput(f"{where}: more than {SOURCE_BYTES_MAX} bytes; store it elsewhere and send a reference")
+        raise BadInput(
+            f"{where}: more than {SOURCE_BYTES_MAX} bytes; store it elsewhere and send a reference"
+        )
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -62,7 +75,9 @@ def json_document(source: str, what: str = "payload") -> object:
 
 
 def field_value(name: str, text: str) -> str:
-    """A field's text: given itself, as @FILE, - for stdin or env:NAME, so that a secret need not stand in the shell's history."""
+    """A field's text: given itself, as @FILE, - for stdin or env:NAME, so that a secret need not
+    stand in the shell's history.
+    """
     if text == "-":
         return sys.stdin.read(SOURCE_BYTES_MAX).rstrip("\r\n")
     return referred(name, text)
@@ -87,7 +102,9 @@ def assignments(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise BadInput(f"{text!r}: fields are written name=value, name=@FILE, name=- or name=env:NAME")
+            raise BadInput(
+                f"{text!r}: fields are written name=value, name=@FILE, name=- or name=env:NAME"
+            )
         if name in given:
             raise BadInput(f"{name}: given twice")
         if value == "-" and "-" in given.values():

@@ -1,4 +1,6 @@
-"""A function becomes a command: the options of its call are added, coroutines are run, errors are told and become exit codes."""
+"""A function becomes a command: the options of its call are added, coroutines are run, errors are
+told and become exit codes.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ from gesta.cli.output import tell
 if TYPE_CHECKING:
     from gesta.errors import GestaError
 
-#: Takes a Call or an Invocation first, then what the command itself asks for. May be a coroutine function.
+#: Takes a Call or an Invocation first, then what the command itself asks for. May be a coroutine
+#: function.
 Handler = Callable[..., Any]
 
 
 def as_command(handler: Handler) -> Callable[..., None]:
-    """The handler as typer wants it. Each field of its first parameter's type becomes an option beside its own."""
+    """The handler as typer wants it.
+
+    Each field of its first parameter's type becomes an option beside its own.
+    """
     first, *own = inspect.signature(handler, eval_str=True).parameters.values()
     kind: type[Call] = first.annotation
     shared = inspect.signature(kind, eval_str=True).parameters.values()
@@ -47,7 +53,8 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     except GestaError as error:
         if call.debug:
             raise
-        # Settings alone are told line by line; elsewhere a line break is something that somebody wrote.
+        # Settings alone are told line by line; elsewhere a line break is something that somebody
+        # wrote.
         lines = str(error).split("\n") if isinstance(error, BadSettings) else [_told(error, call)]
         for number, line in enumerate(lines):
             tell(line if number else f"error: {line}", "red")
@@ -63,12 +70,18 @@ def _run(handler: Handler, call: Call, given: dict[str, Any]) -> None:
     except Exception as error:
         if call.debug:
             raise
-        tell(f"error: {type(error).__name__}: {error}. This is a fault in gesta; please report what `--debug` shows", "red")
+        tell(
+            f"error: {type(error).__name__}: {error}. This is a fault in gesta; please report what"
+            " `--debug` shows",
+            "red",
+        )
         raise typer.Exit(FAILED) from None
 
 
 def _told(error: GestaError, call: Call) -> str:
-    """The error's text, with commands in it as they have to be written here, and what else helps on the command line."""
+    """The error's text, with commands in it as they have to be written here, and what else helps on
+    the command line.
+    """
     from gesta.errors import NotYet, UnknownFlow
 
     if not isinstance(call, Invocation):

@@ -12,7 +12,17 @@ import typer
 
 from gesta.cli.arguments import assignments, field_value, referred
 from gesta.cli.invocation import By, Invocation
-from gesta.cli.output import Json, JsonLines, facts, print_json, print_json_line, say, show, table, tell
+from gesta.cli.output import (
+    Json,
+    JsonLines,
+    facts,
+    print_json,
+    print_json_line,
+    say,
+    show,
+    table,
+    tell,
+)
 
 if TYPE_CHECKING:
     from gesta.cli.backend import Kind as Known
@@ -32,7 +42,10 @@ async def list_entities(call: Invocation, as_json: JsonLines = False) -> None:
             for one in entities:
                 print_json_line(one)
         elif entities:
-            rows = [(one.kind, one.code, _summary(one.fields), ", ".join(one.secrets)) for one in entities]
+            rows = [
+                (one.kind, one.code, _summary(one.fields), ", ".join(one.secrets))
+                for one in entities
+            ]
             show(table(("kind", "code", "fields", "sealed"), rows, folded=("code", "fields")))
         else:
             tell("no config yet; this process knows:")
@@ -60,16 +73,26 @@ async def put_entity(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE...",
-            help="Fields. NAME=@FILE, NAME=- (stdin) and NAME=env:VARIABLE keep a secret out of the shell's history.",
+            help=(
+                "Fields. NAME=@FILE, NAME=- (stdin) and NAME=env:VARIABLE keep a secret out of the"
+                " shell's history."
+            ),
         ),
     ],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Forget the fields that are left out, instead of keeping them.")
+        bool,
+        typer.Option(
+            "--replace", help="Forget the fields that are left out, instead of keeping them."
+        ),
     ] = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Store an entity of a tenant's config. What is left out of one that is there keeps its value; a new secret overlaps with the old one for a day."""
+    """Store an entity of a tenant's config.
+
+    What is left out of one that is there keeps its value; a new secret overlaps with the old one
+    for a day.
+    """
     async with call.desk(create=True) as desk:
         known = _known(await desk.kinds(), kind, call)
         written = assignments(fields)
@@ -87,7 +110,9 @@ async def put_entity(
 
 
 def _value(name: str, text: str, known: Known) -> Any:
-    """The text where the field can be one; else the JSON that it is, or the text again, for validation to refuse."""
+    """The text where the field can be one; else the JSON that it is, or the text again, for
+    validation to refuse.
+    """
     if name in known.texts or name not in known.names:
         return text
     try:
@@ -105,14 +130,20 @@ async def delete_entity(call: Invocation, kind: Kind, code: Code, by: By = None)
 
 async def apply_file(
     call: Invocation,
-    source: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Tables \\[KIND.CODE], e.g. \\[webhook.endpoint.shop].")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.toml", help="Tables \\[KIND.CODE], e.g. \\[webhook.endpoint.shop]."
+        ),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it.")] = False,
     by: By = None,
     as_json: JsonLines = False,
 ) -> None:
     """Store many entities from a file. All of them are checked before the first is written.
 
-    A text of the form env:VARIABLE or @FILE stands for what is behind it, so that the file itself need not hold secrets.
+    A text of the form env:VARIABLE or @FILE stands for what is behind it, so that the file itself
+    need not hold secrets.
     """
     call.refuse_server()
     engine, tenant = call.engine(), call.tenant_name
@@ -121,15 +152,24 @@ async def apply_file(
         await _check_all(engine, tenant, entities)
         for (kind, code), fields in entities.items():
             if not dry_run:
-                await engine.operating.put_config(kind, code, fields, tenant=tenant, actor=call.actor(by))
+                await engine.operating.put_config(
+                    kind, code, fields, tenant=tenant, actor=call.actor(by)
+                )
             if as_json:
-                print_json_line({"kind": kind, "code": code, "result": "checked" if dry_run else "stored"})
+                print_json_line(
+                    {"kind": kind, "code": code, "result": "checked" if dry_run else "stored"}
+                )
             else:
                 say(f"{kind}/{code}")
-        tell(f"{len(entities)} entities {'are sound' if dry_run else 'stored; the next attempts use them'}")
+        tell(
+            f"{len(entities)} entities"
+            f" {'are sound' if dry_run else 'stored; the next attempts use them'}"
+        )
 
 
-async def _check_all(engine: Engine, tenant: str, entities: Mapping[tuple[str, str], Fields]) -> None:
+async def _check_all(
+    engine: Engine, tenant: str, entities: Mapping[tuple[str, str], Fields]
+) -> None:
     from gesta.errors import BadConfig, BadInput
 
     faults = []
@@ -158,21 +198,29 @@ def _entities(source: Path, engine: Engine, call: Invocation) -> dict[tuple[str,
         if not isinstance(fields, dict) or kind not in kinds:
             path = ".".join(part for part in (kind, code) if part)
             remedy = _how_to_get(path, call) if isinstance(fields, dict) else ""
-            raise BadInput(f"{source}: {path} is no table [KIND.CODE]; kinds: {', '.join(kinds) or 'none'}{remedy}")
+            raise BadInput(
+                f"{source}: {path} is no table [KIND.CODE]; kinds:"
+                f" {', '.join(kinds) or 'none'}{remedy}"
+            )
         where = f"{source}: {kind}/{code}: "
         found[kind, code] = {
-            name: referred(where + name, value) if isinstance(value, str) else value for name, value in fields.items()
+            name: referred(where + name, value) if isinstance(value, str) else value
+            for name, value in fields.items()
         }
     return found
 
 
 def _tables(document: Fields, path: str, kinds: list[str]) -> Iterator[tuple[str, str, Any]]:
-    """[webhook.endpoint.shop] and ["webhook.endpoint".shop] are the same: kinds have dots, and so has TOML."""
+    """[webhook.endpoint.shop] and ["webhook.endpoint".shop] are the same: kinds have dots, and so
+    has TOML.
+    """
     for name, value in document.items():
         deeper = f"{path}.{name}" if path else name
         if path in kinds:
             yield path, name, value
-        elif isinstance(value, dict) and any(kind == deeper or kind.startswith(f"{deeper}.") for kind in kinds):
+        elif isinstance(value, dict) and any(
+            kind == deeper or kind.startswith(f"{deeper}.") for kind in kinds
+        ):
             yield from _tables(value, deeper, kinds)
         else:
             yield path, name, value
@@ -187,7 +235,10 @@ def _known(kinds: Mapping[str, Known], kind: str, call: Invocation) -> Known:
 
     if kind not in kinds:
         known = ", ".join(kinds) or "none"
-        raise BadInput(f"kind: no flow of this process has config of kind {kind!r}; known: {known}{_how_to_get(kind, call)}")
+        raise BadInput(
+            f"kind: no flow of this process has config of kind {kind!r}; known:"
+            f" {known}{_how_to_get(kind, call)}"
+        )
     return kinds[kind]
 
 
@@ -200,7 +251,11 @@ def _how_to_get(kind: str, call: Invocation) -> str:
 
 def _warn_of_history(known: Known, written_out: set[str]) -> None:
     for name in written_out.intersection(known.secrets):
-        tell(f"{name} may stand in your shell's history now; better: {name}=@FILE, {name}=- or {name}=env:VARIABLE", "yellow")
+        tell(
+            f"{name} may stand in your shell's history now; better: {name}=@FILE, {name}=- or"
+            f" {name}=env:VARIABLE",
+            "yellow",
+        )
 
 
 def _summary(fields: Fields) -> str:

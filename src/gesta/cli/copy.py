@@ -1,4 +1,7 @@
-"""copy: everything, or one tenant, from one store into another. Interrupted, the same command goes on."""
+"""copy: everything, or one tenant, from one store into another.
+
+Interrupted, the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +25,55 @@ if TYPE_CHECKING:
     from gesta.runtime.settings import Settings
     from gesta.stores import Stores
 
-From = Annotated[str | None, typer.Option("--from", metavar="URL", help="The store to copy; without it, that of the settings.")]
-To = Annotated[str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="URL", help="The store to copy; without it, that of the settings."
+    ),
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="URL", help="The store to copy into: a new one.")
+]
 Wait = Annotated[
     timedelta | None,
     typer.Option(
-        "--wait", parser=duration, metavar="DURATION", help="How long running attempts may take to end, before the fence."
+        "--wait",
+        parser=duration,
+        metavar="DURATION",
+        help="How long running attempts may take to end, before the fence.",
     ),
 ]
-Unfence = Annotated[bool, typer.Option("--unfence", help="Instead of copying: let the source be written to again.")]
+Unfence = Annotated[
+    bool, typer.Option("--unfence", help="Instead of copying: let the source be written to again.")
+]
 
 
 async def copy(
-    call: Invocation, source: From = None, to: To = None, wait: Wait = None, unfence: Unfence = False, by: By = None,
+    call: Invocation,
+    source: From = None,
+    to: To = None,
+    wait: Wait = None,
+    unfence: Unfence = False,
+    by: By = None,
     as_json: Json = False,
-) -> None:  # fmt: skip
-    """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone. Interrupted, run it again.
+) -> None:
+    """Copy a store into another, e.g. SQLite into PostgreSQL; with --tenant, that tenant alone.
 
-    The source stays in use until the end; then it takes no more writes. The target starts on hold, and nothing is sent twice.
+    Interrupted, run it again.
+
+    The source stays in use until the end; then it takes no more writes. The target starts on hold,
+    and nothing is sent twice.
     """
     from gesta.maintenance.store_copy.check import check_used
     from gesta.runtime.clock import SystemRuntime
 
     if source is None:
         call.refuse_server()
-    settings = call.settings if source in (None, call.settings.url) else replace(call.settings, url=source, queue_url=None)
+    settings = (
+        call.settings
+        if source in (None, call.settings.url)
+        else replace(call.settings, url=source, queue_url=None)
+    )
     refuse_missing_file(settings)
     tell_of_odd_variables()
     tenant = call.tenant_name if call.tenant is not None else None
@@ -58,7 +85,10 @@ async def copy(
         raise typer.BadParameter("say where to: gesta copy --from URL --to URL")
     if to == settings.url:
         raise typer.BadParameter("--from and --to are the same store")
-    async with _opened(settings, runtime) as giving, _opened(replace(settings, url=to, queue_url=None), runtime) as taking:
+    async with (
+        _opened(settings, runtime) as giving,
+        _opened(replace(settings, url=to, queue_url=None), runtime) as taking,
+    ):
         if giving.url == taking.url:
             raise typer.BadParameter("--from and --to are the same store")
         await check_used(giving)
@@ -67,10 +97,17 @@ async def copy(
     if as_json:
         print_json(
             {
-                "new": report.is_new, "events": report.events, "claims": report.claims, "secrets": report.secrets, "jobs": report.jobs,
-                "suspectJobs": report.suspect, "from": giving.url, "to": taking.url, "tenant": tenant,
+                "new": report.is_new,
+                "events": report.events,
+                "claims": report.claims,
+                "secrets": report.secrets,
+                "jobs": report.jobs,
+                "suspectJobs": report.suspect,
+                "from": giving.url,
+                "to": taking.url,
+                "tenant": tenant,
             }
-        )  # fmt: skip
+        )
     else:
         say(str(report.events))
     _tell_what_is_next(report, taking, tenant, key)
@@ -89,14 +126,20 @@ async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Home]:
 
 
 def _whole_url(url: str, stores: Stores) -> str:
-    """With the whole path of a file, so that it is the same store wherever the command is repeated; without a password."""
+    """With the whole path of a file, so that it is the same store wherever the command is repeated;
+    without a password.
+    """
     from gesta.runtime.redaction import scrub
 
-    return f"{url.partition(':')[0]}:///{Path(stores.name).resolve()}" if stores.folder else scrub(url)
+    return (
+        f"{url.partition(':')[0]}:///{Path(stores.name).resolve()}" if stores.folder else scrub(url)
+    )
 
 
 async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Runtime) -> str:
-    """Check that the target will be opened with the source's key; the command to run where that is still to be seen to."""
+    """Check that the target will be opened with the source's key; the command to run where that is
+    still to be seen to.
+    """
     from gesta.engine.environment import key_file, master_key
     from gesta.errors import WrongMasterKey
 
@@ -114,7 +157,13 @@ async def _same_key(settings: Settings, giving: Home, taking: Home, runtime: Run
 
 
 async def _copied(
-    call: Invocation, giving: Home, taking: Home, tenant: str | None, wait: timedelta, by: str | None, runtime: Runtime
+    call: Invocation,
+    giving: Home,
+    taking: Home,
+    tenant: str | None,
+    wait: timedelta,
+    by: str | None,
+    runtime: Runtime,
 ) -> Report:
     from rich.console import Console
     from rich.progress import Progress
@@ -130,7 +179,9 @@ async def _copied(
         def show(what: str, done: int, total: int) -> None:
             progress.update(task, description=what, completed=done, total=total)
 
-        return await Copy(giving, taking, tenant, master, runtime, show, tell).run(wait.total_seconds(), call.actor(by))
+        return await Copy(giving, taking, tenant, master, runtime, show, tell).run(
+            wait.total_seconds(), call.actor(by)
+        )
 
 
 def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: str) -> None:
@@ -138,8 +189,8 @@ def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: st
     if report.is_new:
         doubt = f", {report.suspect} of them in doubt" if report.suspect else ""
         tell(
-            f"events copied and verified, {report.claims} keys, {report.secrets} secrets, {report.jobs} live jobs{doubt}; "
-            "the source takes no more writes"
+            f"events copied and verified, {report.claims} keys, {report.secrets} secrets,"
+            f" {report.jobs} live jobs{doubt}; the source takes no more writes"
         )
     else:
         tell("was copied there before; nothing was changed")
@@ -147,7 +198,8 @@ def _tell_what_is_next(report: Report, taking: Home, tenant: str | None, key: st
     if key:
         tell(f"  {key}   # the copy needs the master key of the source")
     tell(
-        f"  export GESTA_URL={taking.url}   # with its user and password; also where a program names its URL. Then start what worked on the source"
+        f"  export GESTA_URL={taking.url}   # with its user and password; also where a program"
+        " names its URL. Then start what worked on the source"
     )
     tell(f"  gesta resume {scope}")
 
@@ -160,5 +212,8 @@ async def _unfence(settings: Settings, tenant: str | None, runtime: Runtime) -> 
         if not await unfence(home, tenant):
             raise NotFound("fence", home.url)
     scope = "--everything" if tenant is None else f"--tenant {tenant}"
-    tell("it can be written to again, and is still paused. Throw the copy away first: if both go on, both send")
+    tell(
+        "it can be written to again, and is still paused. Throw the copy away first: if both go on,"
+        " both send"
+    )
     tell(f"  gesta resume {scope} --url {settings.url}")

@@ -1,4 +1,6 @@
-"""retry, cancel, redrive, resolve: what a person decides about a request, on record with who decided."""
+"""retry, cancel, redrive, resolve: what a person decides about a request, on record with who
+decided.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ if TYPE_CHECKING:
     from gesta.cli.backend import Desk, Result
 
 Again = Annotated[
-    bool, typer.Option("--again", help="Force a new intent although an attempt may have had its effect: it may happen twice.")
+    bool,
+    typer.Option(
+        "--again",
+        help="Force a new intent although an attempt may have had its effect: it may happen twice.",
+    ),
 ]
 
 
@@ -41,9 +47,15 @@ async def cancel(call: Invocation, request_id: Id, by: By = None, as_json: Json 
 
 
 async def redrive(
-    call: Invocation, request_id: Id, again: Again = False, ttl: Ttl = None, by: By = None, as_json: Json = False
+    call: Invocation,
+    request_id: Id,
+    again: Again = False,
+    ttl: Ttl = None,
+    by: By = None,
+    as_json: Json = False,
 ) -> None:
-    """Execute a request again that is failed, expired, cancelled or in doubt, with a fresh budget of attempts.
+    """Execute a request again that is failed, expired, cancelled or in doubt, with a fresh budget
+    of attempts.
 
     It is due at once, whatever --deliver-at said, and has no time to live unless --ttl gives one.
     """
@@ -56,10 +68,16 @@ async def redrive(
 async def resolve(
     call: Invocation,
     request_id: Id,
-    evidence: Annotated[str, typer.Option(help="How you know, e.g. what the provider's own records show.")],
+    evidence: Annotated[
+        str, typer.Option(help="How you know, e.g. what the provider's own records show.")
+    ],
     executed: Annotated[bool, typer.Option("--executed", help="The effect happened.")] = False,
-    not_executed: Annotated[bool, typer.Option("--not-executed", help="It did not; it is tried again.")] = False,
-    rejected: Annotated[bool, typer.Option("--rejected", help="It did not and never will.")] = False,
+    not_executed: Annotated[
+        bool, typer.Option("--not-executed", help="It did not; it is tried again.")
+    ] = False,
+    rejected: Annotated[
+        bool, typer.Option("--rejected", help="It did not and never will.")
+    ] = False,
     provider_id: Annotated[str, typer.Option(help="The provider's own name for what it did.")] = "",
     by: By = None,
     as_json: Json = False,
@@ -75,7 +93,13 @@ async def resolve(
         request_id = await id_of(desk, request_id)
         status = await desk.resolve(request_id, result, evidence, provider_id, person)
         then = "; it is executed again" if status == "queued" else ""
-        await _tell(desk, request_id, status, f"on record as {result.replace('_', ' ')} by {person}{then}", as_json=as_json)
+        await _tell(
+            desk,
+            request_id,
+            status,
+            f"on record as {result.replace('_', ' ')} by {person}{then}",
+            as_json=as_json,
+        )
 
 
 async def _tell(desk: Desk, request_id: str, status: str, what: str, *, as_json: bool) -> None:

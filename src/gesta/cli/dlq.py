@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 #: More dead letters than anybody keeps; a bound, so that memory has one too.
 MANY = 100_000
 
-OneId = Annotated[str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")]
-All = Annotated[bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")]
+OneId = Annotated[
+    str | None, typer.Argument(metavar="ID", help="One request's id, or its key; or --all.")
+]
+All = Annotated[
+    bool, typer.Option("--all", help="All dead letters, or those that the filters leave.")
+]
 OfFlow = Annotated[str | None, typer.Option("--flow", help="Only of this flow.")]
-OfReason = Annotated[str | None, typer.Option("--reason", help="Only those that failed for this reason.")]
+OfReason = Annotated[
+    str | None, typer.Option("--reason", help="Only those that failed for this reason.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell which ones it would be.")]
 
 Act = Callable[["DeadLetter"], Awaitable[str]]
@@ -73,7 +79,9 @@ async def show_letter(call: Invocation, request_id: Id, as_json: Json = False) -
                 }
             )
         )
-        again, history = (call.place.command(f"{verb} {original.request_id}") for verb in ("dlq redrive", "show"))
+        again, history = (
+            call.place.command(f"{verb} {original.request_id}") for verb in ("dlq redrive", "show")
+        )
         tell(f"again: {again}; its history: {history}")
 
 
@@ -89,7 +97,9 @@ async def redrive_letters(
     by: By = None,
     as_json: JsonLines = False,
 ) -> None:
-    """Execute dead letters again, now, each with a fresh budget of attempts, and without a time to live unless --ttl gives one."""
+    """Execute dead letters again, now, each with a fresh budget of attempts, and without a time to
+    live unless --ttl gives one.
+    """
     person = call.actor(by).user_id
     async with call.desk() as desk:
 
@@ -124,7 +134,9 @@ async def purge_letters(
         await _act_on_all(letters, act, dry_run=dry_run, as_json=as_json)
 
 
-async def _named(desk: Desk, request_id: str | None, flow: str | None, reason: str | None, *, every: bool) -> list[DeadLetter]:
+async def _named(
+    desk: Desk, request_id: str | None, flow: str | None, reason: str | None, *, every: bool
+) -> list[DeadLetter]:
     """The letter of one id, or all that the filters leave."""
     if every == (request_id is not None) or (request_id is not None and (flow or reason)):
         raise typer.BadParameter("name one ID, or say --all, with --flow and --reason to choose")
@@ -153,7 +165,14 @@ async def _act_on_all(letters: list[DeadLetter], act: Act, *, dry_run: bool, as_
         rows.append((letter.original.request_id, letter.original.flow, result, fault))
     if as_json:
         for one, flow, result, fault in rows:
-            print_json_line({"id": one, "flow": flow, "result": result.replace(" ", "_"), "error": fault or None})
+            print_json_line(
+                {
+                    "id": one,
+                    "flow": flow,
+                    "result": result.replace(" ", "_"),
+                    "error": fault or None,
+                }
+            )
     else:
         show(table(("id", "flow", "result", "why"), rows, folded=("why",)))
     if refused:
@@ -170,7 +189,11 @@ def _show(letters: list[DeadLetter]) -> None:
             letter.original.flow,
             letter.dlq_metadata.sent_to_dlq_at[:16].replace("T", " "),
             letter.original.key or "",
-            joined(letter.last_failure_reason, letter.error_info.error_message, tries(letter.error_info.attempt_count)),
+            joined(
+                letter.last_failure_reason,
+                letter.error_info.error_message,
+                tries(letter.error_info.attempt_count),
+            ),
         )
         for letter in letters
     ]

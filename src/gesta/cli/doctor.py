@@ -16,14 +16,29 @@ if TYPE_CHECKING:
     from gesta.admin.doctor.checks import Finding
     from gesta.engine.engine import Engine
 
-MaybeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="A request, by its id or key: why has it not been sent yet?")]
-Jobs = Annotated[bool, typer.Option("--jobs", help="Search the live jobs for secrets and anything else that is no pointer.")]
+MaybeId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ID]", help="A request, by its id or key: why has it not been sent yet?"
+    ),
+]
+Jobs = Annotated[
+    bool,
+    typer.Option(
+        "--jobs", help="Search the live jobs for secrets and anything else that is no pointer."
+    ),
+]
 
 
-async def doctor(call: Invocation, request_id: MaybeId = None, jobs: Jobs = False, as_json: Json = False) -> None:
-    """Look at the store and at who works on it. Ends with 1 when something is bad; a warning alone ends with 0.
+async def doctor(
+    call: Invocation, request_id: MaybeId = None, jobs: Jobs = False, as_json: Json = False
+) -> None:
+    """Look at the store and at who works on it.
 
-    Where nothing can be looked at it ends with 6: there is no store, the file is none, or the master key does not open it. A wrong setting, also a key that
+    Ends with 1 when something is bad; a warning alone ends with 0.
+
+    Where nothing can be looked at it ends with 6: there is no store, the file is none, or the
+    master key does not open it. A wrong setting, also a key that
     is none, ends with 2.
     """
     from gesta.admin.doctor.checks import Finding, diagnose
@@ -72,9 +87,17 @@ async def _search_jobs(engine: Engine) -> list[Finding]:
         count += 1
         if fields:
             # The id may itself be what is wrong, so only the place is named.
-            what = f"job {count} of the queue holds something else than a pointer in: {', '.join(fields)}"
+            what = (
+                f"job {count} of the queue holds something else than a pointer in:"
+                f" {', '.join(fields)}"
+            )
             found.append(
-                Finding("bad", f"job of {standing.job.flow if 'flow' not in fields else 'no flow'}", what, "find who wrote it")
+                Finding(
+                    "bad",
+                    f"job of {standing.job.flow if 'flow' not in fields else 'no flow'}",
+                    what,
+                    "find who wrote it",
+                )
             )
     return found or [Finding("ok", "jobs", f"{count} live, pointers all of them")]
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gesta.errors import BadInput, Conflict, GestaError, NotFound, NotYet, PoisonEvent, StoreError, TryLater
+from gesta.errors import (
+    BadInput,
+    Conflict,
+    GestaError,
+    NotFound,
+    NotYet,
+    PoisonEvent,
+    StoreError,
+    TryLater,
+)
 
 FAILED = 1
 BAD_INPUT = 2

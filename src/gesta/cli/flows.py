@@ -1,4 +1,6 @@
-"""Which flows a process has: those of the program named by --app, else the built-in and installed ones, set up by gesta.toml."""
+"""Which flows a process has: those of the program named by --app, else the built-in and installed
+ones, set up by gesta.toml.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def flows_of(settings: Settings) -> list[Flow]:
     for name in settings.flows:
         if name not in factories and name != EXTERNAL:
             where = settings.sources["flows"]
-            raise BadSettings(f"[flows.{name}] in {where}: there is no such flow; this gesta has: {', '.join(factories)}")
+            raise BadSettings(
+                f"[flows.{name}] in {where}: there is no such flow; this gesta has:"
+                f" {', '.join(factories)}"
+            )
     made = [_made(name, factory, settings) for name, factory in factories.items()]
     return [*(one for one in made if isinstance(one, Flow)), *_external(settings)]
 
@@ -50,7 +55,8 @@ def _external(settings: Settings) -> list[Flow]:
     for name, table in settings.flows.get(EXTERNAL, {}).items():
         if not isinstance(table, dict):
             raise BadSettings(
-                f'[flows.external] in {where}: write one table per flow, for instance [flows.external."warehouse.pick"]'
+                f"[flows.external] in {where}: write one table per flow, for instance"
+                ' [flows.external."warehouse.pick"]'
             )
         try:
             flows.append(from_table(name, table))
@@ -60,7 +66,9 @@ def _external(settings: Settings) -> list[Flow]:
 
 
 def left_out(settings: Settings) -> list[MissingExtra]:
-    """The channels that this process does without, because nothing that they need is installed and nobody has set them up."""
+    """The channels that this process does without, because nothing that they need is installed and
+    nobody has set them up.
+    """
     if settings.app is not None:
         return []
     made = [_made(name, factory, settings) for name, factory in _factories().items()]
@@ -72,9 +80,12 @@ def how_to_get(name: str, settings: Settings) -> str:
     channels = [
         f"notification.{one}"
         for one, kinds in CHANNELS.items()
-        if name == f"notification.{one}" or any(kind == name or kind.startswith(f"{name}.") for kind in kinds)
+        if name == f"notification.{one}"
+        or any(kind == name or kind.startswith(f"{name}.") for kind in kinds)
     ]
-    if settings.app is None and (missing := [str(one) for one in left_out(settings) if one.name in channels]):
+    if settings.app is None and (
+        missing := [str(one) for one in left_out(settings) if one.name in channels]
+    ):
         return "; or ".join(missing)
     if channels:
         return how_to_add(name).removeprefix("; ")
@@ -83,7 +94,11 @@ def how_to_get(name: str, settings: Settings) -> str:
 
 def subscriptions_of(settings: Settings) -> list[Subscription]:
     """The handlers that the program of this process has."""
-    return [] if settings.app is None else list(load_app(settings.app, settings.sources["app"]).subscriptions.values())
+    return (
+        []
+        if settings.app is None
+        else list(load_app(settings.app, settings.sources["app"]).subscriptions.values())
+    )
 
 
 def settings_of_app(asked: Settings, file: str | None) -> Settings:
@@ -91,7 +106,11 @@ def settings_of_app(asked: Settings, file: str | None) -> Settings:
     assert asked.app is not None
     program = load_app(asked.app, asked.sources["app"]).settings
     # A program that is an engine asks no server: that is for commands alone.
-    said = {name for name, source in asked.sources.items() if source in ("argument", file)} | {"app", "server", "api_key"}
+    said = {name for name, source in asked.sources.items() if source in ("argument", file)} | {
+        "app",
+        "server",
+        "api_key",
+    }
     sources = {
         name: asked.sources[name] if name in said else asked.app if source == "argument" else source
         for name, source in (program.sources or dict.fromkeys(asked.sources, "argument")).items()
@@ -106,25 +125,39 @@ def load_app(app: str, source: str) -> Engine:
     if not module_name or not name:
         raise BadSettings(f"{where}: {app!r} must be MODULE:NAME, for instance shop.jobs:engine")
     if str(Path.cwd()) not in sys.path:
-        # The console script starts elsewhere; a program in this folder must be found as `python -m` finds it.
+        # The console script starts elsewhere; a program in this folder must be found as `python -m`
+        # finds it.
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = import_module(module_name)
     except GestaError:
         raise
     except Exception as error:
-        raise BadSettings(f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise BadSettings(
+            f"{where}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     found = getattr(module, name, None)
     if not isinstance(found, Engine):
         engines = [key for key, value in vars(module).items() if isinstance(value, Engine)]
-        raise BadSettings(f"{where}: {module_name} has no Engine called {name!r}; it has: {', '.join(engines) or 'none'}")
+        raise BadSettings(
+            f"{where}: {module_name} has no Engine called {name!r}; it has:"
+            f" {', '.join(engines) or 'none'}"
+        )
     return found
 
 
 def _factories() -> dict[str, Factory]:
-    """Short name → what makes the flow: a module of gesta.flows each, and what other packages announce."""
-    names = sorted(module.name for module in pkgutil.iter_modules(builtin.__path__) if module.name not in _FRAME)
-    factories: dict[str, Factory] = {name: import_module(f"gesta.flows.{name}").flow for name in names}
+    """Short name → what makes the flow: a module of gesta.flows each, and what other packages
+    announce.
+    """
+    names = sorted(
+        module.name
+        for module in pkgutil.iter_modules(builtin.__path__)
+        if module.name not in _FRAME
+    )
+    factories: dict[str, Factory] = {
+        name: import_module(f"gesta.flows.{name}").flow for name in names
+    }
     return factories | {entry.name: entry.load() for entry in entry_points(group=_GROUP)}
 
 

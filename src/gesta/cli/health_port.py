@@ -1,4 +1,6 @@
-"""The health of a process over HTTP, for those who start and watch it: GET /live, /ready, /metrics."""
+"""The health of a process over HTTP, for those who start and watch it: GET /live, /ready,
+/metrics.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 _PANEL = "Health"
 HOST = "127.0.0.1"
-#: Whoever still reads an answer when the process ends is not waited for. Zero would mean: for as long as it takes.
+#: Whoever still reads an answer when the process ends is not waited for. Zero would mean: for as
+#: long as it takes.
 SHUTDOWN_SECONDS = 0.1
 
 HealthPort = Annotated[
@@ -32,13 +35,19 @@ HealthPort = Annotated[
     ),
 ]
 HealthHost = Annotated[
-    str, typer.Option("--health-host", metavar="HOST", help="The address of that port.", rich_help_panel=_PANEL)
+    str,
+    typer.Option(
+        "--health-host", metavar="HOST", help="The address of that port.", rich_help_panel=_PANEL
+    ),
 ]
 
 
 @asynccontextmanager
 async def health_port(port: int | None, host: str) -> AsyncIterator[ProcessHealth]:
-    """Answer for as long as the body runs: from before the engine starts until it has stopped. Without a port nobody is answered."""
+    """Answer for as long as the body runs: from before the engine starts until it has stopped.
+
+    Without a port nobody is answered.
+    """
     from gesta.engine.health import ProcessHealth
 
     health = ProcessHealth()
@@ -49,13 +58,17 @@ async def health_port(port: int | None, host: str) -> AsyncIterator[ProcessHealt
 
     from gesta.errors import BadInput
 
-    runner = web.AppRunner(_app(health), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True)
+    runner = web.AppRunner(
+        _app(health), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True
+    )
     await runner.setup()
     try:
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise BadInput(f"--health-port {port} on {host}: {error.strerror or error}; choose another one") from None
+            raise BadInput(
+                f"--health-port {port} on {host}: {error.strerror or error}; choose another one"
+            ) from None
         tell(f"health: http://{_shown(host)}:{runner.addresses[0][1]}/ready")
         yield health
     finally:
@@ -72,7 +85,9 @@ def _app(health: ProcessHealth) -> web.Application:
 
     def answer(word: str, wrong: dict[str, str]) -> web.Response:
         body = msgspec.json.encode({word: not wrong, "wrong": wrong})
-        return web.Response(body=body, status=503 if wrong else 200, content_type="application/json")
+        return web.Response(
+            body=body, status=503 if wrong else 200, content_type="application/json"
+        )
 
     async def live(_: web.Request) -> web.Response:
         return answer("live", health.not_live())
@@ -81,7 +96,10 @@ def _app(health: ProcessHealth) -> web.Application:
         return answer("ready", await health.not_ready())
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=health.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return web.Response(
+            body=health.metrics(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
 
     app = web.Application()
     app.router.add_get("/live", live)

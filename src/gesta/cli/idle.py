@@ -24,4 +24,7 @@ async def warn_of_lag(engine: Engine, place: Place) -> None:
     """A listing comes from the views: say so when they are behind and will stay so."""
     unseen = await engine.operating.unseen()
     if unseen and not await engine.operating.is_worked_on():
-        tell(f"newer events that this list does not show yet: {unseen}; {start_a_server(place)}", "yellow")
+        tell(
+            f"newer events that this list does not show yet: {unseen}; {start_a_server(place)}",
+            "yellow",
+        )

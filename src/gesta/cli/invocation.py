@@ -1,4 +1,7 @@
-"""One call of the command line: its settings, its log, the engine it opens. Every field is an option of every command."""
+"""One call of the command line: its settings, its log, the engine it opens.
+
+Every field is an option of every command.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,20 @@ if TYPE_CHECKING:
 
 _PANEL = "Everywhere"
 
-By = Annotated[str | None, typer.Option("--by", help="Who decides, for the record; without it, the user of this machine.")]
+By = Annotated[
+    str | None,
+    typer.Option("--by", help="Who decides, for the record; without it, the user of this machine."),
+]
 
 
 @dataclass(frozen=True)
 class Call:
     """What every command takes."""
 
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_PANEL)] = False
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_PANEL),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -40,27 +49,55 @@ class Invocation(Call):
     """What every command on a store takes. An option left out comes from GESTA_* or gesta.toml."""
 
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="The store, e.g. sqlite:///gesta.db.", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="The store, e.g. sqlite:///gesta.db.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None
     app: Annotated[
         str | None,
-        typer.Option("--app", metavar="MODULE:NAME", help="A program's Engine, for flows of one's own.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--app",
+            metavar="MODULE:NAME",
+            help="A program's Engine, for flows of one's own.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None
     tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="NAME", help="Whose requests and config.", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option(
+            "--tenant", metavar="NAME", help="Whose requests and config.", rich_help_panel=_PANEL
+        ),
     ] = None
     file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="Settings, instead of gesta.toml.", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="Settings, instead of gesta.toml.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None
     log_level: Annotated[
         str | None,
-        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning, error or critical.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help="debug, info, warning, error or critical.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None
 
     server: Annotated[
         str | None,
         typer.Option(
-            "--server", metavar="URL", help="A running server to ask instead; its key is GESTA_API_KEY.", rich_help_panel=_PANEL
+            "--server",
+            metavar="URL",
+            help="A running server to ask instead; its key is GESTA_API_KEY.",
+            rich_help_panel=_PANEL,
         ),
     ] = None
 
@@ -69,19 +106,31 @@ class Invocation(Call):
         from gesta.cli.flows import settings_of_app
         from gesta.runtime.settings import load
 
-        given = {"url": self.url, "app": self.app, "tenant": self.tenant, "log_level": self.log_level, "server": self.server}
+        given = {
+            "url": self.url,
+            "app": self.app,
+            "tenant": self.tenant,
+            "log_level": self.log_level,
+            "server": self.server,
+        }
         loaded = load(given, file=self.file)
         return loaded if loaded.app is None else settings_of_app(loaded, self.file)
 
     @property
     def tenant_name(self) -> str:
-        """The tenant to act for. Raises when no tenant can be called so: a listing would only come out empty."""
+        """The tenant to act for.
+
+        Raises when no tenant can be called so: a listing would only come out empty.
+        """
         from gesta.domain.ids import TENANT
         from gesta.errors import BadSettings
 
         name, source = self.settings.tenant, self.settings.sources["tenant"]
         if not TENANT.fullmatch(name):
-            raise BadSettings(f"tenant from {source}: {name!r} is not 1 to 63 of A-Z a-z 0-9 . _ - with a letter or digit first")
+            raise BadSettings(
+                f"tenant from {source}: {name!r} is not 1 to 63 of A-Z a-z 0-9 . _ - with a letter"
+                " or digit first"
+            )
         return name
 
     @property
@@ -92,7 +141,11 @@ class Invocation(Call):
 
         # A password is not shown, wherever it came from.
         url = self.url if self.url is not None and scrub(self.url) == self.url else None
-        return Place(options(tenant=self.tenant), options(app=self.app), options(file=self.file, url=url, server=self.server))
+        return Place(
+            options(tenant=self.tenant),
+            options(app=self.app),
+            options(file=self.file, url=url, server=self.server),
+        )
 
     def engine(self, *, work: Work | None = None) -> Engine:
         """An engine with the flows of this process, not started yet."""
@@ -106,22 +159,33 @@ class Invocation(Call):
 
     @property
     def server_address(self) -> str | None:
-        """The server that commands ask; None: they work on the store. Whoever names a store on the command line means that one."""
-        return None if self.url is not None and self.server is None else self.settings.server or None
+        """The server that commands ask; None: they work on the store.
+
+        Whoever names a store on the command line means that one.
+        """
+        return (
+            None if self.url is not None and self.server is None else self.settings.server or None
+        )
 
     def refuse_server(self) -> None:
-        """For what only the store can do: silently working on another store than the server's would be worse than an error."""
+        """For what only the store can do: silently working on another store than the server's would
+        be worse than an error.
+        """
         from gesta.errors import BadInput
 
         if self.server_address is not None:
             where = self.settings.sources["server"]
             raise BadInput(
-                f"this works on the store itself, and a server is named (server from {where}); leave that out, or name the store: --url"
+                f"this works on the store itself, and a server is named (server from {where});"
+                " leave that out, or name the store: --url"
             )
 
     @asynccontextmanager
     async def desk(self, *, create: bool = False) -> AsyncIterator[Desk]:
-        """Where the command is carried out: by the server that is named, else on the store. Only some commands may make a store."""
+        """Where the command is carried out: by the server that is named, else on the store.
+
+        Only some commands may make a store.
+        """
         if self.server_address is not None:
             async with self._at_server(self.server_address) as desk:
                 yield desk
@@ -144,19 +208,28 @@ class Invocation(Call):
         from gesta.errors import BadInput, BadSettings
 
         if self.settings.api_key is None:
-            raise BadSettings("api_key: the server needs one; set GESTA_API_KEY. `gesta key create` on the store makes it")
+            raise BadSettings(
+                "api_key: the server needs one; set GESTA_API_KEY. `gesta key create` on the store"
+                " makes it"
+            )
         async with Client(server, self.settings.api_key) as client:
             start_log(self.settings.log_level)
             tenant = (await client.whoami()).tenant
             if self.tenant not in (None, tenant):
-                raise BadInput(f"--tenant: the API key is of tenant {tenant}; one of another tenant is a key of its own")
+                raise BadInput(
+                    f"--tenant: the API key is of tenant {tenant}; one of another tenant is a key"
+                    " of its own"
+                )
             yield ServerDesk(client, tenant)
 
     @asynccontextmanager
     async def opened(
         self, engine: Engine | None = None, *, create: bool = False, is_server: bool = False
     ) -> AsyncIterator[Engine]:
-        """A running engine, beside whatever other process works on the store. Only some commands may make a store."""
+        """A running engine, beside whatever other process works on the store.
+
+        Only some commands may make a store.
+        """
         if not is_server:
             self.refuse_server()
         if not create:
@@ -205,7 +278,10 @@ def tell_of_odd_variables() -> None:
 
 
 def refuse_missing_file(settings: Settings) -> None:
-    """Whoever only looks makes nothing: no store, and no key for it. SQLite takes an empty file for a new database."""
+    """Whoever only looks makes nothing: no store, and no key for it.
+
+    SQLite takes an empty file for a new database.
+    """
     from gesta.errors import StoreError
     from gesta.stores.sqlite import file_of
 
@@ -215,4 +291,7 @@ def refuse_missing_file(settings: Settings) -> None:
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         where = f"{path} (url from {settings.sources['url']})"
         fault = "is empty" if path.exists() else "does not exist"
-        raise StoreError(f"{where} {fault}; `gesta serve` and `gesta send` make it. Or name another: --url, GESTA_URL")
+        raise StoreError(
+            f"{where} {fault}; `gesta serve` and `gesta send` make it. Or name another: --url,"
+            " GESTA_URL"
+        )

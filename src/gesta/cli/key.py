@@ -1,4 +1,7 @@
-"""key: API keys of a tenant. A key is printed once, alone on stdout, so that KEY=$(gesta key create) has it."""
+"""key: API keys of a tenant.
+
+A key is printed once, alone on stdout, so that KEY=$(gesta key create) has it.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,34 @@ if TYPE_CHECKING:
 
 async def create(
     call: Invocation,
-    name: Annotated[str, typer.Option(help="What it is for, for those who find it in the list.")] = "made by gesta key create",
+    name: Annotated[
+        str, typer.Option(help="What it is for, for those who find it in the list.")
+    ] = "made by gesta key create",
     scope: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SCOPE",
-            help="read, submit, execute, operate or admin, which allows all; may be given several times. Without it: read and submit.",
+            help=(
+                "read, submit, execute, operate or admin, which allows all; may be given several"
+                " times. Without it: read and submit."
+            ),
         ),
     ] = None,
     expires: Annotated[
-        timedelta | None, typer.Option(parser=duration, metavar="DURATION", help="Ends by itself after 12h, 90d; else never.")
+        timedelta | None,
+        typer.Option(
+            parser=duration, metavar="DURATION", help="Ends by itself after 12h, 90d; else never."
+        ),
     ] = None,
-    test: Annotated[bool, typer.Option("--test", help="What it submits reaches the sandbox and nobody else.")] = False,
+    test: Annotated[
+        bool, typer.Option("--test", help="What it submits reaches the sandbox and nobody else.")
+    ] = False,
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Make an API key of the tenant and print it, this once: KEY=$(gesta key create --scope submit)."""
+    """Make an API key of the tenant and print it, this once: KEY=$(gesta key create --scope
+    submit).
+    """
     from datetime import UTC, datetime
 
     from gesta.errors import BadInput
@@ -42,13 +57,21 @@ async def create(
             now = datetime.fromtimestamp(desk.now_ms() / 1000, UTC)
             expires_at = None if expires is None else now + expires
         except OverflowError:
-            raise BadInput("--expires is beyond every calendar; leave it out for a key that does not end by itself") from None
-        made = await desk.create_key(name, scope or ("read", "submit"), expires_at, test, call.actor(by).user_id)
+            raise BadInput(
+                "--expires is beyond every calendar; leave it out for a key that does not end by"
+                " itself"
+            ) from None
+        made = await desk.create_key(
+            name, scope or ("read", "submit"), expires_at, test, call.actor(by).user_id
+        )
         if as_json:
             print_json(made)
             return
         say(made.key)
-        tell(f"{_described(made)}; it is not shown again. End it with: {call.place.command(f'key revoke {made.id}')}")
+        tell(
+            f"{_described(made)}; it is not shown again. End it with:"
+            f" {call.place.command(f'key revoke {made.id}')}"
+        )
 
 
 async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
@@ -83,7 +106,9 @@ async def list_keys(call: Invocation, as_json: JsonLines = False) -> None:
 
 async def revoke(
     call: Invocation,
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `gesta key list` shows it.")],
+    key_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The key's id, as `gesta key list` shows it.")
+    ],
     by: By = None,
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,6 @@
-"""Commands carried out on the store itself, opened here, beside whatever other process works on it."""
+"""Commands carried out on the store itself, opened here, beside whatever other process works on
+it.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,17 @@ CONFIG = "config"
 
 
 class StoreDesk:
-    """`opened` is awaited by the first call that needs the store: what is wrong with a payload or a kind is told before one is made."""
+    """`opened` is awaited by the first call that needs the store: what is wrong with a payload or a
+    kind is told before one is made.
+    """
 
-    def __init__(self, engine: Engine, tenant: Callable[[], str], opened: Callable[[], Awaitable[object]], place: Place) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tenant: Callable[[], str],
+        opened: Callable[[], Awaitable[object]],
+        place: Place,
+    ) -> None:
         self._engine, self._tenant, self._opened, self._place = engine, tenant, opened, place
         self._clock = SystemRuntime()
 
@@ -66,7 +76,9 @@ class StoreDesk:
         return self._tenant()
 
     def now_ms(self) -> int:
-        return self._engine.road.runtime.now_ms() if self._engine.is_running else self._clock.now_ms()
+        return (
+            self._engine.road.runtime.now_ms() if self._engine.is_running else self._clock.now_ms()
+        )
 
     async def _open(self) -> Engine:
         if not self._engine.is_running:
@@ -78,31 +90,44 @@ class StoreDesk:
         (answer,) = await (await self._open()).submit_many([(content, options)])
         if isinstance(answer, Exception):
             raise answer
-        return Submitted(answer.id, answer.flow, "created" if answer.verdict == "created" else "duplicate")
+        return Submitted(
+            answer.id, answer.flow, "created" if answer.verdict == "created" else "duplicate"
+        )
 
     async def outcome(self, flow: str, request_id: str, timeout_seconds: float) -> Outcome:
-        handle = Request((await self._open()).road, Accepted(flow, self.tenant, request_id, "duplicate"))
+        handle = Request(
+            (await self._open()).road, Accepted(flow, self.tenant, request_id, "duplicate")
+        )
         return await handle.outcome(timeout=timeout_seconds)
 
     async def find(
         self, flow: str | None, status: str | None, key: str | None, limit: int
     ) -> list[tuple[RequestShape, PauseShape | None]]:
-        views = await (await self._open()).find(tenant=self.tenant, flow=flow, status=status, key=key, limit=limit)
+        views = await (await self._open()).find(
+            tenant=self.tenant, flow=flow, status=status, key=key, limit=limit
+        )
         pauses = await (await self._open()).operating.pauses_of(views)
-        return [(request_shape(view.state, pause), _shape(pause)) for view, pause in zip(views, pauses, strict=True)]
+        return [
+            (request_shape(view.state, pause), _shape(pause))
+            for view, pause in zip(views, pauses, strict=True)
+        ]
 
     async def whole(self, request_id: str) -> tuple[Whole, PauseShape | None]:
         view = await (await self._open()).operating.look_up(request_id, self.tenant)
         (pause,) = await (await self._open()).operating.pauses_of([view])
         payload = await (await self._open()).operating.shown_payload(view)
-        return Whole(**msgspec.structs.asdict(request_shape(view.state, pause)), payload=payload), _shape(pause)
+        return Whole(
+            **msgspec.structs.asdict(request_shape(view.state, pause)), payload=payload
+        ), _shape(pause)
 
     async def events(self, flow: str, request_id: str) -> list[EventShape]:
         history = await (await self._open()).history(request_id, flow=flow, tenant=self.tenant)
         return [event_shape(told, version) for version, told in enumerate(history, start=1)]
 
     async def attempts(self, flow: str, request_id: str) -> list[AttemptShape]:
-        return attempt_shapes(await (await self._open()).history(request_id, flow=flow, tenant=self.tenant))
+        return attempt_shapes(
+            await (await self._open()).history(request_id, flow=flow, tenant=self.tenant)
+        )
 
     async def follow(self) -> AsyncIterator[StreamEvent | None]:
         tenant, events = self.tenant, (await self._open()).road.outside.stores.events
@@ -119,31 +144,49 @@ class StoreDesk:
                     event = event_types(meta.flow).decode(recorded.type, recorded.data)
                 except msgspec.MsgspecError as error:
                     # What the projector cannot read either stands in `gesta list --parked`.
-                    tell(f"cannot be read: {recorded.stream}, version {recorded.version}: {error}", "yellow")
+                    tell(
+                        f"cannot be read: {recorded.stream}, version {recorded.version}: {error}",
+                        "yellow",
+                    )
                     continue
                 shape = event_shape((recorded.type, event, meta), recorded.version)
-                yield StreamEvent(**msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow)
+                yield StreamEvent(
+                    **msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow
+                )
             if not batch:
                 await events.changed(POLL_SECONDS)
 
     async def parked(self, limit: int) -> list[ParkedShape]:
-        return [parked_shape(one) for one in await (await self._open()).operating.parked(self.tenant, limit)]
+        return [
+            parked_shape(one)
+            for one in await (await self._open()).operating.parked(self.tenant, limit)
+        ]
 
     async def cancel(self, request_id: str, by: str) -> str:
-        return await (await find_request(await self._open(), request_id, self.tenant)).cancel(actor=Actor(by))
+        return await (await find_request(await self._open(), request_id, self.tenant)).cancel(
+            actor=Actor(by)
+        )
 
     async def retry(self, request_id: str, by: str) -> str:
-        return await (await find_request(await self._open(), request_id, self.tenant)).retry(actor=Actor(by))
+        return await (await find_request(await self._open(), request_id, self.tenant)).retry(
+            actor=Actor(by)
+        )
 
     async def redrive(self, request_id: str, ttl: timedelta | None, again: bool, by: str) -> str:
         request = await find_request(await self._open(), request_id, self.tenant)
         return await request.redrive(ttl=ttl, again=again, actor=Actor(by))
 
-    async def resolve(self, request_id: str, result: Result, evidence: str, provider_id: str, by: str) -> str:
+    async def resolve(
+        self, request_id: str, result: Result, evidence: str, provider_id: str, by: str
+    ) -> str:
         request = await find_request(await self._open(), request_id, self.tenant)
-        return await request.resolve(result, by=by, evidence=evidence, provider_id=provider_id, actor=Actor(by))
+        return await request.resolve(
+            result, by=by, evidence=evidence, provider_id=provider_id, actor=Actor(by)
+        )
 
-    async def dead_letters(self, flow: str | None, reason: str | None, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, flow: str | None, reason: str | None, limit: int
+    ) -> list[DeadLetter]:
         letters = await (await self._open()).operating.dead_letters(self.tenant, flow, limit)
         return [letter for letter in letters if reason in (None, letter.last_failure_reason)]
 
@@ -154,42 +197,73 @@ class StoreDesk:
         await (await self._open()).operating.request(letter).purge(actor=Actor(by))
 
     async def kinds(self) -> Mapping[str, Kind]:
-        return {kind: kind_of(config_schema(body)) for flow in self._engine.flows.values() for kind, body in flow.config.items()}
+        return {
+            kind: kind_of(config_schema(body))
+            for flow in self._engine.flows.values()
+            for kind, body in flow.config.items()
+        }
 
     async def entities(self) -> list[EntityShape]:
-        return [entity_shape(one) for one in await (await self._open()).operating.list_config(self.tenant)]
+        return [
+            entity_shape(one)
+            for one in await (await self._open()).operating.list_config(self.tenant)
+        ]
 
     async def entity(self, kind: str, code: str) -> EntityShape:
-        return entity_shape(await (await self._open()).operating.get_config(kind, code, tenant=self.tenant))
+        return entity_shape(
+            await (await self._open()).operating.get_config(kind, code, tenant=self.tenant)
+        )
 
     async def put(self, kind: str, code: str, fields: Fields, keep: bool, by: str) -> EntityShape:
         operating = (await self._open()).operating
-        kept = await operating.stored_beside(kind, code, set(fields), tenant=self.tenant) if keep else {}
-        return entity_shape(await operating.put_config(kind, code, kept | fields, tenant=self.tenant, actor=Actor(by)))
+        kept = (
+            await operating.stored_beside(kind, code, set(fields), tenant=self.tenant)
+            if keep
+            else {}
+        )
+        return entity_shape(
+            await operating.put_config(
+                kind, code, kept | fields, tenant=self.tenant, actor=Actor(by)
+            )
+        )
 
     async def delete(self, kind: str, code: str, by: str) -> None:
-        await (await self._open()).operating.delete_config(kind, code, tenant=self.tenant, actor=Actor(by))
+        await (await self._open()).operating.delete_config(
+            kind, code, tenant=self.tenant, actor=Actor(by)
+        )
 
     async def preview(self, code: str, fields: Fields, locale: str | None) -> Previewed:
         engine = await self._open()
         entity = await engine.operating.template(code, locale, tenant=self.tenant)
         assert isinstance(entity.body, Template)
-        return Previewed(entity.code, entity.version, await filled(engine.road.outside.renderer, entity.body, fields))
+        return Previewed(
+            entity.code,
+            entity.version,
+            await filled(engine.road.outside.renderer, entity.body, fields),
+        )
 
     async def pauses(self) -> list[PauseShape]:
         operating = (await self._open()).operating
         # Those of a tenant without held jobs are known only to who asks for that tenant.
-        found = {str(pause.scope): pause for pause in (*await operating.paused(), *await operating.paused(self.tenant))}
+        found = {
+            str(pause.scope): pause
+            for pause in (*await operating.paused(), *await operating.paused(self.tenant))
+        }
         held = await operating.held()
         return [
-            pause_shape(pause, sum(one.count for one in held if one.scope == scope)) for scope, pause in sorted(found.items())
+            pause_shape(pause, sum(one.count for one in held if one.scope == scope))
+            for scope, pause in sorted(found.items())
         ]
 
-    async def pause(self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str) -> PauseShape:
+    async def pause(
+        self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str
+    ) -> PauseShape:
         operating = (await self._open()).operating
         if flow is not None:
             await self._refuse_unknown(flow)
-        made = await operating.pause(flow=flow, tenant=tenant, credential=credential, reason=reason, actor=Actor(by))
+        made = await operating.pause(
+            flow=flow, tenant=tenant, credential=credential, reason=reason, actor=Actor(by)
+        )
         return pause_shape(made, 0)
 
     async def _refuse_unknown(self, flow: str) -> None:
@@ -197,15 +271,22 @@ class StoreDesk:
         known = {*self._engine.flows, *(name for name, _ in await self._engine.operating.counts())}
         if flow not in known:
             raise BadInput(
-                f"no flow {flow!r} is declared here, and no request of it is stored; known: {', '.join(sorted(known))}. Nothing was paused. "
-                f"If it is right, {how_to_get(flow, self._engine.settings)}"
+                f"no flow {flow!r} is declared here, and no request of it is stored; known:"
+                f" {', '.join(sorted(known))}. Nothing was paused. If it is right,"
+                f" {how_to_get(flow, self._engine.settings)}"
             )
 
-    async def resume(self, flow: str | None, tenant: str | None, credential: str | None, by: str) -> int:
-        return await (await self._open()).operating.resume(flow=flow, tenant=tenant, credential=credential, actor=Actor(by))
+    async def resume(
+        self, flow: str | None, tenant: str | None, credential: str | None, by: str
+    ) -> int:
+        return await (await self._open()).operating.resume(
+            flow=flow, tenant=tenant, credential=credential, actor=Actor(by)
+        )
 
     async def pause_everything(self, reason: str, by: str) -> PauseShape:
-        return pause_shape(await (await self._open()).operating.pause_everything(reason, Actor(by)), 0)
+        return pause_shape(
+            await (await self._open()).operating.pause_everything(reason, Actor(by)), 0
+        )
 
     async def resume_everything(self, by: str) -> int:
         return await (await self._open()).operating.resume_everything(Actor(by))
@@ -213,17 +294,30 @@ class StoreDesk:
     async def erase(self, subject: str, by: str) -> int:
         return await (await self._open()).erase(subject, tenant=self.tenant, actor=Actor(by))
 
-    async def create_key(self, name: str, scopes: Sequence[str], expires_at: datetime | None, test: bool, by: str) -> MadeKey:
+    async def create_key(
+        self, name: str, scopes: Sequence[str], expires_at: datetime | None, test: bool, by: str
+    ) -> MadeKey:
         key, text = await (await self._open()).operating.create_key(
-            name=name, scopes=scopes, expires_at=expires_at, test=test, tenant=self.tenant, actor=Actor(by)
+            name=name,
+            scopes=scopes,
+            expires_at=expires_at,
+            test=test,
+            tenant=self.tenant,
+            actor=Actor(by),
         )
         return MadeKey(**msgspec.structs.asdict(key_shape(key)), key=text)
 
     async def keys(self) -> list[KeyShape]:
-        return [key_shape(one) for one in await (await self._open()).operating.list_keys(self.tenant)]
+        return [
+            key_shape(one) for one in await (await self._open()).operating.list_keys(self.tenant)
+        ]
 
     async def revoke_key(self, key_id: str, by: str) -> KeyShape:
-        return key_shape(await (await self._open()).operating.revoke_key(key_id, tenant=self.tenant, actor=Actor(by)))
+        return key_shape(
+            await (await self._open()).operating.revoke_key(
+                key_id, tenant=self.tenant, actor=Actor(by)
+            )
+        )
 
     async def warn_if_idle(self) -> None:
         await warn_if_idle(await self._open(), self._place)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 #: Of what a key led to, so many are named.
 MANY = 10
-Id = Annotated[str, typer.Argument(metavar="ID", help="The request's id, or the key that it was submitted with.")]
+Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The request's id, or the key that it was submitted with."),
+]
 
 
 async def id_of(desk: Desk, named: str) -> str:
@@ -30,21 +33,29 @@ async def id_of(desk: Desk, named: str) -> str:
 
 
 async def find_view(engine: Engine, named: str, tenant: str) -> View:
-    """A request of any flow that the tenant has ever used, named by its id or its key; raises NotFound."""
+    """A request of any flow that the tenant has ever used, named by its id or its key; raises
+    NotFound.
+    """
     try:
         return await engine.operating.look_up(named, tenant)
     except NotFound as error:
-        found = {view.state.id: view for view in await engine.find(key=named, tenant=tenant, limit=MANY)}
+        found = {
+            view.state.id: view for view in await engine.find(key=named, tenant=tenant, limit=MANY)
+        }
         return found[_only(list(found), named, tenant, error)]
 
 
 def _only(ids: list[str], named: str, tenant: str, error: NotFound) -> str:
     if not ids and not REQUEST_ID.fullmatch(named):
-        raise NotFound("request", named, f" ({tenant}), by its id or its key; another tenant's: --tenant NAME")
+        raise NotFound(
+            "request", named, f" ({tenant}), by its id or its key; another tenant's: --tenant NAME"
+        )
     if not ids:
         raise error
     if len(ids) > 1:
-        raise BadInput(f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one")
+        raise BadInput(
+            f"the key {named!r} led to several requests: {', '.join(ids)}; give the id of one"
+        )
     return ids[0]
 
 
@@ -55,5 +66,7 @@ async def find_request(engine: Engine, request_id: str, tenant: str) -> Request:
         from gesta.cli.flows import how_to_get
 
         remedy = how_to_get(flow, engine.settings)
-        raise BadInput(f"request {request_id} is of flow {flow!r}, which is not declared here; {remedy}")
+        raise BadInput(
+            f"request {request_id} is of flow {flow!r}, which is not declared here; {remedy}"
+        )
     return await engine.request(request_id, flow=flow, tenant=tenant)

@@ -29,7 +29,9 @@ from gesta.cli import (
 from gesta.cli.command import Handler, as_command
 from gesta.cli.exit_codes import MEANINGS
 
-EPILOG = "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
+EPILOG = (
+    "Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items()) + "."
+)
 
 #: Panel of the help → commands in it.
 COMMANDS: dict[str, dict[str, Handler]] = {
@@ -89,14 +91,18 @@ GROUPS: dict[str, tuple[str, dict[str, Handler]]] = {
         "API keys: who may do what over HTTP, in a tenant's name.",
         {"create": key.create, "list": key.list_keys, "revoke": key.revoke},
     ),
-    "template": ("Templates of messages, stored as config of kind template.", {"preview": template.preview}),
+    "template": (
+        "Templates of messages, stored as config of kind template.",
+        {"preview": template.preview},
+    ),
 }
 
 
 @cache
 def build() -> Callable[..., None]:
     """The command line as typer runs it."""
-    # Locals in a traceback could be secrets, so tracebacks are Python's plain ones, and only shown with --debug.
+    # Locals in a traceback could be secrets, so tracebacks are Python's plain ones, and only shown
+    # with --debug.
     app = typer.Typer(no_args_is_help=True, epilog=EPILOG, pretty_exceptions_enable=False)
     app.callback()(_root)
     for panel, commands in COMMANDS.items():
@@ -119,11 +125,16 @@ def _version(is_asked: bool) -> None:
 
 
 def _root(
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Every side effect, done once and on record."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command, that of this process's arguments unless others are given. Ends in SystemExit with its exit code."""
+    """Run a command, that of this process's arguments unless others are given.
+
+    Ends in SystemExit with its exit code.
+    """
     build()(args=arguments, prog_name="gesta")

@@ -7,7 +7,9 @@ from gesta.cli.output import print_json
 
 
 def openapi(call: Invocation) -> None:
-    """Print the OpenAPI 3.1 description of the HTTP API, with the payloads of this process's flows."""
+    """Print the OpenAPI 3.1 description of the HTTP API, with the payloads of this process's
+    flows.
+    """
     from gesta.cli.flows import flows_of
     from gesta.http_api.app import ROUTES
     from gesta.http_api.openapi import describe

@@ -31,15 +31,22 @@ STATUS_STYLES = {
 }
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object a line instead of a table.")
+]
 
 
-#: What moves the cursor, breaks a line, changes colours or turns the order of letters round, and what no terminal can print.
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: What moves the cursor, breaks a line, changes colours or turns the order of letters round, and
+#: what no terminal can print.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def visible(text: str) -> str:
-    """A text of one line, whatever its author put into it: what a terminal would obey is shown instead."""
+    """A text of one line, whatever its author put into it: what a terminal would obey is shown
+    instead.
+    """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -63,8 +70,15 @@ def print_json_line(record: object) -> None:
 
 
 def _print_json(encoded: bytes) -> None:
-    # What JSON itself lets stand is written as JSON writes the rest; its line breaks are those of the layout.
-    _print(sys.stdout, _CONTROL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", encoded.decode()))
+    # What JSON itself lets stand is written as JSON writes the rest; its line breaks are those of
+    # the layout.
+    _print(
+        sys.stdout,
+        _CONTROL.sub(
+            lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}",
+            encoded.decode(),
+        ),
+    )
 
 
 def _print(stream: TextIO, text: str, style: str = "") -> None:
@@ -81,14 +95,31 @@ def show(*parts: RenderableType) -> None:
         console.print(part, highlight=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", folded: Sequence[str] = ()) -> Table:
-    """A table whose `folded` columns give way when the terminal is narrow; all others are shown whole."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    folded: Sequence[str] = (),
+) -> Table:
+    """A table whose `folded` columns give way when the terminal is narrow; all others are shown
+    whole.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    built = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, title=title or None, title_justify="left", title_style="bold")
+    built = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+    )
     for column in columns:
-        built.add_column(column, no_wrap=column not in folded, overflow="fold", header_style="dim underline")
+        built.add_column(
+            column, no_wrap=column not in folded, overflow="fold", header_style="dim underline"
+        )
     for row in rows:
         built.add_row(*(Text(visible(cell), style=STATUS_STYLES.get(cell, "")) for cell in row))
     return built

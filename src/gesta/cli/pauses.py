@@ -1,4 +1,6 @@
-"""pause and resume: begin nothing more of a flow, a tenant or a credential, and go on again; on record with who decided."""
+"""pause and resume: begin nothing more of a flow, a tenant or a credential, and go on again; on
+record with who decided.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,27 @@ if TYPE_CHECKING:
     from gesta.errors import NotFound
     from gesta.tenants.pauses import Scope
 
-OfFlow = Annotated[str | None, typer.Option("--flow", help="A flow: of every tenant, or with --tenant of that one.")]
+OfFlow = Annotated[
+    str | None,
+    typer.Option("--flow", help="A flow: of every tenant, or with --tenant of that one."),
+]
 OfCredential = Annotated[
     str | None,
-    typer.Option("--credential", metavar="KIND/CODE", help="What uses this config of the tenant, e.g. webhook.endpoint/shop."),
+    typer.Option(
+        "--credential",
+        metavar="KIND/CODE",
+        help="What uses this config of the tenant, e.g. webhook.endpoint/shop.",
+    ),
 ]
 Listed = Annotated[
     bool,
-    typer.Option("--list", help="Pause nothing; show what is paused, with --tenant also where that tenant has no jobs held."),
+    typer.Option(
+        "--list",
+        help=(
+            "Pause nothing; show what is paused, with --tenant also where that tenant has no jobs"
+            " held."
+        ),
+    ),
 ]
 Everything = Annotated[bool, typer.Option("--everything", help="All flows of all tenants.")]
 
@@ -39,10 +54,13 @@ async def pause(
 ) -> None:
     """Begin nothing more of a flow, a --tenant or a credential; requests wait.
 
-    Without any of these, show what is paused for everybody, and what holds jobs. --list shows it, too, and with --tenant all that is paused of that tenant.
+    Without any of these, show what is paused for everybody, and what holds jobs. --list shows it,
+    too, and with --tenant all that is paused of that tenant.
     """
     if listed and (flow is not None or credential is not None or everything or reason):
-        raise typer.BadParameter("--list only shows; leave --flow, --credential, --everything and --reason out")
+        raise typer.BadParameter(
+            "--list only shows; leave --flow, --credential, --everything and --reason out"
+        )
     tenant = None if listed else _tenant(call, flow, credential, everything=everything)
     is_asked = flow is None and credential is None and tenant is None and not everything
     person = call.actor(by).user_id
@@ -58,7 +76,10 @@ async def pause(
             print_json(made)
         else:
             say(made.scope)
-            tell("paused: running attempts go on, nothing else begins; requests are accepted and wait")
+            tell(
+                "paused: running attempts go on, nothing else begins; requests are accepted and"
+                " wait"
+            )
 
 
 async def resume(
@@ -69,14 +90,20 @@ async def resume(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Let a flow, a --tenant or a credential that is paused go on. It is named as it was paused: `gesta pause --list` shows it."""
+    """Let a flow, a --tenant or a credential that is paused go on.
+
+    It is named as it was paused: `gesta pause --list` shows it.
+    """
     from gesta.errors import BadInput, NotFound
     from gesta.tenants.pauses import EVERYTHING, Scope
 
     tenant = _tenant(call, flow, credential, everything=everything)
     if Scope(flow, tenant, credential) == EVERYTHING and not everything:
         shown = call.place.command("pause --list")
-        raise BadInput(f"say what goes on: --flow, --tenant, --credential or --everything; `{shown}` shows what is paused")
+        raise BadInput(
+            f"say what goes on: --flow, --tenant, --credential or --everything; `{shown}` shows"
+            " what is paused"
+        )
     person = call.actor(by).user_id
     async with call.desk() as desk:
         try:
@@ -93,13 +120,23 @@ async def resume(
             tell("jobs were held and go on" if held else "it goes on; no job was held")
 
 
-def _tenant(call: Invocation, flow: str | None, credential: str | None, *, everything: bool) -> str | None:
-    """Whose: a credential is always some tenant's, a flow everybody's unless a tenant was chosen, and a tenant itself is named here."""
+def _tenant(
+    call: Invocation, flow: str | None, credential: str | None, *, everything: bool
+) -> str | None:
+    """Whose: a credential is always some tenant's, a flow everybody's unless a tenant was chosen,
+    and a tenant itself is named here.
+    """
     if everything:
         if flow is not None or credential is not None or call.tenant is not None:
-            raise typer.BadParameter("--everything leaves nothing to choose; leave --flow, --credential and --tenant out")
+            raise typer.BadParameter(
+                "--everything leaves nothing to choose; leave --flow, --credential and --tenant out"
+            )
         return None
-    if credential is None and call.tenant is None and (flow is None or call.settings.sources["tenant"] == "default"):
+    if (
+        credential is None
+        and call.tenant is None
+        and (flow is None or call.settings.sources["tenant"] == "default")
+    ):
         return None
     return call.tenant_name
 
@@ -111,8 +148,15 @@ async def _not_paused(desk: Desk, scope: Scope, place: Place) -> NotFound:
     from gesta.tenants.pauses import Scope
 
     found = [one for one in await desk.pauses() if one.tenant in (None, desk.tenant)]
-    named = [f"{one.scope} ({how_to_resume(Scope(one.flow, one.tenant, one.credential), place)})" for one in found]
-    more = f"paused: {', '.join(named)}" if named else f"nothing is paused for everybody or for tenant {desk.tenant}"
+    named = [
+        f"{one.scope} ({how_to_resume(Scope(one.flow, one.tenant, one.credential), place)})"
+        for one in found
+    ]
+    more = (
+        f"paused: {', '.join(named)}"
+        if named
+        else f"nothing is paused for everybody or for tenant {desk.tenant}"
+    )
     return NotFound("pause", str(scope), f"; {more}")
 
 
@@ -124,8 +168,20 @@ async def _list(desk: Desk, place: Place, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif found:
-        rows = [(one.scope, moment(ms_of(one.since)), one.by or "", one.reason, str(one.held)) for one in found]
-        show(table(("paused", "since (UTC)", "by", "reason", "held"), rows, folded=("paused", "by", "reason")))
+        rows = [
+            (one.scope, moment(ms_of(one.since)), one.by or "", one.reason, str(one.held))
+            for one in found
+        ]
+        show(
+            table(
+                ("paused", "since (UTC)", "by", "reason", "held"),
+                rows,
+                folded=("paused", "by", "reason"),
+            )
+        )
     else:
         other = place.process("pause --list --tenant NAME")
-        tell(f"nothing is paused for everybody or for tenant {desk.tenant}, and no jobs are held; of another tenant: {other}")
+        tell(
+            f"nothing is paused for everybody or for tenant {desk.tenant}, and no jobs are held; of"
+            f" another tenant: {other}"
+        )

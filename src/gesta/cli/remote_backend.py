@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gesta.api_types.representations import AttemptShape, EntityShape, EventShape, KeyShape, ParkedShape, PauseShape, RequestShape
+from gesta.api_types.representations import (
+    AttemptShape,
+    EntityShape,
+    EventShape,
+    KeyShape,
+    ParkedShape,
+    PauseShape,
+    RequestShape,
+)
 from gesta.cli.backend import Fields, Kind, Result, kind_of
 from gesta.cli.shown import state_of
 from gesta.client import Client
@@ -20,7 +28,10 @@ from gesta.intake.submit_options import Options
 from gesta.requests.dead_letters import DeadLetter
 from gesta.requests.waiters import outcome_of
 
-NOT_A_TENANTS = "that is for everybody, and a server takes it from no tenant; do it on the store: leave the setting `server` out"
+NOT_A_TENANTS = (
+    "that is for everybody, and a server takes it from no tenant; do it on the store: leave the"
+    " setting `server` out"
+)
 
 
 class ServerDesk:
@@ -35,9 +46,14 @@ class ServerDesk:
             raise InvalidRequest(flow, {"payload": "must be a JSON object"})
         try:
             return await self._client.submit(
-                flow, fields, key=options.key, deliver_at=options.deliver_at, ttl=options.ttl, priority=options.priority,
+                flow,
+                fields,
+                key=options.key,
+                deliver_at=options.deliver_at,
+                ttl=options.ttl,
+                priority=options.priority,
                 by=None if options.actor is None else options.actor.user_id,
-            )  # fmt: skip
+            )
         except InvalidRequest as error:
             raise InvalidRequest(flow, error.fields) from None
 
@@ -49,7 +65,9 @@ class ServerDesk:
     async def find(
         self, flow: str | None, status: str | None, key: str | None, limit: int
     ) -> list[tuple[RequestShape, PauseShape | None]]:
-        found = [one async for one in self._client.find(flow=flow, status=status, key=key, limit=limit)]
+        found = [
+            one async for one in self._client.find(flow=flow, status=status, key=key, limit=limit)
+        ]
         pauses = await self._pauses_of(found)
         return [(one, pauses.get(one.held_by or "")) for one in found]
 
@@ -58,11 +76,17 @@ class ServerDesk:
         return found, (await self._pauses_of([found])).get(found.held_by or "")
 
     async def _pauses_of(self, requests: Sequence[RequestShape]) -> dict[str, PauseShape]:
-        """Scope → the pause, of those that hold one of these. A key that may not see them leaves their names."""
+        """Scope → the pause, of those that hold one of these.
+
+        A key that may not see them leaves their names.
+        """
         held = {one.held_by for one in requests if one.held_by is not None}
         if not held:
             return {}
-        known = {scope: PauseShape(scope, None, None, None, "", "", refused=False, by=None, held=0) for scope in held}
+        known = {
+            scope: PauseShape(scope, None, None, None, "", "", refused=False, by=None, held=0)
+            for scope in held
+        }
         try:
             return known | {one.scope: one for one in await self._client.pauses()}
         except AccessDenied:
@@ -87,18 +111,30 @@ class ServerDesk:
         return (await self._client.retry(await self._flow(request_id), request_id, by=by)).status
 
     async def redrive(self, request_id: str, ttl: timedelta | None, again: bool, by: str) -> str:
-        return (await self._client.redrive(await self._flow(request_id), request_id, ttl=ttl, again=again, by=by)).status
+        return (
+            await self._client.redrive(
+                await self._flow(request_id), request_id, ttl=ttl, again=again, by=by
+            )
+        ).status
 
-    async def resolve(self, request_id: str, result: Result, evidence: str, provider_id: str, by: str) -> str:
+    async def resolve(
+        self, request_id: str, result: Result, evidence: str, provider_id: str, by: str
+    ) -> str:
         flow = await self._flow(request_id)
-        decided = await self._client.resolve(flow, request_id, result, evidence=evidence, provider_id=provider_id, by=by)
+        decided = await self._client.resolve(
+            flow, request_id, result, evidence=evidence, provider_id=provider_id, by=by
+        )
         return decided.status
 
     async def _flow(self, request_id: str) -> str:
         return (await self._client.look_up(request_id)).flow
 
-    async def dead_letters(self, flow: str | None, reason: str | None, limit: int) -> list[DeadLetter]:
-        return [one async for one in self._client.dead_letters(flow=flow, reason=reason, limit=limit)]
+    async def dead_letters(
+        self, flow: str | None, reason: str | None, limit: int
+    ) -> list[DeadLetter]:
+        return [
+            one async for one in self._client.dead_letters(flow=flow, reason=reason, limit=limit)
+        ]
 
     async def dead_letter(self, request_id: str) -> DeadLetter:
         return await self._client.dead_letter(await self._flow(request_id), request_id)
@@ -130,11 +166,15 @@ class ServerDesk:
     async def pauses(self) -> list[PauseShape]:
         return await self._client.pauses()
 
-    async def pause(self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str) -> PauseShape:
+    async def pause(
+        self, flow: str | None, tenant: str | None, credential: str | None, reason: str, by: str
+    ) -> PauseShape:
         self._refuse_everybody(tenant)
         return await self._client.pause(flow=flow, credential=credential, reason=reason, by=by)
 
-    async def resume(self, flow: str | None, tenant: str | None, credential: str | None, by: str) -> int:
+    async def resume(
+        self, flow: str | None, tenant: str | None, credential: str | None, by: str
+    ) -> int:
         self._refuse_everybody(tenant)
         return await self._client.resume(flow=flow, credential=credential, by=by)
 
@@ -146,13 +186,20 @@ class ServerDesk:
 
     def _refuse_everybody(self, tenant: str | None) -> None:
         if tenant is None:
-            raise BadInput(f"--flow of every tenant: {NOT_A_TENANTS}, or name yours with --tenant {self.tenant}")
+            raise BadInput(
+                f"--flow of every tenant: {NOT_A_TENANTS}, or name yours with --tenant"
+                f" {self.tenant}"
+            )
 
     async def erase(self, subject: str, by: str) -> int:
         return await self._client.erase(subject, by=by)
 
-    async def create_key(self, name: str, scopes: Sequence[str], expires_at: datetime | None, test: bool, by: str) -> MadeKey:
-        return await self._client.create_key(name, scopes=scopes, expires_at=expires_at, test=test, by=by)
+    async def create_key(
+        self, name: str, scopes: Sequence[str], expires_at: datetime | None, test: bool, by: str
+    ) -> MadeKey:
+        return await self._client.create_key(
+            name, scopes=scopes, expires_at=expires_at, test=test, by=by
+        )
 
     async def keys(self) -> list[KeyShape]:
         return await self._client.keys()

@@ -25,16 +25,30 @@ Status = Literal["queued", "sent", "failed", "expired", "cancelled", "unknown"]
 async def send(
     call: Invocation,
     flow: Annotated[str, typer.Argument(help="The flow, e.g. notification.webhook.")],
-    payload: Annotated[str, typer.Argument(metavar="JSON|@FILE|-", help="The payload: JSON itself, a file, or - for stdin.")],
-    key: Annotated[str | None, typer.Option(help="Your own name for it: the same key is executed once.")] = None,
+    payload: Annotated[
+        str,
+        typer.Argument(
+            metavar="JSON|@FILE|-", help="The payload: JSON itself, a file, or - for stdin."
+        ),
+    ],
+    key: Annotated[
+        str | None, typer.Option(help="Your own name for it: the same key is executed once.")
+    ] = None,
     deliver_at: Annotated[
-        datetime | None, typer.Option(parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z.")
+        datetime | None,
+        typer.Option(
+            parser=point_in_time, metavar="TIME", help="Not before, e.g. 2030-01-31T09:00:00Z."
+        ),
     ] = None,
     ttl: Ttl = None,
     priority: Annotated[int, typer.Option(help="1 (most urgent) to 10.")] = 5,
     wait: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Wait that long for the outcome; 1 if it failed, 5 if it takes longer."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Wait that long for the outcome; 1 if it failed, 5 if it takes longer.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +76,9 @@ def _for_a_shell(error: InvalidRequest, deliver_at: datetime | None) -> InvalidR
     if "deliver_at" not in error.fields or deliver_at is None or deliver_at.tzinfo is not None:
         return error
     return InvalidRequest(
-        error.flow, error.fields | {"deliver_at": "a time with its time zone is needed, for instance 2030-01-01T09:00:00Z"}
+        error.flow,
+        error.fields
+        | {"deliver_at": "a time with its time zone is needed, for instance 2030-01-01T09:00:00Z"},
     )
 
 
@@ -80,7 +96,15 @@ async def _end(desk: Desk, request: Submitted, wait: float | None, *, as_json: b
             late = error
     if as_json:
         told = None if outcome is None else msgspec.to_builtins(outcome)
-        print_json({"id": request.id, "flow": request.flow, "tenant": desk.tenant, "verdict": request.verdict, "outcome": told})
+        print_json(
+            {
+                "id": request.id,
+                "flow": request.flow,
+                "tenant": desk.tenant,
+                "verdict": request.verdict,
+                "outcome": told,
+            }
+        )
     elif outcome is not None:
         tell(str(outcome), "green" if isinstance(outcome, Done) else "red")
     if late is not None:
@@ -94,10 +118,16 @@ async def list_requests(
     call: Invocation,
     flow: Annotated[str | None, typer.Option(help="Only of this flow.")] = None,
     status: Annotated[Status | None, typer.Option(help="Only in this status.")] = None,
-    key: Annotated[str | None, typer.Option(help="Only what this key led to: your own name for it.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Only what this key led to: your own name for it.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
     parked: Annotated[
-        bool, typer.Option("--parked", help="Events and jobs that were set aside because they could not be processed.")
+        bool,
+        typer.Option(
+            "--parked",
+            help="Events and jobs that were set aside because they could not be processed.",
+        ),
     ] = False,
     as_json: JsonLines = False,
 ) -> None:
@@ -120,11 +150,20 @@ async def list_requests(
             return
         now = desk.now_ms()
         rows = [
-            (one.id, one.flow, one.status, span(now - one.created_at), one.key or "", note(one, now, pause))
+            (
+                one.id,
+                one.flow,
+                one.status,
+                span(now - one.created_at),
+                one.key or "",
+                note(one, now, pause),
+            )
             for one, pause in ((state_of(shape), pause) for shape, pause in found)
         ]
         if rows:
-            show(table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note")))
+            show(
+                table(("id", "flow", "status", "age", "key", "note"), rows, folded=("key", "note"))
+            )
         else:
             tell("no such requests" if flow or status or key else "no requests")
         if has_more:
@@ -140,7 +179,10 @@ async def _list_parked(desk: Desk, limit: int, *, as_json: bool) -> None:
         for one in found:
             print_json_line(one)
     elif found:
-        rows = [(moment(ms_of(one.at)), one.what, one.name, str(one.version), one.error) for one in found]
+        rows = [
+            (moment(ms_of(one.at)), one.what, one.name, str(one.version), one.error)
+            for one in found
+        ]
         show(table(("time", "what", "name", "version", "error"), rows, folded=("name", "error")))
     else:
         tell("nothing was set aside")

@@ -1,4 +1,6 @@
-"""serve, api, projector, worker, sweeper: a process that works until somebody stops it; all stations in one, or one part of the road each."""
+"""serve, api, projector, worker, sweeper: a process that works until somebody stops it; all
+stations in one, or one part of the road each.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 
 OnlyFlows = Annotated[
     list[str] | None,
-    typer.Option("--flow", metavar="FLOW", help="Only jobs of this flow, or of a kind: 'payment.*'. May be given several times."),
+    typer.Option(
+        "--flow",
+        metavar="FLOW",
+        help="Only jobs of this flow, or of a kind: 'payment.*'. May be given several times.",
+    ),
 ]
 
 
@@ -33,9 +39,12 @@ async def serve(
     health_at: HealthPort = None,
     health_host: HealthHost = HOST,
 ) -> None:
-    r"""Run everything in one process: API, projector, worker and sweep. Ctrl-C or SIGTERM lets running attempts end first.
+    r"""Run everything in one process: API, projector, worker and sweep.
 
-    Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the built-in flows run with what
+    Ctrl-C or SIGTERM lets running attempts end first.
+
+    Flows of your own come from a program: gesta serve --app shop.jobs:engine. Without one, the
+    built-in flows run with what
     gesta.toml says in \[flows.webhook] and so on.
     """
     from gesta.engine.process_roles import EVERYTHING
@@ -45,38 +54,57 @@ async def serve(
 
 
 async def api(
-    call: Invocation, port: ApiPort = None, host: ApiHost = None, health_at: HealthPort = None, health_host: HealthHost = HOST
+    call: Invocation,
+    port: ApiPort = None,
+    host: ApiHost = None,
+    health_at: HealthPort = None,
+    health_host: HealthHost = HOST,
 ) -> None:
-    """Run the HTTP API alone: it accepts and shows requests; projectors, workers and sweepers run beside it."""
+    """Run the HTTP API alone: it accepts and shows requests; projectors, workers and sweepers run
+    beside it.
+    """
     from gesta.engine.process_roles import NOTHING
 
     await _work(call, NOTHING, health_at, health_host, Api(host, port))
 
 
-async def projector(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
-    """Run the projector alone: it makes views and jobs from events, and tells the program's handlers.
+async def projector(
+    call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST
+) -> None:
+    """Run the projector alone: it makes views and jobs from events, and tells the program's
+    handlers.
 
-    Several share the work on PostgreSQL; on a file one projects. Others take over within 5 s of a death. Workers and sweepers run beside it.
+    Several share the work on PostgreSQL; on a file one projects. Others take over within 5 s of a
+    death. Workers and sweepers run beside it.
     """
     from gesta.engine.process_roles import Work
 
     await _work(call, Work(frozenset({"projector"})), health_at, health_host)
 
 
-async def worker(call: Invocation, flow: OnlyFlows = None, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
+async def worker(
+    call: Invocation,
+    flow: OnlyFlows = None,
+    health_at: HealthPort = None,
+    health_host: HealthHost = HOST,
+) -> None:
     """Run a worker alone: it takes jobs and executes them. All of several processes work.
 
-    SIGTERM lets running attempts end, gives back what has not begun, and ends within 30 s. A projector and a sweeper run beside it.
+    SIGTERM lets running attempts end, gives back what has not begun, and ends within 30 s. A
+    projector and a sweeper run beside it.
     """
     from gesta.engine.process_roles import Work
 
     await _work(call, Work(frozenset({"worker"}), tuple(flow or ())), health_at, health_host)
 
 
-async def sweeper(call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST) -> None:
+async def sweeper(
+    call: Invocation, health_at: HealthPort = None, health_host: HealthHost = HOST
+) -> None:
     """Run the sweeper alone: expiry, scheduled requests, due questions, lost jobs, retention.
 
-    Of several processes one sweeps, and another takes over within 5 s of its death. A projector and workers run beside it.
+    Of several processes one sweeps, and another takes over within 5 s of its death. A projector and
+    workers run beside it.
     """
     from gesta.engine.process_roles import Work
 
@@ -91,7 +119,9 @@ class Api:
     port: int | None
 
 
-async def _work(call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None) -> None:
+async def _work(
+    call: Invocation, work: Work, port: int | None, host: str, api: Api | None = None
+) -> None:
     """Start, say so, and work until the signal."""
     from gesta.cli.flows import left_out
     from gesta.engine.process_roles import EVERYTHING
@@ -100,7 +130,10 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
     engine = call.engine(work=work)
     flows = work.taken_of(engine.flows)
     async with StopSignal() as stop:
-        async with health_port(port, host) as health, call.opened(engine, create=True, is_server=True):
+        async with (
+            health_port(port, host) as health,
+            call.opened(engine, create=True, is_server=True),
+        ):
             health.watch(engine.road)
             settings = call.settings
             parts = () if work == EVERYTHING else sorted(work.parts) or ("api",)
@@ -120,12 +153,18 @@ async def _work(call: Invocation, work: Work, port: int | None, host: str, api: 
                 tell("ready; Ctrl-C stops it")
                 await stop.wait()
             running = engine.road.pool.in_flight
-            tell(f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)" if running else "stopping")
+            tell(
+                f"stopping; attempts that may end first: {running} (Ctrl-C cuts them)"
+                if running
+                else "stopping"
+            )
         tell("stopped")
 
 
 async def _tell_of_strangers(engine: Engine, work: Work) -> None:
-    """A worker without a flow would leave that flow's jobs where they are, and look well doing so."""
+    """A worker without a flow would leave that flow's jobs where they are, and look well doing
+    so.
+    """
     from gesta.cli.flows import how_to_get
     from gesta.ports.job_queue import by_flow
 
@@ -135,4 +174,7 @@ async def _tell_of_strangers(engine: Engine, work: Work) -> None:
         count = backlog.ready + backlog.waiting
         if count and name not in engine.flows:
             remedy = how_to_get(name, engine.settings)
-            tell(f"left alone: {count} of {name}, a flow that is not declared here; {remedy}", "yellow")
+            tell(
+                f"left alone: {count} of {name}, a flow that is not declared here; {remedy}",
+                "yellow",
+            )

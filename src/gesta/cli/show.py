@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 async def show(call: Invocation, request_id: Id, as_json: Json = False) -> None:
-    """Show a request: what became of it, its history and its attempts. What is sealed in the payload is not shown."""
+    """Show a request: what became of it, its history and its attempts.
+
+    What is sealed in the payload is not shown.
+    """
     from gesta.cli.shown import state_of
 
     async with call.desk() as desk:
@@ -63,7 +66,9 @@ def _summary(state: State, payload: Fields | None, pause: PauseShape | None, now
             "next": moment_and_distance(state.due_at, now_ms),
             "expires": moment_and_distance(state.expires_at, now_ms),
             "held": "" if pause is None else paused(pause),
-            "cancel": "wished for; the end of the running attempt decides" if is_called_back else "",
+            "cancel": (
+                "wished for; the end of the running attempt decides" if is_called_back else ""
+            ),
             "in doubt": doubt,
             "reason": state.reason,
             "detail": state.detail,
@@ -81,8 +86,21 @@ def _history(state: State, history: list[EventShape]) -> Table:
     rows = []
     for one in history:
         at, event = ms_of(one.at), event_of(one, state.flow)
-        rows.append((str(one.version), moment(at), event_name(one.type, state.flow), describe(event, at), one.actor or ""))
-    return table(("", "time (UTC)", "event", "what it says", "by"), rows, title="History", folded=("what it says", "by"))
+        rows.append(
+            (
+                str(one.version),
+                moment(at),
+                event_name(one.type, state.flow),
+                describe(event, at),
+                one.actor or "",
+            )
+        )
+    return table(
+        ("", "time (UTC)", "event", "what it says", "by"),
+        rows,
+        title="History",
+        folded=("what it says", "by"),
+    )
 
 
 def _attempts(attempts: list[AttemptShape]) -> Table:
@@ -99,7 +117,12 @@ def _attempts(attempts: list[AttemptShape]) -> Table:
     ]
     columns = ("", "ended (UTC)", "outcome", "reason", "detail", "config used")
     width = len(columns) if any(one.used for one in attempts) else len(columns) - 1
-    return table(columns[:width], [row[:width] for row in rows], title="Attempts", folded=("reason", "detail", "config used"))
+    return table(
+        columns[:width],
+        [row[:width] for row in rows],
+        title="Attempts",
+        folded=("reason", "detail", "config used"),
+    )
 
 
 def _next_step(state: State, payload: Fields | None, place: Place) -> str:
@@ -109,7 +132,10 @@ def _next_step(state: State, payload: Fields | None, place: Place) -> str:
     if state.status == "unknown" and state.due_at is None:
         from gesta.admin.doctor.explain import OTHER_WORDS
 
-        return f"a person decides: {place.command(f'resolve {state.id} --executed --evidence TEXT')}{OTHER_WORDS}"
+        return (
+            "a person decides:"
+            f" {place.command(f'resolve {state.id} --executed --evidence TEXT')}{OTHER_WORDS}"
+        )
     if state.reason == "subject_erased":
         return "the person it is about was erased: it cannot be sent any more"
     if state.status in ("failed", "expired"):

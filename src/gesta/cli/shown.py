@@ -21,15 +21,26 @@ def ms_of(text: str) -> int:
 def state_of(shape: RequestShape) -> State:
     """The request as its events tell it, as far as it is shown."""
     fields = {field.name for field in msgspec.structs.fields(State)}
-    known: dict[str, Any] = {name: value for name, value in msgspec.structs.asdict(shape).items() if name in fields}
-    times = {name: ms_of(value) for name, value in known.items() if name.endswith("_at") and value is not None}
+    known: dict[str, Any] = {
+        name: value for name, value in msgspec.structs.asdict(shape).items() if name in fields
+    }
+    times = {
+        name: ms_of(value)
+        for name, value in known.items()
+        if name.endswith("_at") and value is not None
+    }
     return State(**{**known, **times, "attempts": shape.attempt_count})
 
 
 def event_of(shape: EventShape, flow: str) -> Event | None:
     """What happened; None for what a newer gesta has written."""
-    times = {name: ms_of(value) for name, value in shape.data.items() if name.endswith("At") and isinstance(value, str)}
-    # The payload stands with its request and not here, and an event that has one cannot be read without.
+    times = {
+        name: ms_of(value)
+        for name, value in shape.data.items()
+        if name.endswith("At") and isinstance(value, str)
+    }
+    # The payload stands with its request and not here, and an event that has one cannot be read
+    # without.
     data = {"payload": {}, **shape.data, **times}
     try:
         return event_types(flow).decode(shape.type, msgspec.json.encode(data))

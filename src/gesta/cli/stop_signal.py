@@ -12,12 +12,16 @@ from gesta.runtime.clock import LastResort, SystemRuntime
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: From the signal to the end of the process, whatever runs in it: supervisors kill after 30 s.
 STOP_SECONDS = 29.0
-#: From the end of what was to be done to the end of the process: what is left then does not end by itself.
+#: From the end of what was to be done to the end of the process: what is left then does not end by
+#: itself.
 CLOSE_SECONDS = 1.0
 
 
 class StopSignal:
-    """The first SIGINT or SIGTERM. A second one kills at once: nobody is locked in, and a killed gesta loses nothing."""
+    """The first SIGINT or SIGTERM.
+
+    A second one kills at once: nobody is locked in, and a killed gesta loses nothing.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

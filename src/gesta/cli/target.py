@@ -8,7 +8,10 @@ import msgspec
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The options of a call that a further command must repeat to be about the same requests. What comes from the settings need not be repeated."""
+    """The options of a call that a further command must repeat to be about the same requests.
+
+    What comes from the settings need not be repeated.
+    """
 
     tenant: str = ""
     app: str = ""
@@ -20,7 +23,9 @@ class Place(msgspec.Struct, frozen=True):
         return f"gesta {words}{self.tenant}{self.app}{self.store}"
 
     def process(self, words: str) -> str:
-        """A command for every tenant: a process of this very program, or one that names whose it is about itself."""
+        """A command for every tenant: a process of this very program, or one that names whose it is
+        about itself.
+        """
         return f"gesta {words}{self.app}{self.store}"
 
     def process_of_another(self, words: str) -> str:
@@ -33,5 +38,9 @@ HERE = Place()
 
 
 def options(**given: str | None) -> str:
-    """Options as they are written behind a command, with a blank before each; those that were not given are left out."""
-    return "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value is not None)
+    """Options as they are written behind a command, with a blank before each; those that were not
+    given are left out.
+    """
+    return "".join(
+        f" --{name} {shlex.quote(value)}" for name, value in given.items() if value is not None
+    )

@@ -1,4 +1,6 @@
-"""Templates, looked at before anything is sent: stored ones, and files that are still being written."""
+"""Templates, looked at before anything is sent: stored ones, and files that are still being
+written.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,29 @@ _PARTS = {".txt": "text", ".html": "html", ".mjml": "mjml", ".json": "blocks"}
 
 async def preview(
     call: Invocation,
-    code: Annotated[str | None, typer.Argument(help="The stored template. Left out where --source names files.")] = None,
-    locale: Annotated[str | None, typer.Option("--locale", help="For this locale, or the nearest one that is there.")] = None,
-    data: Annotated[str, typer.Option("--data", metavar="JSON", help="What to fill in: JSON, @FILE or - for stdin.")] = "{}",
-    part: Annotated[str | None, typer.Option("--part", help="Only subject, text, html, mjml or blocks.")] = None,
+    code: Annotated[
+        str | None, typer.Argument(help="The stored template. Left out where --source names files.")
+    ] = None,
+    locale: Annotated[
+        str | None,
+        typer.Option("--locale", help="For this locale, or the nearest one that is there."),
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option("--data", metavar="JSON", help="What to fill in: JSON, @FILE or - for stdin."),
+    ] = "{}",
+    part: Annotated[
+        str | None, typer.Option("--part", help="Only subject, text, html, mjml or blocks.")
+    ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
             "--source",
             metavar="FILE",
-            help="A file that is not stored yet; its part goes by .txt, .html, .mjml or .json, or write PART=FILE.",
+            help=(
+                "A file that is not stored yet; its part goes by .txt, .html, .mjml or .json, or"
+                " write PART=FILE."
+            ),
         ),
     ] = None,
     as_json: Json = False,
@@ -82,7 +97,9 @@ async def filled(renderer: Renderer, template: Template, fields: dict[str, Any])
 
     answer = await fill(renderer, template, fields)
     if isinstance(answer, Fault):
-        raise BadInput(f"{answer.part}: {answer.text}. An attempt would end as template_render_failed")
+        raise BadInput(
+            f"{answer.part}: {answer.text}. An attempt would end as template_render_failed"
+        )
     return answer
 
 
@@ -97,7 +114,9 @@ def _of_files(written: list[str]) -> Template:
         if not sign or named not in PARTS:
             named, path = _PARTS.get(Path(text).suffix, ""), text
         if not named:
-            raise BadInput(f"source: which part is {text}? Write PART={text}, with one of {', '.join(PARTS)}")
+            raise BadInput(
+                f"source: which part is {text}? Write PART={text}, with one of {', '.join(PARTS)}"
+            )
         if named in sources:
             raise BadInput(f"source: {named} is given twice")
         sources[named] = referred("source", f"@{path}")

@@ -15,11 +15,17 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def span(duration_ms: int) -> str:
-    """A duration in its largest unit, with a decimal where that says more: `42 s`, `3 min`, `1.5 h`."""
+    """A duration in its largest unit, with a decimal where that says more: `42 s`, `3 min`, `1.5
+    h`.
+    """
     for size, unit in _UNITS:
         if duration_ms >= size:
             shown = duration_ms / size
-            return f"{shown:.1f}".removesuffix(".0") + f" {unit}" if shown < 10 else f"{shown:.0f} {unit}"
+            return (
+                f"{shown:.1f}".removesuffix(".0") + f" {unit}"
+                if shown < 10
+                else f"{shown:.0f} {unit}"
+            )
     return f"{max(duration_ms, 0)} ms"
 
 
@@ -58,7 +64,11 @@ def ago(at_ms: int, now_ms: int) -> str:
 
 def moment(at_ms: int) -> str:
     """Date and time in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(at_ms / 1000, UTC)
+        .isoformat(sep=" ", timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
@@ -70,7 +80,9 @@ def moment_and_distance(at_ms: int | None, now_ms: int) -> str:
 
 
 def note(state: State, now_ms: int, pause: PauseShape | None = None) -> str:
-    """What is remarkable about a request, in a few words: why it is where it is, and when it goes on."""
+    """What is remarkable about a request, in a few words: why it is where it is, and when it goes
+    on.
+    """
     again = state.due_at is not None and state.due_at > now_ms
     return joined(
         state.test and "test",
@@ -85,7 +97,10 @@ def note(state: State, now_ms: int, pause: PauseShape | None = None) -> str:
 def paused(pause: PauseShape) -> str:
     """Why a request is held."""
     if pause.refused and pause.reason.startswith(SECRET_MISSING):
-        return f"{pause.credential} has no secret ({pause.reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
+        return (
+            f"{pause.credential} has no secret"
+            f" ({pause.reason.removeprefix(SECRET_MISSING).removeprefix(': ')})"
+        )
     if pause.refused:
         return f"the provider refuses {pause.credential} ({pause.reason}); put it again"
     return f"paused by {pause.scope}" + (f" ({pause.reason})" if pause.reason else "")
@@ -112,9 +127,17 @@ def describe(event: e.Event | None, at_ms: int) -> str:
         case e.Updated():
             return joined(event.change.replace("_", " "), event.intent and f"intent {event.intent}")
         case e.AttemptFailed():
-            return joined(f"attempt {event.attempt}", event.reason, event.detail, _next("next", event.next_attempt_at, at_ms))
+            return joined(
+                f"attempt {event.attempt}",
+                event.reason,
+                event.detail,
+                _next("next", event.next_attempt_at, at_ms),
+            )
         case e.OutcomeUnknown():
-            waiting = _next("resend" if event.policy == "same_key" else "ask", event.next_at, at_ms) or "a person decides"
+            waiting = (
+                _next("resend" if event.policy == "same_key" else "ask", event.next_at, at_ms)
+                or "a person decides"
+            )
             return joined(f"attempt {event.attempt}", event.reason, event.detail, waiting)
         case e.Sent() | e.SentLate():
             return joined(f"attempt {event.attempts}", event.provider_message_id, event.detail)

@@ -24,7 +24,10 @@ class AccessCalls(Calls):
         test: bool = False,
         by: str | None = None,
     ) -> MadeKey:
-        """A new key, shown this once. Not repeated when the answer is lost: that would be a second key."""
+        """A new key, shown this once.
+
+        Not repeated when the answer is lost: that would be a second key.
+        """
         body: Json = {"name": name, "scopes": list(scopes), "expiresAt": expires_at, "test": test}
         return await self.post("keys", answer=MadeKey, body=body, by=by)
 

@@ -1,4 +1,6 @@
-"""What people who run gesta do, over HTTP: config, templates, dead letters, unknown outcomes, pauses, people."""
+"""What people who run gesta do, over HTTP: config, templates, dead letters, unknown outcomes,
+pauses, people.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ PAGE = 200
 class UpkeepCalls(Calls):
     async def config(self, *, kind: str | None = None) -> AsyncIterator[EntityShape]:
         """The tenant's config, without its secrets."""
-        async for one in self.pages("config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE):
+        async for one in self.pages(
+            "config", answer=Entities, query={"kind": kind}, limit=None, page=PAGE
+        ):
             yield one
 
     async def config_kinds(self) -> list[Kind]:
@@ -48,30 +52,56 @@ class UpkeepCalls(Calls):
 
         `version`: the one that was read, 0 for none; raises Outdated where it is at another.
         """
-        headers = {} if version is None else {"If-Match": f'"{version}"'} if version else {"If-None-Match": "*"}
+        headers = (
+            {}
+            if version is None
+            else {"If-Match": f'"{version}"'}
+            if version
+            else {"If-None-Match": "*"}
+        )
         # With a version it is not repeated: the second call would meet what the first has stored.
         repeat = version is None
         body, query = {"fields": dict(fields)}, {"keep": keep or None}
         return await self.change(
-            "PUT", "config", kind, code, answer=EntityShape, query=query, body=body, headers=headers, by=by, repeat=repeat
+            "PUT",
+            "config",
+            kind,
+            code,
+            answer=EntityShape,
+            query=query,
+            body=body,
+            headers=headers,
+            by=by,
+            repeat=repeat,
         )
 
-    async def delete_config(self, kind: str, code: str, *, version: int | None = None, by: str | None = None) -> None:
-        """Remove an entity. Not repeated when the answer is lost: it may be gone then, and NotFound would be no answer."""
+    async def delete_config(
+        self, kind: str, code: str, *, version: int | None = None, by: str | None = None
+    ) -> None:
+        """Remove an entity.
+
+        Not repeated when the answer is lost: it may be gone then, and NotFound would be no answer.
+        """
         headers = {} if version is None else {"If-Match": f'"{version}"'}
-        await self.change("DELETE", "config", kind, code, answer=type(None), headers=headers, by=by, repeat=False)
+        await self.change(
+            "DELETE", "config", kind, code, answer=type(None), headers=headers, by=by, repeat=False
+        )
 
     async def try_endpoint(self, code: str, *, key: str | None = None) -> Submitted:
         """Send a signed test message to a webhook endpoint."""
         headers = {"Idempotency-Key": key or self.ids.new()}
-        return await self.post("endpoints", code, "test", answer=Submitted, headers=headers, repeat=True)
+        return await self.post(
+            "endpoints", code, "test", answer=Submitted, headers=headers, repeat=True
+        )
 
     async def preview_template(
         self, code: str, variables: Mapping[str, Any] | None = None, *, locale: str | None = None
     ) -> Previewed:
         """What a template makes of some variables. Nothing is sent and nothing is stored."""
         body = {"variables": dict(variables or {}), "locale": locale}
-        return await self.post("templates", code, "preview", answer=Previewed, body=body, repeat=True)
+        return await self.post(
+            "templates", code, "preview", answer=Previewed, body=body, repeat=True
+        )
 
     async def try_template(
         self,
@@ -84,16 +114,25 @@ class UpkeepCalls(Calls):
         key: str | None = None,
     ) -> Submitted:
         """Send a template to somebody, as a request like any other."""
-        body: Json = {"flow": flow, "destination": dict(destination), "variables": dict(variables or {}), "locale": locale}
+        body: Json = {
+            "flow": flow,
+            "destination": dict(destination),
+            "variables": dict(variables or {}),
+            "locale": locale,
+        }
         headers = {"Idempotency-Key": key or self.ids.new()}
-        return await self.post("templates", code, "test", answer=Submitted, body=body, headers=headers, repeat=True)
+        return await self.post(
+            "templates", code, "test", answer=Submitted, body=body, headers=headers, repeat=True
+        )
 
     async def dead_letters(
         self, *, flow: str | None = None, reason: str | None = None, limit: int | None = None
     ) -> AsyncIterator[DeadLetter]:
         """Requests that failed for good, newest first."""
         query = {"flow": flow, "reason": reason}
-        async for one in self.pages("dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE):
+        async for one in self.pages(
+            "dead-letters", answer=DeadLetters, query=query, limit=limit, page=PAGE
+        ):
             yield one
 
     async def dead_letter(self, flow: str, request_id: str) -> DeadLetter:
@@ -110,38 +149,72 @@ class UpkeepCalls(Calls):
         again: bool = False,
         by: str | None = None,
     ) -> RedrivenMany:
-        """Execute dead letters again, up to 1,000 in one call, a verdict each; `next` of the answer is the `cursor` of the next call."""
+        """Execute dead letters again, up to 1,000 in one call, a verdict each; `next` of the answer
+        is the `cursor` of the next call.
+        """
         seconds = None if ttl is None else ttl.total_seconds()
-        body: Json = {"flow": flow, "reason": reason, "limit": limit, "cursor": cursor, "ttlSeconds": seconds, "again": again}
+        body: Json = {
+            "flow": flow,
+            "reason": reason,
+            "limit": limit,
+            "cursor": cursor,
+            "ttlSeconds": seconds,
+            "again": again,
+        }
         return await self.post("dead-letters", "redrive", answer=RedrivenMany, body=body, by=by)
 
     async def purge(self, flow: str, request_id: str, *, by: str | None = None) -> None:
         """Remove a request from the dead letters; its events stay."""
-        await self.change("DELETE", "dead-letters", flow, request_id, answer=type(None), by=by, repeat=False)
+        await self.change(
+            "DELETE", "dead-letters", flow, request_id, answer=type(None), by=by, repeat=False
+        )
 
-    async def unknown(self, *, flow: str | None = None, limit: int | None = None) -> AsyncIterator[UnknownOutcome]:
+    async def unknown(
+        self, *, flow: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[UnknownOutcome]:
         """Outcomes that wait for a person's word."""
-        async for one in self.pages("unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE):
+        async for one in self.pages(
+            "unknown", answer=UnknownOutcomes, query={"flow": flow}, limit=limit, page=PAGE
+        ):
             yield one
 
     async def pauses(self) -> list[PauseShape]:
         return (await self.read("pauses", answer=Pauses)).items
 
     async def pause(
-        self, *, flow: str | None = None, credential: str | None = None, reason: str = "", by: str | None = None
+        self,
+        *,
+        flow: str | None = None,
+        credential: str | None = None,
+        reason: str = "",
+        by: str | None = None,
     ) -> PauseShape:
-        """Begin nothing more of the tenant, of one of its flows, or of what uses a credential. Safe to repeat."""
+        """Begin nothing more of the tenant, of one of its flows, or of what uses a credential.
+
+        Safe to repeat.
+        """
         body = {"flow": flow, "credential": credential, "reason": reason}
         return await self.post("pauses", answer=PauseShape, body=body, by=by, repeat=True)
 
-    async def resume(self, *, flow: str | None = None, credential: str | None = None, by: str | None = None) -> int:
+    async def resume(
+        self, *, flow: str | None = None, credential: str | None = None, by: str | None = None
+    ) -> int:
         """Let it go on; how many jobs were held. Not repeated when the answer is lost."""
         query = {"flow": flow, "credential": credential}
-        return (await self.change("DELETE", "pauses", answer=Resumed, query=query, by=by, repeat=False)).held
+        return (
+            await self.change("DELETE", "pauses", answer=Resumed, query=query, by=by, repeat=False)
+        ).held
 
     async def erase(self, subject: str, *, by: str | None = None) -> int:
-        """Erase a person: how many keys were destroyed. Safe to repeat; an answer that was lost may be 0 the second time."""
-        return (await self.post("erase", answer=ErasedShape, body={"subject": subject}, by=by, repeat=True)).destroyed
+        """Erase a person: how many keys were destroyed.
+
+        Safe to repeat; an answer that was lost may be 0 the second time.
+        """
+        return (
+            await self.post(
+                "erase", answer=ErasedShape, body={"subject": subject}, by=by, repeat=True
+            )
+        ).destroyed
 
     async def flows(self) -> list[FlowShape]:
         """What can be asked for."""

@@ -1,4 +1,7 @@
-"""What all groups of calls are made of: read, change, go through pages. Each call says whether it may be made twice."""
+"""What all groups of calls are made of: read, change, go through pages.
+
+Each call says whether it may be made twice.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,18 @@ class Calls:
     def __init__(self, line: Line) -> None:
         self.line, self.ids = line, Ids(line.runtime)
 
-    async def read(self, *parts: str, answer: type[T], query: Mapping[str, Any] | None = None, wait: float = 0.0) -> T:
+    async def read(
+        self,
+        *parts: str,
+        answer: type[T],
+        query: Mapping[str, Any] | None = None,
+        wait: float = 0.0,
+    ) -> T:
         return await self.line.ask(
-            Ask("GET", path_of(*parts), query or {}, None, {}, is_repeatable=True, wait_seconds=wait), answer
+            Ask(
+                "GET", path_of(*parts), query or {}, None, {}, is_repeatable=True, wait_seconds=wait
+            ),
+            answer,
         )
 
     async def post(
@@ -46,7 +58,15 @@ class Calls:
     ) -> T:
         """`repeat`: made twice, it does nothing that made once it does not."""
         return await self.change(
-            "POST", *parts, answer=answer, body=body, query=query, by=by, headers=headers, repeat=repeat, wait=wait
+            "POST",
+            *parts,
+            answer=answer,
+            body=body,
+            query=query,
+            by=by,
+            headers=headers,
+            repeat=repeat,
+            wait=wait,
         )
 
     async def change(
@@ -62,17 +82,26 @@ class Calls:
         wait: float = 0.0,
     ) -> T:
         sent = dict(headers or {}) if by is None else {**(headers or {}), ACTOR: by}
-        return await self.line.ask(Ask(method, path_of(*parts), query or {}, body, sent, repeat, wait), answer)
+        return await self.line.ask(
+            Ask(method, path_of(*parts), query or {}, body, sent, repeat, wait), answer
+        )
 
     async def pages(
-        self, *parts: str, answer: type[Pages[T]], query: Mapping[str, Any], limit: int | None, page: int
+        self,
+        *parts: str,
+        answer: type[Pages[T]],
+        query: Mapping[str, Any],
+        limit: int | None,
+        page: int,
     ) -> AsyncIterator[T]:
         """Item by item; a page is asked for when the one before is used up."""
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
             size = page if left is None else min(page, left)
-            got = await self.read(*parts, answer=answer, query={**query, "limit": size, "cursor": cursor})
+            got = await self.read(
+                *parts, answer=answer, query={**query, "limit": size, "cursor": cursor}
+            )
             for item in got.items:
                 yield item
             left = None if left is None else left - len(got.items)

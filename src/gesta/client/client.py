@@ -16,7 +16,9 @@ from gesta.runtime.clock import Runtime, SystemRuntime
 
 
 class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
-    """One server, one key, and with it one tenant. To be used in one event loop, and closed there."""
+    """One server, one key, and with it one tenant. To be used in one event loop, and closed
+    there.
+    """
 
     def __init__(
         self,
@@ -27,9 +29,13 @@ class Client(RequestCalls, UpkeepCalls, AccessCalls, ToldCalls, WorkCalls):
         attempts: int = ATTEMPTS,
         runtime: Runtime | None = None,
     ) -> None:
-        """Without them, server and key are the settings `server` and `api_key`: GESTA_SERVER, GESTA_API_KEY or gesta.toml."""
+        """Without them, server and key are the settings `server` and `api_key`: GESTA_SERVER,
+        GESTA_API_KEY or gesta.toml.
+        """
         server, key = _known(server, key)
-        super().__init__(Line(server, key, timeout_seconds, max(1, attempts), runtime or SystemRuntime()))
+        super().__init__(
+            Line(server, key, timeout_seconds, max(1, attempts), runtime or SystemRuntime())
+        )
 
     def __repr__(self) -> str:
         return f"Client({self.line.server!r})"
@@ -50,7 +56,12 @@ def _known(server: str | None, key: str | None) -> tuple[str, str]:
     loaded = process_settings.load()
     server, key = server or loaded.server, key or loaded.api_key
     if server is None:
-        raise BadSettings("server: no server is named; pass one, or set GESTA_SERVER to an address like http://127.0.0.1:8420")
+        raise BadSettings(
+            "server: no server is named; pass one, or set GESTA_SERVER to an address like"
+            " http://127.0.0.1:8420"
+        )
     if key is None:
-        raise BadSettings("api_key: no key is given; pass one, or set GESTA_API_KEY. `gesta key create` makes one")
+        raise BadSettings(
+            "api_key: no key is given; pass one, or set GESTA_API_KEY. `gesta key create` makes one"
+        )
     return server, key

@@ -1,6 +1,8 @@
-"""One call of the API, made again where that is safe: a bounded number of times, with growing pauses of random length.
+"""One call of the API, made again where that is safe: a bounded number of times, with growing
+pauses of random length.
 
-A call that may be repeated, because it carries a key or changes nothing the second time, is repeated after anything that may pass: a lost
+A call that may be repeated, because it carries a key or changes nothing the second time, is
+repeated after anything that may pass: a lost
 connection, 429, 5xx. Any other call only where it is certain that nothing was done.
 """
 
@@ -33,7 +35,10 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Ask:
-    """A call as it is sent. `is_repeatable`: made twice, it does nothing that made once it does not."""
+    """A call as it is sent.
+
+    `is_repeatable`: made twice, it does nothing that made once it does not.
+    """
 
     method: str
     path: str
@@ -48,7 +53,9 @@ class Ask:
 class Line:
     """The way to one server with one key. The key is in no text that this makes."""
 
-    def __init__(self, server: str, key: str, timeout_seconds: float, attempts: int, runtime: Runtime) -> None:
+    def __init__(
+        self, server: str, key: str, timeout_seconds: float, attempts: int, runtime: Runtime
+    ) -> None:
         self.server, self._key = _checked_server(server), _checked_key(key)
         self.timeout_seconds, self._attempts, self.runtime = timeout_seconds, attempts, runtime
         self._session: aiohttp.ClientSession | None = None
@@ -73,7 +80,11 @@ class Line:
                 return await self._exchange(ask)
             except _Again as again:
                 pause = self._pause(number, again.retry_after_seconds)
-                if pause is None or number >= self._attempts or not (ask.is_repeatable or again.is_undone):
+                if (
+                    pause is None
+                    or number >= self._attempts
+                    or not (ask.is_repeatable or again.is_undone)
+                ):
                     raise again.error from None
             await sleep(self.runtime, pause)
             number += 1
@@ -83,18 +94,31 @@ class Line:
         data = None
         if ask.body is not None:
             data, headers["Content-Type"] = msgspec.json.encode(ask.body), "application/json"
-        limit = aiohttp.ClientTimeout(total=self.timeout_seconds + ask.wait_seconds, sock_connect=CONNECT_SECONDS)
+        limit = aiohttp.ClientTimeout(
+            total=self.timeout_seconds + ask.wait_seconds, sock_connect=CONNECT_SECONDS
+        )
         query = {name: _text(value) for name, value in ask.query.items() if value is not None}
         try:
             async with self.session.request(
-                ask.method, self.server + ask.path, params=query, data=data, headers=headers, timeout=limit, allow_redirects=False
+                ask.method,
+                self.server + ask.path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=limit,
+                allow_redirects=False,
             ) as answer:
                 raw = await _bounded(answer)
                 status, after = answer.status, seconds_of(answer.headers.get("Retry-After"))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _Again(Unreachable(f"{self.server} cannot be reached: {_why(error)}"), is_undone=True) from None
+            raise _Again(
+                Unreachable(f"{self.server} cannot be reached: {_why(error)}"), is_undone=True
+            ) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            told = f"{self.server} gave no answer to {ask.method} {ask.path}: {_why(error)}; it may have been done"
+            told = (
+                f"{self.server} gave no answer to {ask.method} {ask.path}: {_why(error)}; it may"
+                " have been done"
+            )
             raise _Again(Unreachable(told), is_undone=False) from None
         if status < 300:
             return raw
@@ -103,7 +127,10 @@ class Line:
     def _refusal(self, status: int, raw: bytes, after: float | None) -> Exception:
         """What to make of an answer that is no success: an error, which may pass or not."""
         if status < 400:
-            return Unreachable(f"{self.server} points elsewhere ({status}); name the address itself: a key is not sent on")
+            return Unreachable(
+                f"{self.server} points elsewhere ({status}); name the address itself: a key is not"
+                " sent on"
+            )
         problem = read_problem(status, raw)
         error = error_of(problem, after)
         if status == 429 or status >= 500 or problem.code in NOTHING_DONE:
@@ -122,7 +149,9 @@ class Line:
     def session(self) -> aiohttp.ClientSession:
         """Made by the first call, inside its loop."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(headers={"User-Agent": "gesta-client"}, cookie_jar=aiohttp.DummyCookieJar())
+            self._session = aiohttp.ClientSession(
+                headers={"User-Agent": "gesta-client"}, cookie_jar=aiohttp.DummyCookieJar()
+            )
         return self._session
 
     def authorized(self) -> dict[str, str]:
@@ -137,7 +166,9 @@ class Line:
 class _Again(Exception):
     """It did not work, and may work the next time. `is_undone`: nothing was done for certain."""
 
-    def __init__(self, error: GestaError, *, is_undone: bool, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self, error: GestaError, *, is_undone: bool, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__()
         self.error, self.is_undone, self.retry_after_seconds = error, is_undone, retry_after_seconds
 
@@ -179,7 +210,9 @@ def _checked_server(server: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise BadInput("server: an address like https://gesta.example.com is needed")
     if parts.username is not None or parts.password is not None:
-        raise BadInput("server: leave user and password out of the address; the API key is all that is needed")
+        raise BadInput(
+            "server: leave user and password out of the address; the API key is all that is needed"
+        )
     return server.rstrip("/")
 
 

@@ -1,4 +1,6 @@
-"""Server-sent events, read as they come; a stream that breaks goes on behind the last event that was seen."""
+"""Server-sent events, read as they come; a stream that breaks goes on behind the last event that
+was seen.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gesta.client.connection import CONNECT_SECONDS, PAUSE_SECONDS, PAUSE_SECONDS_MAX, Line, seconds_of
+from gesta.client.connection import (
+    CONNECT_SECONDS,
+    PAUSE_SECONDS,
+    PAUSE_SECONDS_MAX,
+    Line,
+    seconds_of,
+)
 from gesta.client.problems import error_of, read_problem
 from gesta.http_api.stream import StreamEvent
 from gesta.runtime.clock import sleep
@@ -32,7 +40,8 @@ class Following:
                 yield event
 
     async def parts(self) -> AsyncIterator[StreamEvent | None]:
-        """Without an end; None is a sign of life, the first of which says that nothing is missed from now on.
+        """Without an end; None is a sign of life, the first of which says that nothing is missed
+        from now on.
 
         Raises what the server refuses for good; whatever may pass is waited for.
         """
@@ -45,16 +54,24 @@ class Following:
             self._failures += 1
             line = self._line
             await sleep(
-                line.runtime, line.runtime.chance() * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10)))
+                line.runtime,
+                line.runtime.chance()
+                * min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * (1 << min(self._failures, 10))),
             )
 
     async def _connection(self) -> AsyncIterator[StreamEvent | None]:
         headers = self._line.authorized() | {"Accept": "text/event-stream"}
         if self._last_id is not None:
             headers["Last-Event-ID"] = self._last_id
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        limit = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+        )
         async with self._line.session.get(
-            f"{self._line.server}/v1/stream", params=self._query, headers=headers, timeout=limit, allow_redirects=False
+            f"{self._line.server}/v1/stream",
+            params=self._query,
+            headers=headers,
+            timeout=limit,
+            allow_redirects=False,
         ) as answer:
             if answer.status != 200:
                 await self._refused(answer)
@@ -69,7 +86,10 @@ class Following:
         raw = await answer.content.read(64 * 1024)
         if answer.status != 429 and answer.status < 500:
             raise error_of(read_problem(answer.status, raw), None)
-        await sleep(self._line.runtime, min(PAUSE_SECONDS_MAX, seconds_of(answer.headers.get("Retry-After")) or 0.0))
+        await sleep(
+            self._line.runtime,
+            min(PAUSE_SECONDS_MAX, seconds_of(answer.headers.get("Retry-After")) or 0.0),
+        )
 
 
 async def _parts(content: Any) -> AsyncIterator[tuple[str, bytes]]:

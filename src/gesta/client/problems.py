@@ -1,4 +1,6 @@
-"""What a server answers when something went wrong, as the error that an engine in this process would have raised."""
+"""What a server answers when something went wrong, as the error that an engine in this process
+would have raised.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ E = TypeVar("E", bound=e.GestaError)
 
 #: Nothing was done, whatever was asked: the same call may be made again.
 NOTHING_DONE = frozenset(
-    {"too_many", "too_slow", "not_running", "try_later", "too_many_connections", "too_many_streams", "too_many_previews"}
+    {
+        "too_many",
+        "too_slow",
+        "not_running",
+        "try_later",
+        "too_many_connections",
+        "too_many_streams",
+        "too_many_previews",
+    }
 )
 
 
@@ -24,7 +34,11 @@ def read_problem(status: int, raw: bytes) -> ProblemShape:
         return msgspec.json.decode(raw, type=ProblemShape)
     except msgspec.DecodeError:
         return ProblemShape(
-            "about:blank", f"HTTP {status}", status, f"http_{status}", f"the server answered {status} and nothing that says why"
+            "about:blank",
+            f"HTTP {status}",
+            status,
+            f"http_{status}",
+            f"the server answered {status} and nothing that says why",
         )
 
 

@@ -13,7 +13,18 @@ from gesta.client.calls import Calls, Json
 from gesta.client.events import Following
 from gesta.errors import InvalidRequest, NotYet
 from gesta.http_api.decisions import Decided
-from gesta.http_api.requests import BATCH_MAX, PAGE_MAX, Attempts, Page, Result, Results, Submit, Submitted, Timeline, Whole
+from gesta.http_api.requests import (
+    BATCH_MAX,
+    PAGE_MAX,
+    Attempts,
+    Page,
+    Result,
+    Results,
+    Submit,
+    Submitted,
+    Timeline,
+    Whole,
+)
 from gesta.http_api.stream import StreamEvent
 from gesta.http_api.waiting import WAIT_SECONDS_MAX
 
@@ -38,15 +49,35 @@ class RequestCalls(Calls):
         wait: float = 0.0,
         by: str | None = None,
     ) -> Submitted:
-        """Ask for one side effect; when this returns it is on disk, or was before. `wait` holds the answer back for so many seconds.
+        """Ask for one side effect; when this returns it is on disk, or was before.
 
-        Without a key the client makes one, so that a call that has to be repeated is never a second request. A payload that brings an id of
+        `wait` holds the answer back for so many seconds.
+
+        Without a key the client makes one, so that a call that has to be repeated is never a second
+        request. A payload that brings an id of
         its own is keyed by that one.
         """
-        asked = Submit(flow, _fields(payload), key, deliver_at, _seconds(ttl), priority, correlation_id, causation_id)
+        asked = Submit(
+            flow,
+            _fields(payload),
+            key,
+            deliver_at,
+            _seconds(ttl),
+            priority,
+            correlation_id,
+            causation_id,
+        )
 
         async def sent(body: Json) -> Submitted:
-            return await self.post("requests", answer=Submitted, body=body, query=_wait(wait), by=by, repeat=True, wait=wait)
+            return await self.post(
+                "requests",
+                answer=Submitted,
+                body=body,
+                query=_wait(wait),
+                by=by,
+                repeat=True,
+                wait=wait,
+            )
 
         try:
             return await sent(_slim(self._keyed(asked)))
@@ -55,15 +86,22 @@ class RequestCalls(Calls):
                 raise
         return await sent(_slim(asked))
 
-    async def submit_many(self, requests: Sequence[Submit], *, by: str | None = None) -> list[Result]:
-        """A verdict for each, in their order. What was not written because the store failed in between is sent again."""
+    async def submit_many(
+        self, requests: Sequence[Submit], *, by: str | None = None
+    ) -> list[Result]:
+        """A verdict for each, in their order.
+
+        What was not written because the store failed in between is sent again.
+        """
         asked = [_slim(self._keyed(one)) for one in requests]
         results: list[Result | None] = [None] * len(asked)
         left = list(range(len(asked)))
         for _ in range(ROUNDS):
             for places in _parts(asked, left):
                 body = {"requests": [asked[place] for place in places]}
-                answer = await self.post("requests", "batch", answer=Results, body=body, by=by, repeat=True)
+                answer = await self.post(
+                    "requests", "batch", answer=Results, body=body, by=by, repeat=True
+                )
                 for place, result in zip(places, answer.results, strict=True):
                     results[place] = result
             left = [place for place in left if self._is_left(requests[place], results[place])]
@@ -76,15 +114,21 @@ class RequestCalls(Calls):
         return [one for one in results if one is not None]
 
     async def get(self, flow: str, request_id: str, *, wait: float = 0.0) -> Whole:
-        """A request as it is now; with `wait`, as it is when it has ended, or after so many seconds."""
-        return await self.read("requests", flow, request_id, answer=Whole, query=_wait(wait), wait=wait)
+        """A request as it is now; with `wait`, as it is when it has ended, or after so many
+        seconds.
+        """
+        return await self.read(
+            "requests", flow, request_id, answer=Whole, query=_wait(wait), wait=wait
+        )
 
     async def look_up(self, request_id: str) -> Whole:
         """The same for whoever knows the id only."""
         return await self.read("requests", request_id, answer=Whole)
 
     async def wait(self, flow: str, request_id: str, timeout: float = 30.0) -> Whole:  # noqa: ASYNC109 -- the name that callers expect
-        """The request when nothing more happens by itself; raises NotYet after `timeout` seconds, and it goes on."""
+        """The request when nothing more happens by itself; raises NotYet after `timeout` seconds,
+        and it goes on.
+        """
         clock = self.line.runtime
         until = clock.monotonic() + timeout
         while True:
@@ -96,11 +140,21 @@ class RequestCalls(Calls):
                 raise NotYet(request_id, shown, timeout)
 
     async def find(
-        self, *, flow: str | None = None, status: str | None = None, key: str | None = None, limit: int | None = None
+        self,
+        *,
+        flow: str | None = None,
+        status: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
     ) -> AsyncIterator[RequestShape]:
-        """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it. `key`: what this one led to."""
+        """The tenant's requests, newest first, page by page as they are asked for; `limit` ends it.
+
+        `key`: what this one led to.
+        """
         query = {"flow": flow, "status": status, "key": key}
-        async for one in self.pages("requests", answer=Page, query=query, limit=limit, page=PAGE_MAX):
+        async for one in self.pages(
+            "requests", answer=Page, query=query, limit=limit, page=PAGE_MAX
+        ):
             yield one
 
     async def events(self, flow: str, request_id: str) -> list[EventShape]:
@@ -114,25 +168,47 @@ class RequestCalls(Calls):
     async def stream(
         self, *, flow: str = "*", request_id: str | None = None, last_id: str | None = None
     ) -> AsyncIterator[StreamEvent]:
-        """What happens, as it happens, without an end. A connection that breaks is made again, and nothing in between is missed."""
+        """What happens, as it happens, without an end.
+
+        A connection that breaks is made again, and nothing in between is missed.
+        """
         query = {"flow": flow} if request_id is None else {"flow": flow, "request": request_id}
         async for event in Following(self.line, query, last_id).events():
             yield event
 
     async def cancel(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
-        """Call it back. While an attempt runs, its end decides. Repeated safely: what is called back stays so."""
-        return await self.post("requests", flow, request_id, "cancel", answer=Decided, by=by, repeat=True)
+        """Call it back. While an attempt runs, its end decides.
+
+        Repeated safely: what is called back stays so.
+        """
+        return await self.post(
+            "requests", flow, request_id, "cancel", answer=Decided, by=by, repeat=True
+        )
 
     async def retry(self, flow: str, request_id: str, *, by: str | None = None) -> Decided:
-        """The next attempt now. Not repeated when the answer is lost: that could be one attempt more."""
+        """The next attempt now.
+
+        Not repeated when the answer is lost: that could be one attempt more.
+        """
         return await self.post("requests", flow, request_id, "retry", answer=Decided, by=by)
 
     async def redrive(
-        self, flow: str, request_id: str, *, ttl: timedelta | None = None, again: bool = False, by: str | None = None
+        self,
+        flow: str,
+        request_id: str,
+        *,
+        ttl: timedelta | None = None,
+        again: bool = False,
+        by: str | None = None,
     ) -> Decided:
-        """Again after a final failure. Not repeated when the answer is lost: it may have failed once more meanwhile."""
+        """Again after a final failure.
+
+        Not repeated when the answer is lost: it may have failed once more meanwhile.
+        """
         body = {"ttlSeconds": _seconds(ttl), "again": again}
-        return await self.post("requests", flow, request_id, "redrive", answer=Decided, body=body, by=by)
+        return await self.post(
+            "requests", flow, request_id, "redrive", answer=Decided, body=body, by=by
+        )
 
     async def resolve(
         self,
@@ -144,15 +220,26 @@ class RequestCalls(Calls):
         provider_id: str = "",
         by: str | None = None,
     ) -> Decided:
-        """End the doubt of an unknown outcome. Not repeated when the answer is lost: there may be a new doubt by then."""
+        """End the doubt of an unknown outcome.
+
+        Not repeated when the answer is lost: there may be a new doubt by then.
+        """
         body: Json = {"result": result, "evidence": evidence, "providerId": provider_id}
-        return await self.post("requests", flow, request_id, "resolve", answer=Decided, body=body, by=by)
+        return await self.post(
+            "requests", flow, request_id, "resolve", answer=Decided, body=body, by=by
+        )
 
     def _is_left(self, asked: Submit, result: Result | None) -> bool:
-        return result is None or result.verdict == "not_written" or _brings_its_own(asked, _faults(result))
+        return (
+            result is None
+            or result.verdict == "not_written"
+            or _brings_its_own(asked, _faults(result))
+        )
 
     def _keyed(self, asked: Submit) -> Submit:
-        return asked if asked.key is not None else msgspec.structs.replace(asked, key=self.ids.new())
+        return (
+            asked if asked.key is not None else msgspec.structs.replace(asked, key=self.ids.new())
+        )
 
 
 def _faults(result: Result | None) -> Mapping[str, str]:
@@ -160,7 +247,9 @@ def _faults(result: Result | None) -> Mapping[str, str]:
 
 
 def _brings_its_own(asked: Submit, faults: Mapping[str, str]) -> bool:
-    """Whether nothing is wrong but the key that we made: the payload has an id of its own, which is its key."""
+    """Whether nothing is wrong but the key that we made: the payload has an id of its own, which is
+    its key.
+    """
     return asked.key is None and set(faults) == {"key"}
 
 

@@ -1,6 +1,7 @@
 """The client for programs without an event loop: the same one, on a loop in a thread of its own.
 
-So there is one way to retry, to page and to reconnect. The thread costs a few microseconds a call beside the network, and the client works
+So there is one way to retry, to page and to reconnect. The thread costs a few microseconds a call
+beside the network, and the client works
 wherever there is a loop already, too, as in a notebook.
 """
 
@@ -18,7 +19,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _done(method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[SyncClient, P], T]:
+def _done(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncClient, P], T]:
     """The method, waited for."""
 
     @wraps(method)
@@ -28,7 +31,9 @@ def _done(method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]) -> C
     return call
 
 
-def _each(method: Callable[Concatenate[Client, P], AsyncIterator[T]]) -> Callable[Concatenate[SyncClient, P], Iterator[T]]:
+def _each(
+    method: Callable[Concatenate[Client, P], AsyncIterator[T]],
+) -> Callable[Concatenate[SyncClient, P], Iterator[T]]:
     """The method's items, each waited for."""
 
     @wraps(method)
@@ -42,7 +47,12 @@ class SyncClient:
     """What `Client` does, without `await`. May be used by several threads at once."""
 
     def __init__(
-        self, server: str | None = None, key: str | None = None, *, timeout_seconds: float = 30.0, attempts: int = ATTEMPTS
+        self,
+        server: str | None = None,
+        key: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        attempts: int = ATTEMPTS,
     ) -> None:
         self.client = Client(server, key, timeout_seconds=timeout_seconds, attempts=attempts)
         self.loop = LoopThread(self.client.line.runtime, "gesta-client")

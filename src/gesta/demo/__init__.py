@@ -1,6 +1,7 @@
 """`gesta demo`: the whole road with every mishap once, on one machine, counted at the receiver.
 
-performance.py is the frame (folder, signals, exit code), stage.py sets up receiver, store and worker, story.py tells what happens,
+performance.py is the frame (folder, signals, exit code), stage.py sets up receiver, store and
+worker, story.py tells what happens,
 screen.py shows it. worker.py is the process that gets killed.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 def run_demo(*, stay: bool = False, url: str | None = None, json: bool = False) -> int:
     """Play the demo and return its exit code: 0 only if every request had exactly one effect.
 
-    `stay` keeps it running until Ctrl-C. `url` names an empty store to use instead of a fresh SQLite file; see trial_store.py. `json` prints the result as
+    `stay` keeps it running until Ctrl-C. `url` names an empty store to use instead of a fresh
+    SQLite file; see trial_store.py. `json` prints the result as
     one JSON document and tells the story on stderr.
     """
     # Imported here, because the worker process imports this package too and needs none of it.

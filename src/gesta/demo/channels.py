@@ -1,4 +1,6 @@
-"""Slack, e-mail and SMS in the story: the sandbox's doubles stand in for the providers, and count by order number, too."""
+"""Slack, e-mail and SMS in the story: the sandbox's doubles stand in for the providers, and count
+by order number, too.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,11 @@ class Doors:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.slack = sandbox.slack
-        self._doors = {slack.NAME: Door(sandbox.slack), email.NAME: Door(sandbox.smtp), SMS: Door(sandbox.twilio)}
+        self._doors = {
+            slack.NAME: Door(sandbox.slack),
+            email.NAME: Door(sandbox.smtp),
+            SMS: Door(sandbox.twilio),
+        }
 
     def __getitem__(self, flow: str) -> Door:
         return self._doors[flow]
@@ -75,10 +81,21 @@ async def store_config(engine: Engine, server: SandboxServer) -> None:
         await put(CHANNEL, OPS, {"channel_id": OPS_ID})
     if email.NAME in engine.flows:
         host, _, port = server.smtp_url.removeprefix("smtp://").rpartition(":")
-        fields = {"kind": "smtp", "host": host, "port": int(port), "tls": "none", "from_address": "shop@example.com"}
+        fields = {
+            "kind": "smtp",
+            "host": host,
+            "port": int(port),
+            "tls": "none",
+            "from_address": "shop@example.com",
+        }
         await put(email.SENDER, email.DEFAULT, fields)
     if SMS in engine.flows:
-        fields = {"account_sid": "AC1", "auth_token": "sandbox", "sender": "+15550100", "api_url": f"{server.url}/twilio"}
+        fields = {
+            "account_sid": "AC1",
+            "auth_token": "sandbox",
+            "sender": "+15550100",
+            "api_url": f"{server.url}/twilio",
+        }
         await put(ACCOUNT, DEFAULT, fields)
     if len(engine.flows) > 1:
         texts = {
@@ -95,7 +112,9 @@ async def put_workspace(engine: Engine, url: str, token: str) -> None:
 
 
 def payload_of(flow: str, order: str) -> Payload:
-    """What is asked for about an order: the channel and the template by code, never an object and never a secret."""
+    """What is asked for about an order: the channel and the template by code, never an object and
+    never a secret.
+    """
     told = {"order": order}
     match flow:
         case slack.NAME:

@@ -10,7 +10,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """The first signal cancels the task that made this; more of them change nothing, so that everything is put away in order."""
+    """The first signal cancels the task that made this; more of them change nothing, so that
+    everything is put away in order.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None

@@ -57,10 +57,20 @@ class Result:
     def as_document(self) -> dict[str, Any]:
         """For --json. The keys are stable: scripts build on them."""
         requests = [asdict(tally) for tally in self.tallies]
-        return {"ok": self.is_right, "seconds": round(self.seconds, 1), "broken": list(self.broken), "requests": requests}
+        return {
+            "ok": self.is_right,
+            "seconds": round(self.seconds, 1),
+            "broken": list(self.broken),
+            "requests": requests,
+        }
 
 
 async def tally(order: Order) -> Tally:
     state = (await order.request.view()).state
-    received, effects = order.receiver.received(order.number), order.receiver.effects_of(order.number)
-    return Tally(order.number, order.shows, state.id, state.status, state.attempts, received, effects)
+    received, effects = (
+        order.receiver.received(order.number),
+        order.receiver.effects_of(order.number),
+    )
+    return Tally(
+        order.number, order.shows, state.id, state.status, state.attempts, received, effects
+    )

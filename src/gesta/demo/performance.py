@@ -1,4 +1,6 @@
-"""One performance of the demo: a folder that goes away afterwards, signals that end it in order, an exit code that means something."""
+"""One performance of the demo: a folder that goes away afterwards, signals that end it in order, an
+exit code that means something.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,11 @@ TITLE = "gesta demo: every mishap once, all of it on this machine"
 
 
 async def perform(*, stay: bool, url: str | None, json: bool) -> int:
-    """The exit code: 0, 1 when something was not as promised, 128 and the signal's number when interrupted."""
-    # What the engine of this process would log is told by the story in words; the worker's log is a file in the folder.
+    """The exit code: 0, 1 when something was not as promised, 128 and the signal's number when
+    interrupted.
+    """
+    # What the engine of this process would log is told by the story in words; the worker's log is a
+    # file in the folder.
     logging.getLogger("gesta").addHandler(logging.NullHandler())
     with Interruption() as interruption:
         return await _perform(interruption, stay=stay, url=url, json=json)
@@ -39,7 +44,8 @@ async def _perform(interruption: Interruption, *, stay: bool, url: str | None, j
     screen = Screen(runtime, json=json)
     folder = Path(tempfile.mkdtemp(prefix="gesta-demo-"))
     kept = "the worker's log" if is_postgresql(url) else "the store, its key and the worker's log"
-    # A server of the demo's own, or its schema, is gone when the demo is over: then there is nothing to look at.
+    # A server of the demo's own, or its schema, is gone when the demo is over: then there is
+    # nothing to look at.
     is_kept = stay and not is_postgresql(url)
     try:
         async with trial_store(url, folder, "demo", runtime) as store:
@@ -62,7 +68,9 @@ async def _perform(interruption: Interruption, *, stay: bool, url: str | None, j
     return 0 if result.is_right else FAILED
 
 
-async def _play(store: TrialStore, folder: Path, screen: Screen, runtime: Runtime, *, stay: bool) -> Result:
+async def _play(
+    store: TrialStore, folder: Path, screen: Screen, runtime: Runtime, *, stay: bool
+) -> Result:
     screen.title(TITLE)
     screen.act("The stage")
     async with set_up(store, folder, screen, runtime) as stage:
@@ -81,11 +89,16 @@ async def _play(store: TrialStore, folder: Path, screen: Screen, runtime: Runtim
 
 
 def _way_in(store: TrialStore, folder: Path) -> str:
-    """What another terminal has to say first. A password or a key is told in a file that nobody else can read, never on the screen."""
+    """What another terminal has to say first.
+
+    A password or a key is told in a file that nobody else can read, never on the screen.
+    """
     if store.master_key is None:
         return f"export GESTA_URL={scrub(store.url)}"
     path = folder / "gesta.toml"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         # A JSON string is a TOML string, too.
         file.writelines(
             f"{name} = {msgspec.json.encode(value).decode()}\n"

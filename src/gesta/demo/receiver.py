@@ -1,4 +1,6 @@
-"""The demo's outside world: a webhook receiver that knows orders, and counts what it was asked and what it did for each."""
+"""The demo's outside world: a webhook receiver that knows orders, and counts what it was asked and
+what it did for each.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Arrival:
 
 
 class OrderReceiver(WebhookSandbox):
-    """Counts by order number and not by message id: a second effect under another id would be a second effect all the same."""
+    """Counts by order number and not by message id: a second effect under another id would be a
+    second effect all the same.
+    """
 
     def __init__(self, secret: str) -> None:
         super().__init__([secret])

@@ -1,4 +1,6 @@
-"""What the demo shows: a story line by line as it happens, a table at the end, and how to look further."""
+"""What the demo shows: a story line by line as it happens, a table at the end, and how to look
+further.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class Screen:
 
     def fact(self, after_seconds: float, name: str, text: str) -> None:
         """An event, with the time since the first one."""
-        self._line(Text(f"{f'+{after_seconds:.1f}':>5} s", style="dim"), Text.assemble((f"{name:<16}", "bold"), text))
+        self._line(
+            Text(f"{f'+{after_seconds:.1f}':>5} s", style="dim"),
+            Text.assemble((f"{name:<16}", "bold"), text),
+        )
 
     def aside(self, text: str) -> None:
         self._line(Text(""), Text(text, style="dim"))
@@ -67,7 +72,10 @@ class Screen:
             self._console.print(Text(f"Not as promised: {promise}", style="bold red"))
         self._console.print(_verdict(result))
         if self._json:
-            sys.stdout.write(msgspec.json.format(msgspec.json.encode(result.as_document()), indent=2).decode() + "\n")
+            sys.stdout.write(
+                msgspec.json.format(msgspec.json.encode(result.as_document()), indent=2).decode()
+                + "\n"
+            )
             sys.stdout.flush()
 
     def commands(self, lines: Sequence[str]) -> None:
@@ -78,7 +86,9 @@ class Screen:
     def _line(self, left: Text, right: Text) -> None:
         for part in right.wrap(self._console, self._console.width - _MARGIN):
             part.rstrip()
-            self._console.print(Text.assemble(left, " " * (_MARGIN - len(left)), part), soft_wrap=True)
+            self._console.print(
+                Text.assemble(left, " " * (_MARGIN - len(left)), part), soft_wrap=True
+            )
             left = Text("")
 
 
@@ -86,11 +96,15 @@ def _table(tallies: Sequence[Tally]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name in _COLUMNS:
         is_number = name in ("attempts", "received", "effects")
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=name != "what it shows")
+        table.add_column(
+            name, justify="right" if is_number else "left", no_wrap=name != "what it shows"
+        )
     for tally in tallies:
         numbers = (str(tally.attempts), str(tally.received), Text(str(tally.effects), style="bold"))
         status = Text(tally.status, style="green" if tally.status == "sent" else "red")
-        table.add_row(tally.order, tally.shows, status, *numbers, style="" if tally.is_right else "bold red")
+        table.add_row(
+            tally.order, tally.shows, status, *numbers, style="" if tally.is_right else "bold red"
+        )
     return table
 
 
@@ -98,8 +112,16 @@ def _verdict(result: Result) -> Text:
     tallies = result.tallies
     wrong = [tally for tally in tallies if not tally.is_right]
     if wrong:
-        told = ", ".join(f"{tally.order} is {tally.status} and has {tally.effects}" for tally in wrong)
+        told = ", ".join(
+            f"{tally.order} is {tally.status} and has {tally.effects}" for tally in wrong
+        )
         return Text(f"Not every request has exactly one effect: {told}.", style="bold red")
-    received, effects = sum(tally.received for tally in tallies), sum(tally.effects for tally in tallies)
-    told = f"{len(tallies)} requests, {received} messages received, {effects} effects: exactly one for each request."
+    received, effects = (
+        sum(tally.received for tally in tallies),
+        sum(tally.effects for tally in tallies),
+    )
+    told = (
+        f"{len(tallies)} requests, {received} messages received, {effects} effects: exactly one for"
+        " each request."
+    )
     return Text(told, style="bold green" if result.is_right else "bold")

@@ -1,4 +1,6 @@
-"""The shop of the story: it asks gesta to tell others about paid orders, and watches what becomes of that."""
+"""The shop of the story: it asks gesta to tell others about paid orders, and watches what becomes
+of that.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,18 @@ class Shop:
         self.orders: list[Order] = []
         self.others: list[Order] = []
 
-    async def pay(self, shows: str, mishap: Fault | None = None, *, endpoint: str = WAREHOUSE) -> Order:
-        """A new order, about which somebody is told; the first message about it meets the mishap."""
+    async def pay(
+        self, shows: str, mishap: Fault | None = None, *, endpoint: str = WAREHOUSE
+    ) -> Order:
+        """A new order, about which somebody is told; the first message about it meets the
+        mishap.
+        """
         number = f"A-{len(self.orders) + 1}"
         if mishap is not None:
             self._stage.receiver.mishap(number, mishap)
-        order = Order(number, shows, await self.ask(number, endpoint=endpoint), self._stage.receiver)
+        order = Order(
+            number, shows, await self.ask(number, endpoint=endpoint), self._stage.receiver
+        )
         self.orders.append(order)
         return order
 
@@ -42,7 +50,9 @@ class Shop:
         return await self._stage.engine.submit(message, key=f"order-{number}")
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], awaited: str) -> None:
-        """Wait until it holds; raises Stuck when it takes too long, or when nobody works any more."""
+        """Wait until it holds; raises Stuck when it takes too long, or when nobody works any
+        more.
+        """
 
         def look() -> bool | Awaitable[bool]:
             if self._stage.worker.has_ended:

@@ -1,4 +1,6 @@
-"""What the story is played with: a receiver in this process, a store, a worker in another process that can be killed."""
+"""What the story is played with: a receiver in this process, a store, a worker in another process
+that can be killed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_up(store: TrialStore, folder: Path, screen: Screen, runtime: Runtime) -> AsyncIterator[Stage]:
+async def set_up(
+    store: TrialStore, folder: Path, screen: Screen, runtime: Runtime
+) -> AsyncIterator[Stage]:
     """Everything up and running; everything down again, whatever happens in between."""
     secret = "whsec_" + base64.b64encode(runtime.random_bytes(24)).decode()
     receiver = OrderReceiver(secret)
@@ -58,7 +62,10 @@ async def set_up(store: TrialStore, folder: Path, screen: Screen, runtime: Runti
         for note in engine.notes:
             screen.aside(f"Note: {note}.")
         address = f"{server.url}/{receiver.name}"
-        screen.say(f"The receiver on {server.url} plays the outside world. It counts every message and what it did about it.")
+        screen.say(
+            f"The receiver on {server.url} plays the outside world. It counts every message and"
+            " what it did about it."
+        )
         await _store_endpoint(engine, WAREHOUSE, address, secret)
         await _store_endpoint(engine, ACCOUNTING, server.url + RETIRED_PATH, secret)
         await store_config(engine, server)
@@ -74,5 +81,13 @@ async def _store_endpoint(engine: Engine, code: str, url: str, secret: str) -> N
 async def _refuse_foreign_store(engine: Engine, url: str) -> None:
     """The demo's worker would send what others have asked for, and be killed while it does."""
     operating = engine.operating
-    if await operating.is_worked_on() or await operating.unseen(1) or await operating.counts() or await operating.list_config():
-        raise BadSettings(f"url: {url} is in use; the demo kills its own worker, so give it an empty store, or leave --url out")
+    if (
+        await operating.is_worked_on()
+        or await operating.unseen(1)
+        or await operating.counts()
+        or await operating.list_config()
+    ):
+        raise BadSettings(
+            f"url: {url} is in use; the demo kills its own worker, so give it an empty store, or"
+            " leave --url out"
+        )

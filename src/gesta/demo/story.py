@@ -1,4 +1,6 @@
-"""The story: a shop tells its warehouse about paid orders, and everything that can go wrong on the way goes wrong once."""
+"""The story: a shop tells its warehouse about paid orders, and everything that can go wrong on the
+way goes wrong once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from gesta.flows import email, slack, webhook
 from gesta.flows.sms.message import NAME as SMS
 from gesta.sandbox import Fault
 
-#: Longer than the channel's own wait before a second attempt (5 s and up to a tenth more), so that it shows who decided.
+#: Longer than the channel's own wait before a second attempt (5 s and up to a tenth more), so that
+#: it shows who decided.
 RETRY_AFTER_SECONDS = 6
 #: The call in which the worker is killed would take this long.
 SLOW_SECONDS = 10.0
@@ -47,7 +50,10 @@ class Story:
     async def _plain_sailing(self) -> None:
         self._act("Three requests that succeed")
         orders = [await self._shop.pay("succeeds at once") for _ in range(3)]
-        self._say("Orders A-1, A-2 and A-3 are paid: three requests, each on disk before its submit returned.")
+        self._say(
+            "Orders A-1, A-2 and A-3 are paid: three requests, each on disk before its submit"
+            " returned."
+        )
         for order in orders:
             await self._shop.sent(order)
         self._say("All three are sent.")
@@ -58,7 +64,8 @@ class Story:
         again = await self._shop.ask(order.number)
         self._expect("the same key leads to the same request", is_so=again.id == order.request.id)
         self._say(
-            f"{order.number} is asked for twice with the same key. The second time it is the same request: {again.verdict}."
+            f"{order.number} is asked for twice with the same key. The second time it is the same"
+            f" request: {again.verdict}."
         )
         conflict: Conflict | None = None
         try:
@@ -72,11 +79,14 @@ class Story:
 
     async def _too_many_requests(self) -> Order:
         self._act("429 Too Many Requests")
-        order = await self._shop.pay("429, comes back when told", Fault(status=429, retry_after=RETRY_AFTER_SECONDS))
+        order = await self._shop.pay(
+            "429, comes back when told", Fault(status=429, retry_after=RETRY_AFTER_SECONDS)
+        )
         state = await self._shop.state(order, lambda state: state.attempts == 1)
         self._say(
-            f"{order.number} meets a busy receiver: 429 with Retry-After: {RETRY_AFTER_SECONDS}. "
-            f"The next attempt is planned in {_wait_seconds(state):.1f} s. Meanwhile the story goes on."
+            f"{order.number} meets a busy receiver: 429 with Retry-After: {RETRY_AFTER_SECONDS}."
+            f" The next attempt is planned in {_wait_seconds(state):.1f} s. Meanwhile the story"
+            " goes on."
         )
         return order
 
@@ -85,8 +95,10 @@ class Story:
         order = await self._shop.pay("answer lost, sent again", Fault(drop=True))
         state = await self._shop.state(order, lambda state: state.status == "unknown")
         self._say(
-            f"{order.number} arrives and has its effect, but the connection breaks before the answer comes. Nobody here can tell "
-            f"whether it happened: {state.status} ({state.reason}). It is sent again in {_wait_seconds(state):.1f} s, under the same key."
+            f"{order.number} arrives and has its effect, but the connection breaks before the"
+            f" answer comes. Nobody here can tell whether it happened: {state.status}"
+            f" ({state.reason}). It is sent again in {_wait_seconds(state):.1f} s, under the same"
+            " key."
         )
         return order
 
@@ -97,8 +109,9 @@ class Story:
         state = await self._shop.state(order, lambda state: state.status == "failed")
         letter = await operating.dead_letter(order.request.id)
         self._say(
-            f"{order.number} goes to accounting, whose address answers 410 Gone. Trying again cannot help: "
-            f"{state.status} ({letter.last_failure_reason}), and it waits among the dead letters."
+            f"{order.number} goes to accounting, whose address answers 410 Gone. Trying again"
+            f" cannot help: {state.status} ({letter.last_failure_reason}), and it waits among the"
+            " dead letters."
         )
         await operating.put_config(webhook.ENDPOINT, ACCOUNTING, {"url": self._stage.address})
         await order.request.redrive()
@@ -115,11 +128,16 @@ class Story:
         }
         there = [name for name in shows if name in self._stage.engine.flows]
         if len(there) < len(shows):
-            self._stage.screen.aside("Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries.")
+            self._stage.screen.aside(
+                "Some stay away: pip install 'gesta[slack,email,sms]' brings their libraries."
+            )
         if not there:
             return
         orders = [await self._shop.tell(name, shows[name]) for name in there]
-        self._say(f"{_listed(orders)}: the same road. Where to, under which account and in which words is stored by code.")
+        self._say(
+            f"{_listed(orders)}: the same road. Where to, under which account and in which words is"
+            " stored by code."
+        )
         for order in orders:
             await self._shop.sent(order)
         self._say(f"{_listed(orders)} sent, each in the words of its template.")
@@ -130,7 +148,9 @@ class Story:
         self._act("A token is revoked")
         operating, held = self._stage.engine.operating, 2
         self._stage.doors.slack.on(OLD_TOKEN, error="token_revoked")
-        orders = [await self._shop.tell(slack.NAME, "token revoked, held, renewed") for _ in range(held)]
+        orders = [
+            await self._shop.tell(slack.NAME, "token revoked, held, renewed") for _ in range(held)
+        ]
 
         async def are_held() -> bool:
             return sum(one.count for one in await operating.held()) == held
@@ -138,7 +158,8 @@ class Story:
         await self._shop.until(are_held, "both to be held")
         (pause,) = await operating.paused("default")
         self._say(
-            f"Slack refuses the token of {_listed(orders)}. No dead letters: both are held, no attempt is spent ({pause.reason})."
+            f"Slack refuses the token of {_listed(orders)}. No dead letters: both are held, no"
+            f" attempt is spent ({pause.reason})."
         )
         await put_workspace(self._stage.engine, self._stage.url, NEW_TOKEN)
         for order in orders:
@@ -148,25 +169,41 @@ class Story:
     async def _killed_worker(self) -> tuple[Order, Order]:
         self._act("The worker is killed in the middle of a call")
         worker, receiver = self._stage.worker, self._stage.receiver
-        killed = await self._shop.pay("worker killed during the call", Fault(slow_seconds=SLOW_SECONDS))
-        await self._shop.until(lambda: bool(receiver.arrivals_of(killed.number)), "the call to arrive")
+        killed = await self._shop.pay(
+            "worker killed during the call", Fault(slow_seconds=SLOW_SECONDS)
+        )
+        await self._shop.until(
+            lambda: bool(receiver.arrivals_of(killed.number)), "the call to arrive"
+        )
         await worker.kill()
-        self._say(f"{killed.number} has arrived and the answer is on its way: kill -9 {worker.pid}. The worker is gone.")
+        self._say(
+            f"{killed.number} has arrived and the answer is on its way: kill -9 {worker.pid}. The"
+            " worker is gone."
+        )
         late = await self._shop.pay("accepted while no worker ran")
-        self._say(f"{late.number} comes in while nobody works. It is accepted all the same, and on disk.")
+        self._say(
+            f"{late.number} comes in while nobody works. It is accepted all the same, and on disk."
+        )
         await worker.start()
-        self._say(f"A new worker starts, process {worker.pid}. Nobody tells it what the old one was doing.")
+        self._say(
+            f"A new worker starts, process {worker.pid}. Nobody tells it what the old one was"
+            " doing."
+        )
         return killed, late
 
     async def _endings(self, busy: Order, lost: Order, killed: Order, late: Order) -> None:
         self._act("Everything comes to its end by itself")
         self._say(
-            f"Still open: {busy.number} until its Retry-After is over, {lost.number} until its second attempt, {killed.number} and "
-            f"{late.number} until the dead worker's leases end."
+            f"Still open: {busy.number} until its Retry-After is over, {lost.number} until its"
+            f" second attempt, {killed.number} and {late.number} until the dead worker's leases"
+            " end."
         )
         waiting = {
             late: ".",
-            killed: ": when the dead worker's lease had ended, the new one sent it again, under the same key.",
+            killed: (
+                ": when the dead worker's lease had ended, the new one sent it again, under the"
+                " same key."
+            ),
             lost: ": by the key the receiver knows what it has done already.",
             busy: ": it waited as told.",
         }
@@ -176,20 +213,29 @@ class Story:
                 state = (await order.request.view()).state
                 if state.is_terminal:
                     ending = waiting.pop(order)
-                    self._say(f"{order.number} is {state.status}{ending if state.status == 'sent' else '.'}")
+                    self._say(
+                        f"{order.number} is"
+                        f" {state.status}{ending if state.status == 'sent' else '.'}"
+                    )
             return not waiting
 
         await self._shop.until(look, "every request to end")
         arrivals = self._stage.receiver.arrivals_of(busy.number)
         waited_ms = arrivals[-1] - arrivals[0]
-        self._expect("no attempt comes before Retry-After is over", is_so=waited_ms >= RETRY_AFTER_SECONDS * 1000)
+        self._expect(
+            "no attempt comes before Retry-After is over",
+            is_so=waited_ms >= RETRY_AFTER_SECONDS * 1000,
+        )
 
     async def _record(self, order: Order) -> None:
         self._act(f"What is on record about {order.number}")
         history = await self._stage.engine.history(order.request.id)
         created_at = history[0][2].occurred_at
         for type_name, event, meta in history:
-            name, told = event_name(type_name, order.request.flow), describe(event, meta.occurred_at)
+            name, told = (
+                event_name(type_name, order.request.flow),
+                describe(event, meta.occurred_at),
+            )
             self._stage.screen.fact((meta.occurred_at - created_at) / 1000, name, told)
 
     def _expect(self, promise: str, *, is_so: bool) -> None:

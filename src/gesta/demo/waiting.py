@@ -19,7 +19,10 @@ class Stuck(GestaError):
 
 
 async def until(
-    runtime: Runtime, holds: Callable[[], bool | Awaitable[bool]], awaited: str, patience_seconds: float = PATIENCE_SECONDS
+    runtime: Runtime,
+    holds: Callable[[], bool | Awaitable[bool]],
+    awaited: str,
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> None:
     """Look again and again until it holds. Raises Stuck when it does not in time."""
     patient_until = runtime.monotonic() + patience_seconds

@@ -1,6 +1,9 @@
-"""`python -m gesta.demo.worker`: the process of the demo that works on the store, and that the demo kills.
+"""`python -m gesta.demo.worker`: the process of the demo that works on the store, and that the demo
+kills.
 
-The first line of its standard input is the store, a TrialStore as JSON: a list of processes would show the passwords in it. Ends when its standard input does, so that it outlives nobody: however the demo ends, the pipe between the two is closed.
+The first line of its standard input is the store, a TrialStore as JSON: a list of processes would
+show the passwords in it. Ends when its standard input does, so that it outlives nobody: however the
+demo ends, the pipe between the two is closed.
 """
 
 from __future__ import annotations
@@ -19,14 +22,22 @@ from gesta.runtime.settings import Settings, load
 from gesta.testing.scratch_store import TrialStore
 
 READY = b"ready\n"
-#: The receiver of the demo is on this machine, which the private-address guard would not let a message reach.
+#: The receiver of the demo is on this machine, which the private-address guard would not let a
+#: message reach.
 LOOPBACK = "127.0.0.0/8"
 
 
 def demo_settings(store: TrialStore) -> Settings:
     """The settings of both processes of the demo."""
     # All in one store, whatever the environment says: its worker must not take the jobs of others.
-    return load({"url": store.url, "queue_url": store.url, "master_key": store.master_key, "allow_private": [LOOPBACK]})
+    return load(
+        {
+            "url": store.url,
+            "queue_url": store.url,
+            "master_key": store.master_key,
+            "allow_private": [LOOPBACK],
+        }
+    )
 
 
 async def work() -> None:
@@ -41,7 +52,9 @@ async def work() -> None:
 @asynccontextmanager
 async def standard_input() -> AsyncIterator[asyncio.StreamReader]:
     reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
     try:
         yield reader
     finally:

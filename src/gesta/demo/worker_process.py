@@ -1,4 +1,8 @@
-"""One's own end of a worker process: started, killed in the middle of a call, started again, stopped. Only ever this child, by its id."""
+"""One's own end of a worker process: started, killed in the middle of a call, started again,
+stopped.
+
+Only ever this child, by its id.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from gesta.demo.worker import READY
 from gesta.runtime.clock import Runtime, spawn
 
 START_SECONDS = 30.0
-#: At the end nothing is being sent, so that a worker needs no longer than this to stop; then it is killed.
+#: At the end nothing is being sent, so that a worker needs no longer than this to stop; then it is
+#: killed.
 STOP_SECONDS = 5.0
 
 
@@ -23,7 +28,9 @@ class WorkerProcess:
     """`async with` makes sure that no worker is left behind."""
 
     def __init__(self, module: str, orders: msgspec.Struct, log: Path, runtime: Runtime) -> None:
-        """`python -m module`, which reads its orders from a first line, says READY when it works and ends when its standard input does."""
+        """`python -m module`, which reads its orders from a first line, says READY when it works
+        and ends when its standard input does.
+        """
         self._module, self._orders, self._log, self._runtime = module, orders, log, runtime
         self._process: Process | None = None
 
@@ -45,12 +52,19 @@ class WorkerProcess:
     async def start(self) -> None:
         """Start a worker and return when it works."""
         with self._log.open("ab") as log:
-            # -P: a module in the current folder must not stand in for one of ours. A session of its own: Ctrl-C is for the demo,
+            # -P: a module in the current folder must not stand in for one of ours. A session of its
+            # own: Ctrl-C is for the demo,
             # which then stops its worker in order.
             self._process = process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", self._module,
-                stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-P",
+                "-m",
+                self._module,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(self._orders) + b"\n")
@@ -85,7 +99,12 @@ class WorkerProcess:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            await until(self._runtime, lambda: process.returncode is not None, "the worker to stop", STOP_SECONDS)
+            await until(
+                self._runtime,
+                lambda: process.returncode is not None,
+                "the worker to stop",
+                STOP_SECONDS,
+            )
         except Stuck:
             await self.kill()
         self._process = None

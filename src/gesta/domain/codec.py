@@ -17,7 +17,8 @@ decode_meta = _meta_decoder.decode
 
 _decoders = {kind: msgspec.json.Decoder(kind) for kind in EVENTS}
 
-#: Event names that a flow keeps from the contract it took over. Everything else is called after its class.
+#: Event names that a flow keeps from the contract it took over. Everything else is called after its
+#: class.
 _RENAMED: dict[str, dict[type[Event], str]] = {
     "notification.slack": {
         Created: "MessageRequestCreated",
@@ -29,7 +30,8 @@ _RENAMED: dict[str, dict[type[Event], str]] = {
 }
 _DEFAULT_NAMES: dict[type[Event], str] = {Created: "RequestCreated", Updated: "RequestUpdated"}
 
-#: The contract version each event is written in; older ones are lifted on read by `UPCASTERS`, newer ones are skipped.
+#: The contract version each event is written in; older ones are lifted on read by `UPCASTERS`,
+#: newer ones are skipped.
 VERSIONS: dict[type[Event], int] = dict.fromkeys(EVENTS, 1)
 #: (event, version) → a function from that version's fields to the next version's.
 UPCASTERS: dict[tuple[type[Event], int], Callable[[dict[str, object]], dict[str, object]]] = {}
@@ -42,14 +44,19 @@ class EventTypes:
 
     def __init__(self, flow: str) -> None:
         renamed = _RENAMED.get(flow, {})
-        names = {kind: f"{flow}.{renamed.get(kind) or _DEFAULT_NAMES.get(kind) or kind.__name__}" for kind in EVENTS}
+        names = {
+            kind: f"{flow}.{renamed.get(kind) or _DEFAULT_NAMES.get(kind) or kind.__name__}"
+            for kind in EVENTS
+        }
         #: Class → stored name, a plain dict because it is asked once per event.
         self.name_of = {kind: f"{name}.v{VERSIONS[kind]}" for kind, name in names.items()}
         self._decoders = {self.name_of[kind]: _decoders[kind] for kind in EVENTS}
         self._kinds = {name: kind for kind, name in names.items()}
 
     def decode(self, type_name: str, data: bytes) -> Event | None:
-        """The event, or None for a type this version of the code does not know: such an event is skipped, never fatal."""
+        """The event, or None for a type this version of the code does not know: such an event is
+        skipped, never fatal.
+        """
         decoder = self._decoders.get(type_name)
         return self._lift(type_name, data) if decoder is None else decoder.decode(data)
 

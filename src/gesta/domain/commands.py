@@ -24,11 +24,14 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
 
     retry: RetryPolicy = RetryPolicy()
     on_unknown: UnknownPolicy = "park"
-    #: How long the provider remembers our key, counted from the first attempt; None: for as long as the request lives.
+    #: How long the provider remembers our key, counted from the first attempt; None: for as long as
+    #: the request lives.
     key_protects_seconds: float | None = None
-    #: How long after an unknown outcome the provider is asked for the first time, and the least pause between two questions.
+    #: How long after an unknown outcome the provider is asked for the first time, and the least
+    #: pause between two questions.
     ask_after_seconds: float = 5.0
-    #: How often and how long a provider that cannot tell yet is asked again; about four hours, then a person has to decide.
+    #: How often and how long a provider that cannot tell yet is asked again; about four hours, then
+    #: a person has to decide.
     asking: RetryPolicy = RetryPolicy(attempts=30, base_seconds=10.0, cap_seconds=900.0)
 
 
@@ -59,20 +62,26 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     at: int
     chance: float = 0.0
-    #: The intent it ran under; None: the one that is open. Attempts of a forced new intent may carry the numbers of old ones.
+    #: The intent it ran under; None: the one that is open. Attempts of a forced new intent may
+    #: carry the numbers of old ones.
     intent: int | None = None
     #: `kind/code` of the config it went by → the version that was used.
     used: Mapping[str, int] = {}
-    #: Whether the provider was called, or may have been. What the engine itself refuses ends no doubt about an earlier attempt.
+    #: Whether the provider was called, or may have been. What the engine itself refuses ends no
+    #: doubt about an earlier attempt.
     called: bool = True
 
 
 class Postpone(msgspec.Struct, frozen=True, gc=False):
-    """An attempt ended before it called anybody and does not count: if it was journalled, that is taken back."""
+    """An attempt ended before it called anybody and does not count: if it was journalled, that is
+    taken back.
+    """
 
 
 class Lose(msgspec.Struct, frozen=True, gc=False):
-    """A job was taken before and its attempt has no recorded end: the process died, or the queue was lost."""
+    """A job was taken before and its attempt has no recorded end: the process died, or the queue
+    was lost.
+    """
 
     at: int
     reason: str = "lease_lost"
@@ -103,7 +112,9 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
 
 
 class Withdraw(msgspec.Struct, frozen=True, gc=False):
-    """What was found when a request came out of an outbox, later than it could be said to the caller: nothing of it is to be sent."""
+    """What was found when a request came out of an outbox, later than it could be said to the
+    caller: nothing of it is to be sent.
+    """
 
     reason: Literal["duplicate", "conflict", "invalid_request"]
     detail: str
@@ -114,7 +125,9 @@ class RetryNow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Redrive(msgspec.Struct, frozen=True, gc=False):
-    """`again` forces a new intent although an attempt is in doubt; who decided stands in the event's metadata."""
+    """`again` forces a new intent although an attempt is in doubt; who decided stands in the
+    event's metadata.
+    """
 
     at: int
     ttl_ms: int | None = None
@@ -122,9 +135,13 @@ class Redrive(msgspec.Struct, frozen=True, gc=False):
 
 
 class Expire(msgspec.Struct, frozen=True, gc=False):
-    """Nothing may be sent any more: its time to live is over or, in doubt, the provider has forgotten our key. Asked before each attempt.
+    """Nothing may be sent any more: its time to live is over or, in doubt, the provider has
+    forgotten our key.
 
-    Both are judged by `at`, so that a redrive in between is not undone; None: the caller knows that the time to live is over.
+    Asked before each attempt.
+
+    Both are judged by `at`, so that a redrive in between is not undone; None: the caller knows that
+    the time to live is over.
     """
 
     at: int | None = None

@@ -1,4 +1,7 @@
-"""The facts of a request's life. Field names are the stored ones; the type name is `<flow>.<Name>.v1` (see codec.py)."""
+"""The facts of a request's life.
+
+Field names are the stored ones; the type name is `<flow>.<Name>.v1` (see codec.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ class Actor(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What every event carries beside its own fields. Stream names are never parsed: whose event it is stands here."""
+    """What every event carries beside its own fields.
+
+    Stream names are never parsed: whose event it is stands here.
+    """
 
     tenant: str
     flow: str
@@ -28,7 +34,8 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     schema_version: int = 1
 
 
-#: `kind/code` of the tenant's config that an attempt went by → its version, which is that of the event that put it.
+#: `kind/code` of the tenant's config that an attempt went by → its version, which is that of the
+#: event that put it.
 Used = dict[str, int]
 
 
@@ -37,7 +44,10 @@ class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
 
 
 class Created(Event, frozen=True, gc=False):
-    """Somebody asked. Validation is synchronous, so the request is `queued` at once and its operation open."""
+    """Somebody asked.
+
+    Validation is synchronous, so the request is `queued` at once and its operation open.
+    """
 
     id: str
     flow: str
@@ -51,14 +61,17 @@ class Created(Event, frozen=True, gc=False):
     priority: int = 5
     #: It may reach the sandbox and nobody else, for ever.
     test: bool = False
-    #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever takes its jobs.
+    #: Executed by others, who take it from its tenant's lane and report: no worker of ours ever
+    #: takes its jobs.
     external: bool = False
-    #: Its id is the caller's own, which another tenant's or flow's request may have, too: it takes all three to tell it.
+    #: Its id is the caller's own, which another tenant's or flow's request may have, too: it takes
+    #: all three to tell it.
     own: bool = False
 
 
 class Updated(Event, frozen=True, gc=False):
-    """A decision about a request: opened again (retry, redrive), cancel wished for, removed from the dead letters.
+    """A decision about a request: opened again (retry, redrive), cancel wished for, removed from
+    the dead letters.
 
     `postponed` takes back a journalled attempt that called nobody after all.
     """
@@ -112,7 +125,10 @@ class SentLate(Event, frozen=True, gc=False):
 
 
 class Failed(Event, frozen=True, gc=False):
-    """Final for this intent. `retryable` tells people that a redrive makes sense; nothing retries by itself."""
+    """Final for this intent.
+
+    `retryable` tells people that a redrive makes sense; nothing retries by itself.
+    """
 
     reason: str
     attempts: int
@@ -122,7 +138,10 @@ class Failed(Event, frozen=True, gc=False):
 
 
 class OutcomeUnknown(Event, frozen=True, gc=False):
-    """The effect may have happened. `next_at` is when to resend or to ask, absent when a person has to decide."""
+    """The effect may have happened.
+
+    `next_at` is when to resend or to ask, absent when a person has to decide.
+    """
 
     attempt: int
     reason: str
@@ -150,7 +169,9 @@ class Expired(Event, frozen=True, gc=False):
 
 
 class Cancelled(Event, frozen=True, gc=False):
-    """Called back before it was done, or found to be the `duplicate` of an earlier request before anything was tried."""
+    """Called back before it was done, or found to be the `duplicate` of an earlier request before
+    anything was tried.
+    """
 
     attempts: int
     reason: str = ""
@@ -158,7 +179,10 @@ class Cancelled(Event, frozen=True, gc=False):
 
 
 class Delivered(Event, frozen=True, gc=False):
-    """The provider reports that it arrived. A fact beside the status: the request was sent before, and stays so."""
+    """The provider reports that it arrived.
+
+    A fact beside the status: the request was sent before, and stays so.
+    """
 
     #: The provider's own name of the report: told again, it is no second one.
     report: str
@@ -168,7 +192,10 @@ class Delivered(Event, frozen=True, gc=False):
 
 
 class Bounced(Event, frozen=True, gc=False):
-    """The provider reports that it did not arrive, although it had taken it. `permanent`: and that it never will."""
+    """The provider reports that it did not arrive, although it had taken it.
+
+    `permanent`: and that it never will.
+    """
 
     report: str
     reason: str

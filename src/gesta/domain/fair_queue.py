@@ -1,9 +1,14 @@
-"""Whose turn it is: fair between tenants, urgent first inside a tenant, told by one number that a job gets when it becomes ready.
+"""Whose turn it is: fair between tenants, urgent first inside a tenant, told by one number that a
+job gets when it becomes ready.
 
-Start-time fair queueing. A flow serves turns in order; its present is the turn that it has come to. The jobs of one tenant and priority
-stand in a line and have one turn each, the first of them the present: so a flood queues behind itself, and whoever comes with a single
-job is served next. A line begins where the more urgent lines of its tenant end, so that a less urgent job passes none of its own tenant's;
-an urgent one does not wait for its tenant's flood, because its line is another. A turn never changes, so nobody waits for ever.
+Start-time fair queueing. A flow serves turns in order; its present is the turn that it has come to.
+The jobs of one tenant and priority
+stand in a line and have one turn each, the first of them the present: so a flood queues behind
+itself, and whoever comes with a single
+job is served next. A line begins where the more urgent lines of its tenant end, so that a less
+urgent job passes none of its own tenant's;
+an urgent one does not wait for its tenant's flood, because its line is another. A turn never
+changes, so nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -26,10 +31,13 @@ def turn_of(score: int) -> int:
     return score // _PLACES
 
 
-def give_turns(wanted: Mapping[Line, int], presents: Mapping[str, int], ends: Mapping[Line, int]) -> dict[Line, int]:
+def give_turns(
+    wanted: Mapping[Line, int], presents: Mapping[str, int], ends: Mapping[Line, int]
+) -> dict[Line, int]:
     """The first turn of so many new jobs for each line; the others follow one by one.
 
-    `presents`: the present of each flow. `ends`: the turn after the last one given, for every line of these tenants that has one.
+    `presents`: the present of each flow. `ends`: the turn after the last one given, for every line
+    of these tenants that has one.
     """
     firsts: dict[Line, int] = {}
     now_ends = dict(ends)

@@ -8,9 +8,11 @@ from hashlib import blake2b
 #: No braces, colons or blanks: the tenant is part of Redis hash tags and stream names.
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 TENANT_RULE = "1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first"
-#: Two or more parts, `kind.name`; no dash, because an event store's category ends at the first dash.
+#: Two or more parts, `kind.name`; no dash, because an event store's category ends at the first
+#: dash.
 FLOW = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
-#: A request id as text. Its length is fixed, so that a stream's name, built from tenant and id, is that of one request only.
+#: A request id as text. Its length is fixed, so that a stream's name, built from tenant and id, is
+#: that of one request only.
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 KEY_LENGTH_MAX = 512
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -28,7 +30,9 @@ def id_bytes(text: str) -> bytes:
 
 
 def id_floor(at_ms: int) -> str:
-    """Sorts before every id of ours made from this millisecond on, and after all that were made earlier."""
+    """Sorts before every id of ours made from this millisecond on, and after all that were made
+    earlier.
+    """
     text = f"{at_ms:012x}"
     return f"{text[:8]}-{text[8:]}"
 
@@ -44,28 +48,40 @@ def made_at(text: str) -> int | None:
 
 
 def event_id(cause: bytes, ordinal: int) -> bytes:
-    """The id of the n-th event that one command or attempt caused: the same again when the append is retried."""
+    """The id of the n-th event that one command or attempt caused: the same again when the append
+    is retried.
+    """
     return cause[:15] + ordinal.to_bytes(1, "big")
 
 
 def idempotency_key(tenant: str, request_id: str, operation: str, intent: int) -> str:
-    """What the provider dedupes by. It changes with the intent only: never with an attempt, a version or a worker."""
+    """What the provider dedupes by.
+
+    It changes with the intent only: never with an attempt, a version or a worker.
+    """
     return f"{tenant}:{request_id}:{operation}:{intent}"
 
 
 def job_id(request_id: str, dispatch_version: int) -> str:
-    """The queue's name for one opening of an operation; no colon and never all digits, which BullMQ refuses."""
+    """The queue's name for one opening of an operation; no colon and never all digits, which BullMQ
+    refuses.
+    """
     return f"{request_id}-{dispatch_version}"
 
 
 def own_job_id(tenant: str, flow: str, request_id: str, dispatch_version: int) -> str:
-    """The same where the caller brought the id of the request: another tenant's request may have it, too, so the name tells whose it is."""
+    """The same where the caller brought the id of the request: another tenant's request may have
+    it, too, so the name tells whose it is.
+    """
     whose = blake2b(f"{tenant}\0{flow}".encode(), digest_size=8).hexdigest()
     return f"{request_id}.{whose}-{dispatch_version}"
 
 
 def lane_of(flow: str, tenant: str) -> str:
-    """Where the jobs of a flow stand that others execute: each tenant's by themselves. Never the name of a flow, and no two are alike."""
+    """Where the jobs of a flow stand that others execute: each tenant's by themselves.
+
+    Never the name of a flow, and no two are alike.
+    """
     return f"{lanes_of(flow)}{tenant}"
 
 
@@ -86,8 +102,13 @@ def covers(pattern: str, flow: str) -> bool:
 
 def pattern_fault(flow: object) -> str:
     """What is wrong with the name of a flow or a kind of them."""
-    if not isinstance(flow, str) or not (flow == "*" or FLOW.fullmatch(flow.removesuffix(".*") + ".x")):
+    if not isinstance(flow, str) or not (
+        flow == "*" or FLOW.fullmatch(flow.removesuffix(".*") + ".x")
+    ):
         return f"{flow!r} is no flow; write 'kind.name', 'kind.*' for all of a kind, or '*' for all"
     if not flow.endswith("*") and not FLOW.fullmatch(flow):
-        return f"{flow!r} is no flow; flows have two parts or more, e.g. 'billing.receipt'; '{flow}.*' is all of a kind"
+        return (
+            f"{flow!r} is no flow; flows have two parts or more, e.g. 'billing.receipt'; '{flow}.*'"
+            " is all of a kind"
+        )
     return ""

@@ -6,12 +6,16 @@ from typing import Literal
 
 import msgspec
 
-#: What happens after an Unknown: resend under the same key, ask the provider, or leave it to a person.
+#: What happens after an Unknown: resend under the same key, ask the provider, or leave it to a
+#: person.
 UnknownPolicy = Literal["same_key", "ask", "park"]
 
 
 class Done(msgspec.Struct, frozen=True, gc=False, tag="done", repr_omit_defaults=True):
-    """The effect happened. `id` is the provider's own name for it, `target` its name for where it went."""
+    """The effect happened.
+
+    `id` is the provider's own name for it, `target` its name for where it went.
+    """
 
     id: str = ""
     target: str = ""
@@ -26,7 +30,9 @@ class Rejected(msgspec.Struct, frozen=True, gc=False, tag="rejected", repr_omit_
 
 
 class Retry(msgspec.Struct, frozen=True, gc=False, tag="retry", repr_omit_defaults=True):
-    """The effect surely did not happen this time; another attempt may succeed, not before `after_seconds`."""
+    """The effect surely did not happen this time; another attempt may succeed, not before
+    `after_seconds`.
+    """
 
     reason: str
     detail: str = ""
@@ -38,7 +44,8 @@ class Unknown(msgspec.Struct, frozen=True, gc=False, tag="unknown", repr_omit_de
 
     reason: str
     detail: str = ""
-    #: Not before this: a provider may say when to come back even though it lost the answer (504 with Retry-After).
+    #: Not before this: a provider may say when to come back even though it lost the answer (504
+    #: with Retry-After).
     after_seconds: float = 0.0
 
 

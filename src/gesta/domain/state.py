@@ -8,19 +8,25 @@ import msgspec
 
 from gesta.domain.ids import job_id, own_job_id
 
-Status = Literal["requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"]
+Status = Literal[
+    "requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"
+]
 
 #: No automatic step leads out of these.
 TERMINAL = frozenset({"sent", "failed", "expired", "cancelled"})
 
-#: Due later than this after the event that said so: it waits in the due index, not in a queue (SQS cannot delay for longer).
+#: Due later than this after the event that said so: it waits in the due index, not in a queue (SQS
+#: cannot delay for longer).
 QUEUE_HORIZON_MS = 15 * 60 * 1000
 
 JobKind = Literal["execute", "reconcile"]
 
 
 class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A request as its events tell it. Times are epoch milliseconds; `version` counts the events of the stream."""
+    """A request as its events tell it.
+
+    Times are epoch milliseconds; `version` counts the events of the stream.
+    """
 
     id: str
     tenant: str
@@ -37,13 +43,15 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     attempts: int = 0
     #: `attempts` when the operation was opened last: a redrive gets a fresh budget.
     attempts_before: int = 0
-    #: When the first attempt of this intent began, or a moment before that: the provider's memory of our key counts from here.
+    #: When the first attempt of this intent began, or a moment before that: the provider's memory
+    #: of our key counts from here.
     first_attempt_at: int | None = None
     #: When it was redriven last: the time for retries counts anew.
     reopened_at: int | None = None
     #: An attempt that was journalled and has not ended.
     started: int | None = None
-    #: When the next job may run: the first attempt, a retry, a resend or a question to the provider.
+    #: When the next job may run: the first attempt, a retry, a resend or a question to the
+    #: provider.
     due_at: int | None = None
     expires_at: int | None = None
     #: Some attempt of this intent may have had its effect.
@@ -66,7 +74,8 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     external: bool = False
     #: The caller brought its id, which another tenant's or flow's request may have, too.
     own: bool = False
-    #: Who asked: `gesta` for everybody, another name where the engine itself did (see told.py). Every event of the stream carries it.
+    #: Who asked: `gesta` for everybody, another name where the engine itself did (see told.py).
+    #: Every event of the stream carries it.
     source: str = "gesta"
     #: What the provider reported after it was sent, and why, in words of ours.
     delivered_at: int | None = None
@@ -96,7 +105,11 @@ class State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def attempted_from(self) -> int:
         """No attempt of this intent can have begun before this."""
-        return max(self.created_at, self.due_at or 0) if self.first_attempt_at is None else self.first_attempt_at
+        return (
+            max(self.created_at, self.due_at or 0)
+            if self.first_attempt_at is None
+            else self.first_attempt_at
+        )
 
     @property
     def wants(self) -> JobKind | None:

@@ -9,11 +9,24 @@ from gesta.domain.ids import id_text
 from gesta.domain.state import State
 
 CREATED, ATTEMPT_FAILED = "created", "attempt_failed"
-#: Every word that can be listened for: those of notifications, then those that only transactions have, then what providers report.
+#: Every word that can be listened for: those of notifications, then those that only transactions
+#: have, then what providers report.
 WORDS = (
-    CREATED, "sent", "failed", "expired", "cancelled", "unknown", ATTEMPT_FAILED, "authorized", "captured", "completed", "reversed",
-    "delivered", "bounced", "complained",
-)  # fmt: skip
+    CREATED,
+    "sent",
+    "failed",
+    "expired",
+    "cancelled",
+    "unknown",
+    ATTEMPT_FAILED,
+    "authorized",
+    "captured",
+    "completed",
+    "reversed",
+    "delivered",
+    "bounced",
+    "complained",
+)
 
 _WORD_OF: dict[type[e.Event], str] = {
     e.Created: CREATED,
@@ -28,7 +41,8 @@ _WORD_OF: dict[type[e.Event], str] = {
     e.Bounced: "bounced",
     e.Complained: "complained",
 }
-#: Who asked, where it was the engine itself: in `Meta.source` of every event of such a request. What these come to is told to no tenant's
+#: Who asked, where it was the engine itself: in `Meta.source` of every event of such a request.
+#: What these come to is told to no tenant's
 #: webhook, or a webhook would tell of itself for ever; and what becomes of alerts makes no alert.
 TELLING, ALERTING = "gesta/told", "gesta/alerts"
 OWN_SOURCES = frozenset({TELLING, ALERTING})
@@ -36,7 +50,9 @@ _RESOLVED = {"executed": "sent", "rejected": "failed"}
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One change of a request, as handlers get it. Never the payload: ask the engine for it, if it is needed.
+    """One change of a request, as handlers get it.
+
+    Never the payload: ask the engine for it, if it is needed.
 
     An event may be told more than once; `id` is the same each time. Times are epoch milliseconds.
     """
@@ -44,7 +60,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     #: Its place in the log: events are told in this order.
     position: int
     id: str
-    #: The word that was listened for: created, sent, failed, expired, cancelled, unknown, attempt_failed, delivered, bounced, complained.
+    #: The word that was listened for: created, sent, failed, expired, cancelled, unknown,
+    #: attempt_failed, delivered, bounced, complained.
     status: str
     #: The stored type, e.g. notification.webhook.Sent.v1.
     type: str
@@ -72,14 +89,38 @@ def word_of(event: e.Event | None) -> str | None:
 
 
 def is_news(word: str, before: State | None) -> bool:
-    """Whether the event really changed something: a doubt that was asked about in vain is the same doubt still."""
+    """Whether the event really changed something: a doubt that was asked about in vain is the same
+    doubt still.
+    """
     return before is None or word == ATTEMPT_FAILED or before.status != word
 
 
-def told(word: str, after: State, meta: e.Meta, position: int, event_id: bytes, type_name: str) -> Event:
+def told(
+    word: str, after: State, meta: e.Meta, position: int, event_id: bytes, type_name: str
+) -> Event:
     """What handlers get, from the request as it was right after the event."""
-    reason = after.bounce if word == "bounced" else after.complaint if word == "complained" else after.reason
+    reason = (
+        after.bounce
+        if word == "bounced"
+        else after.complaint
+        if word == "complained"
+        else after.reason
+    )
     return Event(
-        position, id_text(event_id), word, type_name, after.flow, after.tenant, after.id, after.version, meta.occurred_at, after.attempts,
-        reason, after.detail, after.provider_id, meta.correlation_id, after.key, after.test,
-    )  # fmt: skip
+        position,
+        id_text(event_id),
+        word,
+        type_name,
+        after.flow,
+        after.tenant,
+        after.id,
+        after.version,
+        meta.occurred_at,
+        after.attempts,
+        reason,
+        after.detail,
+        after.provider_id,
+        meta.correlation_id,
+        after.key,
+        after.test,
+    )

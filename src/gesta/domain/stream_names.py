@@ -1,4 +1,7 @@
-"""Every name under which something is stored, built here and nowhere else. Names are built, never parsed: S0-18."""
+"""Every name under which something is stored, built here and nowhere else.
+
+Names are built, never parsed: S0-18.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""The public door: declare flows, open a store, submit, ask, decide. Station 1 of 7 hands payloads to intake.py.
+"""The public door: declare flows, open a store, submit, ask, decide.
 
-Use it as `async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine: await engine.submit(Receipt(...), key="order-7")`.
+Station 1 of 7 hands payloads to intake.py.
+
+Use it as `async with Engine("sqlite:///gesta.db", flows=[receipt]) as engine: await
+engine.submit(Receipt(...), key="order-7")`.
 """
 
 from __future__ import annotations
@@ -53,9 +56,16 @@ class Engine:
     """One process's part of gesta: flows, a store, and the stations that work on it."""
 
     def __init__(
-        self, url: str | None = None, *, flows: Iterable[Flow] = (), settings: Settings | None = None, work: bool | Work = True
+        self,
+        url: str | None = None,
+        *,
+        flows: Iterable[Flow] = (),
+        settings: Settings | None = None,
+        work: bool | Work = True,
     ) -> None:
-        """`work=False` opens the store to submit and look without running projector, worker and sweep in this process."""
+        """`work=False` opens the store to submit and look without running projector, worker and
+        sweep in this process.
+        """
         self.settings = settings or process_settings.load({"url": url} if url is not None else {})
         self._flows: dict[str, Flow] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -67,24 +77,41 @@ class Engine:
     def add(self, flow: Flow) -> None:
         """Declare a flow, before the engine starts."""
         if not isinstance(flow, Flow):
-            raise BadFlow(getattr(flow, "__name__", repr(flow)), "not a flow; put @flow('kind.name') above the executor")
+            raise BadFlow(
+                getattr(flow, "__name__", repr(flow)),
+                "not a flow; put @flow('kind.name') above the executor",
+            )
         if flow.name in self._flows:
-            raise BadFlow(flow.name, "a flow of this name is declared already; give one of the two another name")
-        same = next((known.name for known in self._flows.values() if known.payload is flow.payload), None)
+            raise BadFlow(
+                flow.name,
+                "a flow of this name is declared already; give one of the two another name",
+            )
+        same = next(
+            (known.name for known in self._flows.values() if known.payload is flow.payload), None
+        )
         if same is not None:
             kind = flow.payload.__name__
-            told = f"its payload type {kind} is that of {same!r}, which is declared already; take a subclass: class Other({kind}, frozen=True)"
+            told = (
+                f"its payload type {kind} is that of {same!r}, which is declared already; take a"
+                f" subclass: class Other({kind}, frozen=True)"
+            )
             raise BadFlow(flow.name, told)
         if self._road is not None:
             raise BadFlow(flow.name, "flows are declared before the engine starts")
         self._flows[flow.name] = flow
 
-    def on(self, flow: str, *statuses: str, name: str, since: Since = "now") -> Callable[[HandlerT], HandlerT]:
-        """Tell the function below of every change to one of these statuses: durably, in order, at least once.
+    def on(
+        self, flow: str, *statuses: str, name: str, since: Since = "now"
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Tell the function below of every change to one of these statuses: durably, in order, at
+        least once.
 
-        `flow` may be `kind.*` or `*`; no status means every one. The place in the log is kept under `name`, from the first start
-        on; with `since="beginning"` everything that ever happened is told first. A handler that raises is called again with the
-        same event until it does not. It is called where work is done: by `gesta serve --app`, or an engine without `work=False`.
+        `flow` may be `kind.*` or `*`; no status means every one. The place in the log is kept under
+        `name`, from the first start
+        on; with `since="beginning"` everything that ever happened is told first. A handler that
+        raises is called again with the
+        same event until it does not. It is called where work is done: by `gesta serve --app`, or an
+        engine without `work=False`.
         """
 
         def subscribe(handler: HandlerT) -> HandlerT:
@@ -96,9 +123,13 @@ class Engine:
     def subscribe(self, subscription: Subscription) -> None:
         """What `on` does, for a subscription made elsewhere; before the engine starts."""
         if subscription.name in self._subscriptions:
-            raise BadSubscription(subscription.name, "a subscription of this name is declared already")
+            raise BadSubscription(
+                subscription.name, "a subscription of this name is declared already"
+            )
         if self._road is not None:
-            raise BadSubscription(subscription.name, "handlers are declared before the engine starts")
+            raise BadSubscription(
+                subscription.name, "handlers are declared before the engine starts"
+            )
         self._subscriptions[subscription.name] = subscription
 
     @property
@@ -116,7 +147,10 @@ class Engine:
     @property
     def road(self) -> Road:
         if self._road is None:
-            raise GestaError("the engine is not running; use it inside `async with engine:` or call start() first")
+            raise GestaError(
+                "the engine is not running; use it inside `async with engine:` or call start()"
+                " first"
+            )
         return self._road
 
     @property
@@ -126,7 +160,9 @@ class Engine:
 
     @property
     def external(self) -> External:
-        """For those who execute flows that are declared external: take work, ask for more time, report."""
+        """For those who execute flows that are declared external: take work, ask for more time,
+        report.
+        """
         return self.road.external
 
     @property
@@ -150,7 +186,11 @@ class Engine:
             with suppress(Fenced):
                 await begin_places(stores.events, stores.views, stores.partitions)
             road = await Road.build(
-                self._flows, outside, self._work, list(self._subscriptions.values()), self.settings.retention_days
+                self._flows,
+                outside,
+                self._work,
+                list(self._subscriptions.values()),
+                self.settings.retention_days,
             )
         except BaseException:
             await outside.transport.close()
@@ -164,11 +204,15 @@ class Engine:
         for one in self._subscriptions.values():
             if not any(map(one.covers, self._flows)):
                 road.telemetry.log.warning(
-                    "no flow of this process matches a subscription", subscription=one.name, namespace=one.flow
+                    "no flow of this process matches a subscription",
+                    subscription=one.name,
+                    namespace=one.flow,
                 )
 
     async def stop(self) -> None:
-        """Let running attempts end, then close. Whatever is not finished goes on at the next start."""
+        """Let running attempts end, then close. Whatever is not finished goes on at the next
+        start.
+        """
         if self._road is not None:
             road, self._road = self._road, None
             await road.stop()
@@ -187,7 +231,10 @@ class Engine:
             yield
 
     def web(self) -> ASGIApp:
-        """The HTTP API as an ASGI application: `app.mount("/gesta", engine.web())`. It answers while the engine runs."""
+        """The HTTP API as an ASGI application: `app.mount("/gesta", engine.web())`.
+
+        It answers while the engine runs.
+        """
         # Most programs never serve it.
         from gesta.http_api.app import Web
         from gesta.http_api.mounted import Mounted
@@ -208,33 +255,52 @@ class Engine:
         within: object | None = None,
         test: bool = False,
     ) -> Request:
-        """Accept a request; when this returns it is on disk. The same key with the same content answers `duplicate`.
+        """Accept a request; when this returns it is on disk.
 
-        `within` is your own connection or session with an open transaction on the same PostgreSQL database: then the request is part of it,
-        `deferred`, and exists if and only if that commits. A `test` reaches the sandbox and nobody else, and its keys are apart from the live ones.
+        The same key with the same content answers `duplicate`.
+
+        `within` is your own connection or session with an open transaction on the same PostgreSQL
+        database: then the request is part of it,
+        `deferred`, and exists if and only if that commits. A `test` reaches the sandbox and nobody
+        else, and its keys are apart from the live ones.
         """
         options = Options(key, tenant, deliver_at, ttl, priority, correlation_id, None, actor, test)
         if within is not None:
             stores = self.road.outside.stores
             if stores.outbox is None:
                 raise BadTransaction(
-                    f"{stores.name} cannot be part of your transaction; that needs PostgreSQL, and one database for both"
+                    f"{stores.name} cannot be part of your transaction; that needs PostgreSQL, and"
+                    " one database for both"
                 )
-            return Request(self.road, await self.road.intake.defer(payload, options, stores.outbox, within))
+            return Request(
+                self.road, await self.road.intake.defer(payload, options, stores.outbox, within)
+            )
         return Request(self.road, await self.road.intake.submit(payload, options))
 
-    async def submit_many(self, requests: Sequence[Payload | tuple[Payload, Options]]) -> list[Request | Conflict]:
-        """Accept many at once, a verdict each; an invalid one refuses the whole call before anything is written."""
+    async def submit_many(
+        self, requests: Sequence[Payload | tuple[Payload, Options]]
+    ) -> list[Request | Conflict]:
+        """Accept many at once, a verdict each; an invalid one refuses the whole call before
+        anything is written.
+        """
         pairs = [one if isinstance(one, tuple) else (one, NO_OPTIONS) for one in requests]
         try:
             answers = await self.road.intake.submit_many(pairs)
         except PartlyAccepted as partly:
-            partly.answers = [Request(self.road, one) if isinstance(one, Accepted) else one for one in partly.answers]
+            partly.answers = [
+                Request(self.road, one) if isinstance(one, Accepted) else one
+                for one in partly.answers
+            ]
             raise
-        return [Request(self.road, answer) if isinstance(answer, Accepted) else answer for answer in answers]
+        return [
+            Request(self.road, answer) if isinstance(answer, Accepted) else answer
+            for answer in answers
+        ]
 
     def payload(self, flow: str, fields: object, options: Options = NO_OPTIONS) -> Payload:
-        """A flow's payload from a JSON object; raises InvalidRequest with every fault of payload and options at once."""
+        """A flow's payload from a JSON object; raises InvalidRequest with every fault of payload
+        and options at once.
+        """
         declared = self.flow(flow)
         payload, faults = decode_fields(declared.payload, fields)
         faults |= option_errors(options)
@@ -247,13 +313,20 @@ class Engine:
             raise UnknownFlow(name, list(self._flows))
         return self._flows[name]
 
-    async def request(self, request_id: str, *, flow: str | None = None, tenant: str = "default") -> Request:
+    async def request(
+        self, request_id: str, *, flow: str | None = None, tenant: str = "default"
+    ) -> Request:
         """A handle on an earlier request of this tenant; raises NotFound."""
         view = await self._view(request_id, flow, tenant)
         return Request(self.road, Accepted(view.state.flow, tenant, request_id, "duplicate"))
 
-    async def get(self, request_id: str, *, flow: str | None = None, tenant: str = "default") -> View:
-        """A request as it is now, view lag or not; raises NotFound. What is personal in its payload is sealed: see Request.payload."""
+    async def get(
+        self, request_id: str, *, flow: str | None = None, tenant: str = "default"
+    ) -> View:
+        """A request as it is now, view lag or not; raises NotFound.
+
+        What is personal in its payload is sealed: see Request.payload.
+        """
         return await self._view(request_id, flow, tenant)
 
     async def find(
@@ -266,7 +339,10 @@ class Engine:
         before_id: str | None = None,
         limit: int = 50,
     ) -> list[View]:
-        """A tenant's requests, newest first. Of what another process has asked or done it may lag by some milliseconds, and while nobody works it does not move.
+        """A tenant's requests, newest first.
+
+        Of what another process has asked or done it may lag by some milliseconds, and while nobody
+        works it does not move.
 
         With `key` those that this key led to, one of each flow at most, as they are now.
         """
@@ -275,21 +351,32 @@ class Engine:
         if key is not None:
             found = await self.operating.by_key(key, tenant, flow)
             return [view for view in found if _fits(view.state, status, before_id)][:limit]
-        return await self.road.outside.stores.views.find(Filter(tenant, flow, status, before_id, limit))
+        return await self.road.outside.stores.views.find(
+            Filter(tenant, flow, status, before_id, limit)
+        )
 
     async def history(
         self, request_id: str, *, flow: str | None = None, tenant: str = "default"
     ) -> list[tuple[str, Event | None, Meta]]:
         """Every event of a request: type, event, metadata."""
         view = await self._view(request_id, flow, tenant)
-        stored = await self.road.outside.stores.events.read([(request_stream(view.state.flow, tenant, request_id), 0)])
+        stored = await self.road.outside.stores.events.read(
+            [(request_stream(view.state.flow, tenant, request_id), 0)]
+        )
         types = event_types(view.state.flow)
-        return [(one.type, types.decode(one.type, one.data), decode_meta(one.meta)) for one in stored]
+        return [
+            (one.type, types.decode(one.type, one.data), decode_meta(one.meta)) for one in stored
+        ]
 
-    async def erase(self, subject: str, *, tenant: str = "default", actor: Actor | None = None) -> int:
-        """Erase a person: destroy the keys that seal what payloads tell about them. How many there were.
+    async def erase(
+        self, subject: str, *, tenant: str = "default", actor: Actor | None = None
+    ) -> int:
+        """Erase a person: destroy the keys that seal what payloads tell about them.
 
-        `subject` is the text that stands in a Personal field, or what the payload's `subject` said, letter by letter.
+        How many there were.
+
+        `subject` is the text that stands in a Personal field, or what the payload's `subject` said,
+        letter by letter.
         """
         return await self.operating.erase(subject, tenant=tenant, actor=actor)
 
@@ -302,4 +389,6 @@ class Engine:
 
 
 def _fits(state: State, status: str | None, before_id: str | None) -> bool:
-    return (status is None or state.status == status) and (before_id is None or state.id < before_id)
+    return (status is None or state.status == status) and (
+        before_id is None or state.id < before_id
+    )

@@ -1,4 +1,7 @@
-"""What an engine is wired to: stores, clock, network, master key. Tests wire it to doubles here instead of patching."""
+"""What an engine is wired to: stores, clock, network, master key.
+
+Tests wire it to doubles here instead of patching.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,13 @@ class Outside:
     master: MasterKey
     #: The value behind `env:NAME` in a flow's settings.
     reference: Callable[[str], str] = resolve_reference
-    #: Moves the clock while somebody waits for an outcome, where the clock does not move by itself (tests).
+    #: Moves the clock while somebody waits for an outcome, where the clock does not move by itself
+    #: (tests).
     pass_time: Callable[[float], Coroutine[Any, Any, None]] | None = None
-    #: How long attempts may go on when the engine stops, before they are cut and recorded as Unknown.
-    #: With what comes after (pool.LAST_SECONDS, road.END_SECONDS) it stays below the 30 s that supervisors give.
+    #: How long attempts may go on when the engine stops, before they are cut and recorded as
+    #: Unknown.
+    #: With what comes after (pool.LAST_SECONDS, road.END_SECONDS) it stays below the 30 s that
+    #: supervisors give.
     drain_seconds: float = 22.0
     #: Told the road once it is built; the harness of tests listens here.
     built: Callable[[Road], None] | None = None
@@ -55,7 +61,9 @@ Wire = Callable[[Settings], Awaitable[Outside]]
 
 
 async def wire_really(settings: Settings) -> Outside:
-    """The real world: the store of the URL, the system's clock, the network behind the private-address guard."""
+    """The real world: the store of the URL, the system's clock, the network behind the
+    private-address guard.
+    """
     runtime = SystemRuntime()
     stores = await open_ports(settings, runtime)
     try:
@@ -66,7 +74,16 @@ async def wire_really(settings: Settings) -> Outside:
         await stores.close()
         raise
     renderer = ChildRenderer(runtime)
-    return Outside(runtime, stores, transport, master, settings=settings, notes=notes, renderer=renderer, mail=mail)
+    return Outside(
+        runtime,
+        stores,
+        transport,
+        master,
+        settings=settings,
+        notes=notes,
+        renderer=renderer,
+        mail=mail,
+    )
 
 
 async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
@@ -84,7 +101,9 @@ async def open_ports(settings: Settings, runtime: Runtime) -> Stores:
 
 
 async def refuse_fenced(stores: Stores, *, works: bool) -> None:
-    """Raise Fenced where nobody may work: a store that was left can still be looked at, one that is being filled is not ready for that."""
+    """Raise Fenced where nobody may work: a store that was left can still be looked at, one that is
+    being filled is not ready for that.
+    """
     for fence in await stores.fences.standing():
         if fence.kind == "filling" or (works and fence.tenant is None):
             raise Fenced(stores.name, fence.kind, fence.other, fence.tenant)
@@ -95,15 +114,29 @@ def _guard(settings: Settings) -> PrivateAddressGuard:
         return PrivateAddressGuard(allow=settings.allow_private)
     except ValueError as error:
         source = settings.sources.get("allow_private", "the settings")
-        raise BadSettings(f"allow_private in {source}: {error}; write networks like 10.1.0.0/16") from error
+        raise BadSettings(
+            f"allow_private in {source}: {error}; write networks like 10.1.0.0/16"
+        ) from error
 
 
-async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tuple[MasterKey, tuple[str, ...]]:
-    """The key from the settings, or the key file beside the store, made with mode 0600 when there is none."""
+async def master_key(
+    settings: Settings, stores: Stores, runtime: Runtime
+) -> tuple[MasterKey, tuple[str, ...]]:
+    """The key from the settings, or the key file beside the store, made with mode 0600 when there
+    is none.
+    """
     if settings.master_key is not None:
-        return await _key(settings.master_key, settings.sources.get("master_key", "the settings"), stores), ()
+        return (
+            await _key(
+                settings.master_key, settings.sources.get("master_key", "the settings"), stores
+            ),
+            (),
+        )
     if not stores.folder:
-        raise BadSettings("master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes in base64")
+        raise BadSettings(
+            "master_key: this store has no place for a key file; set GESTA_MASTER_KEY to 32 bytes"
+            " in base64"
+        )
     path = key_file(stores)
     assert path is not None
     if path.exists():
@@ -115,19 +148,29 @@ async def master_key(settings: Settings, stores: Stores, runtime: Runtime) -> tu
     if not _write_once(path, fresh + "\n", runtime):
         # Another process was faster: its key is the one.
         return await _key(_found(path), str(path), stores), ()
-    note = f"made a master key in {path} (mode 0600); back it up apart from the store: without it stored secrets cannot be read"
+    note = (
+        f"made a master key in {path} (mode 0600); back it up apart from the store: without it"
+        " stored secrets cannot be read"
+    )
     return MasterKey(fresh, str(path)), (note,)
 
 
 def key_file(stores: Stores) -> Path | None:
-    """Where a store's master key lies unless the settings have it; None where it has no place for one."""
+    """Where a store's master key lies unless the settings have it; None where it has no place for
+    one.
+    """
     return Path(stores.name).with_suffix(".key") if stores.folder else None
 
 
 def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
-    """Whether the file is ours: there whole and on disk, or another's. A crash in between leaves no half of it."""
+    """Whether the file is ours: there whole and on disk, or another's.
+
+    A crash in between leaves no half of it.
+    """
     draft = path.with_name(f"{path.name}.{runtime.random_bytes(8).hex()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+    with os.fdopen(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
+    ) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -143,7 +186,8 @@ def _write_once(path: Path, text: str, runtime: Runtime) -> bool:
 
 
 def _found(path: Path) -> str:
-    # Made by another process, perhaps this very moment: what we seal with it must not outlive its name.
+    # Made by another process, perhaps this very moment: what we seal with it must not outlive its
+    # name.
     _sync_name(path)
     return path.read_text(encoding="ascii", errors="replace")
 
@@ -156,8 +200,9 @@ async def _key(text: str, where: str, stores: Stores) -> MasterKey:
             raise
         # Whoever made a new one here would give up all that is sealed.
         raise BadSettings(
-            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and what is there is broken; {stores.name} has sealed secrets, which a new "
-            f"key cannot open: restore {where} from a backup"
+            f"master key from {where}: {KEY_BYTES} bytes in base64 are needed, and what is there is"
+            f" broken; {stores.name} has sealed secrets, which a new key cannot open: restore"
+            f" {where} from a backup"
         ) from None
 
 

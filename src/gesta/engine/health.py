@@ -1,7 +1,11 @@
-"""What a process says of its own health: alive, and ready. No text of an error is in it, only its kind: the log has the rest, scrubbed.
+"""What a process says of its own health: alive, and ready.
 
-Alive: the event loop turns, which the answer itself shows, and every station runs. A restart helps whoever is not.
-Ready: beside that the store takes what is written, every station has begun, and nobody has asked the process to stop. A restart would not help:
+No text of an error is in it, only its kind: the log has the rest, scrubbed.
+
+Alive: the event loop turns, which the answer itself shows, and every station runs. A restart helps
+whoever is not.
+Ready: beside that the store takes what is written, every station has begun, and nobody has asked
+the process to stop. A restart would not help:
 whatever is out of reach is tried again until it is back.
 """
 
@@ -61,7 +65,10 @@ class ProcessHealth:
         return faults if store is None else {"store": store, **faults}
 
     async def _store(self, road: Road) -> str | None:
-        """What is wrong with the store. One question at a time, however many ask us: a silent store must not gather them."""
+        """What is wrong with the store.
+
+        One question at a time, however many ask us: a silent store must not gather them.
+        """
         clock, answered = road.runtime.monotonic, self._answered
         assert answered is not None
         if self._asking is None and clock() - self._answered_at >= FRESH_SECONDS:

@@ -61,7 +61,8 @@ from gesta.worker.pool import Pool
 from gesta.worker.release import GivingBack
 
 RESTART_SECONDS = 1.0
-#: When the drain is over, stations may end for so long, and what is left be projected for so long; then the engine stops without them.
+#: When the drain is over, stations may end for so long, and what is left be projected for so long;
+#: then the engine stops without them.
 END_SECONDS = 5.0
 FINISH_SECONDS = 1.0
 
@@ -87,26 +88,54 @@ class Road:
         self.ids = ids = Ids(runtime)
         self.telemetry = telemetry = Telemetry()
         self.loader = Loader(stores.events, stores.views)
-        self.config_writer = ConfigWriter(stores.events, safe, runtime, ids, outside.reference, outside.renderer)
+        self.config_writer = ConfigWriter(
+            stores.events, safe, runtime, ids, outside.reference, outside.renderer
+        )
         self.identity = identity = Identity(identity_secret)
         self.cursors = Cursors(identity_secret)
         declared = declared_digests(flows.values(), outside.reference, identity)
         self.config = ConfigCache(flows, self.config_writer, declared)
-        self.keys = Keys(stores.vault, safe, identity_secret, self.config, self.config_writer, runtime)
+        self.keys = Keys(
+            stores.vault, safe, identity_secret, self.config, self.config_writer, runtime
+        )
         self.subjects = Subjects(stores.vault, safe, identity, runtime)
         # For people who ask who plays a role.
         self.owner = owner = f"{platform.node()}:{os.getpid()}:{ids.new()}"
-        self.rebuild = Rebuild(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
+        self.rebuild = Rebuild(
+            stores.events,
+            stores.views,
+            stores.commits,
+            stores.partitions,
+            runtime,
+            telemetry,
+            owner,
+        )
         self.pausing = Pausing(self.config, self.config_writer, stores.queue)
-        self.projector = Projector(stores.events, stores.views, stores.commits, stores.partitions, runtime, telemetry, owner)
+        self.projector = Projector(
+            stores.events,
+            stores.views,
+            stores.commits,
+            stores.partitions,
+            runtime,
+            telemetry,
+            owner,
+        )
         writing, repeats = AtOnce(stores, self.projector), Repeats(runtime)
         self.recorder = Recorder(writing.record, self.loader, repeats, runtime, stores.commit_size)
         templates = partial(Templates, renderer=outside.renderer)
         admission = Admission(stores, self.projector.place, outside.settings, runtime)
         self.intake = Intake(
-            flows, writing.append, admission, Pace(runtime, self.projector.not_far_behind), identity, self.subjects,
-            Checks(self.config, self.config_writer, templates), runtime, ids, stores.commit_size,
-        )  # fmt: skip
+            flows,
+            writing.append,
+            admission,
+            Pace(runtime, self.projector.not_far_behind),
+            identity,
+            self.subjects,
+            Checks(self.config, self.config_writer, templates),
+            runtime,
+            ids,
+            stores.commit_size,
+        )
         deadlines, http = Deadlines(runtime), partial(Http, outside.transport, runtime)
         tokens = Tokens(stores.buckets, runtime)
         called_back = CalledBack(flows, self.loader, self.recorder)
@@ -115,24 +144,69 @@ class Road:
         self.records = Records(stores.vault, safe, self.subjects, identity, runtime)
         self.suppressing = Suppressing(self.records, self.config, self.config_writer, runtime)
         attempts = Attempts(
-            flows, self.recorder, http, templates, tokens, giving_back, deadlines, runtime, telemetry, Mail(outside.mail, runtime), self.records,
+            flows,
+            self.recorder,
+            http,
+            templates,
+            tokens,
+            giving_back,
+            deadlines,
+            runtime,
+            telemetry,
+            Mail(outside.mail, runtime),
+            self.records,
             report_address(outside.settings),
-        )  # fmt: skip
+        )
         self.pool = Pool(
-            work.taken_of(flows), stores.queue, stores.views, self.loader, self.config, self.subjects, self.pausing, called_back, attempts,
-            deadlines, repeats, runtime, ids, telemetry,
-        )  # fmt: skip
+            work.taken_of(flows),
+            stores.queue,
+            stores.views,
+            self.loader,
+            self.config,
+            self.subjects,
+            self.pausing,
+            called_back,
+            attempts,
+            deadlines,
+            repeats,
+            runtime,
+            ids,
+            telemetry,
+        )
         #: The door for those who execute flows that are declared external.
         self.external, lapses = station(
-            flows, stores.queue, stores.events, self.loader, self.recorder, self.subjects, self.pausing, called_back, self.pool, identity, runtime, ids,
+            flows,
+            stores.queue,
+            stores.events,
+            self.loader,
+            self.recorder,
+            self.subjects,
+            self.pausing,
+            called_back,
+            self.pool,
+            identity,
+            runtime,
+            ids,
             telemetry,
-        )  # fmt: skip
-        retention = Retention(retention_days, flows, stores.views, stores.commits, runtime, telemetry)
+        )
+        retention = Retention(
+            retention_days, flows, stores.views, stores.commits, runtime, telemetry
+        )
         self.retention_days = retention_days
         self.sweep = Sweep(
-            flows, stores.views, stores.queue, self.loader, self.recorder, self.pausing, stores.buckets, retention, lapses, runtime,
-            telemetry, owner,
-        )  # fmt: skip
+            flows,
+            stores.views,
+            stores.queue,
+            self.loader,
+            self.recorder,
+            self.pausing,
+            stores.buckets,
+            retention,
+            lapses,
+            runtime,
+            telemetry,
+            owner,
+        )
         self.subscriptions = self._beside(subscriptions)
         self.waiters = Waiters()
         self.projector.listen(self.waiters.saved)
@@ -143,29 +217,68 @@ class Road:
         self.is_stopping = False
 
     def _beside(self, subscriptions: Sequence[Subscription]) -> Subscriptions:
-        """What providers tell; and who is told: handlers of programs, tenants' endpoints, whoever runs gesta."""
-        stores, settings, runtime, telemetry = self.outside.stores, self.outside.settings, self.runtime, self.telemetry
+        """What providers tell; and who is told: handlers of programs, tenants' endpoints, whoever
+        runs gesta.
+        """
+        stores, settings, runtime, telemetry = (
+            self.outside.stores,
+            self.outside.settings,
+            self.runtime,
+            self.telemetry,
+        )
         self.reports = Reports(
-            self.flows, self.config, self.config_writer, self.loader, self.recorder, self.records, self.outside.transport,
-            report_address(settings), settings.sns_url or "", runtime, telemetry,
-        )  # fmt: skip
+            self.flows,
+            self.config,
+            self.config_writer,
+            self.loader,
+            self.recorder,
+            self.records,
+            self.outside.transport,
+            report_address(settings),
+            settings.sns_url or "",
+            runtime,
+            telemetry,
+        )
         #: None where nobody is to be told.
         self.telling: Telling | None = None
         self.alerts: Alerts | None = None
         own: list[Follower] = []
         if webhook.NAME in self.flows:
             flow = self.flows[webhook.NAME]
-            self.telling = Telling(flow, self.intake, self.config, stores.events, stores.views, runtime, telemetry, self.owner)
+            self.telling = Telling(
+                flow,
+                self.intake,
+                self.config,
+                stores.events,
+                stores.views,
+                runtime,
+                telemetry,
+                self.owner,
+            )
             own.append(self.telling)
         if settings.alerts_to is not None:
             self.alerts = Alerts(
-                settings.alerts_to, settings.tenant, self.flows, self.intake, self.config, self.config_writer, self.records, runtime,
-                telemetry, self.owner,
-            )  # fmt: skip
+                settings.alerts_to,
+                settings.tenant,
+                self.flows,
+                self.intake,
+                self.config,
+                self.config_writer,
+                self.records,
+                runtime,
+                telemetry,
+                self.owner,
+            )
             if self.alerts.can_be_sent:
                 telemetry.alarm = self.alerts.met
-                own.append(Alerting(self.alerts, stores.events, stores.views, runtime, telemetry, self.owner))
-        return Subscriptions(subscriptions, own, stores.events, stores.views, runtime, telemetry, self.owner)
+                own.append(
+                    Alerting(
+                        self.alerts, stores.events, stores.views, runtime, telemetry, self.owner
+                    )
+                )
+        return Subscriptions(
+            subscriptions, own, stores.events, stores.views, runtime, telemetry, self.owner
+        )
 
     @classmethod
     async def build(
@@ -178,7 +291,15 @@ class Road:
     ) -> Road:
         """Open the vault, which proves the master key, and wire the stations."""
         safe = Safe(outside.stores.vault, outside.master, outside.runtime)
-        road = cls(flows, outside, safe, await safe.installation_secret(IDENTITY[1]), work, subscriptions, retention_days)
+        road = cls(
+            flows,
+            outside,
+            safe,
+            await safe.installation_secret(IDENTITY[1]),
+            work,
+            subscriptions,
+            retention_days,
+        )
         if outside.built is not None:
             outside.built(road)
         return road
@@ -188,7 +309,8 @@ class Road:
             return NotFound(
                 "request",
                 request_id,
-                "; it is no request's id. What a key led to: `engine.find(key=KEY)`, GET /v1/requests?key=KEY, `gesta show KEY`",
+                "; it is no request's id. What a key led to: `engine.find(key=KEY)`, GET"
+                " /v1/requests?key=KEY, `gesta show KEY`",
             )
         removed = removed_text(request_id, self.retention_days, self.runtime.now_ms())
         return NotFound("request", request_id, removed or otherwise)
@@ -208,7 +330,14 @@ class Road:
             self._stations |= {"projector": self.projector.run, **self.subscriptions.stations()}
             self._roles |= {"projector": partitions, **self.subscriptions.roles()}
             if stores.pending is not None:
-                relay = Relay(stores.views, stores.queue, partitions, stores.pending, self.runtime, self.telemetry)
+                relay = Relay(
+                    stores.views,
+                    stores.queue,
+                    partitions,
+                    stores.pending,
+                    self.runtime,
+                    self.telemetry,
+                )
                 self._stations["relay"] = relay.run
             if stores.outbox is not None:
                 self._stations["outbox"] = Draining(
@@ -230,18 +359,31 @@ class Road:
 
     def broken(self) -> dict[str, str]:
         """Stations that do not run although they should: name → what is wrong."""
-        gone = {name: "does not run" for name in self._stations if name not in self._tasks or self._tasks[name].done()}
-        return gone | {name: f"crashed ({error}) and is being started again" for name, error in self._crashed.items()}
+        gone = {
+            name: "does not run"
+            for name in self._stations
+            if name not in self._tasks or self._tasks[name].done()
+        }
+        return gone | {
+            name: f"crashed ({error}) and is being started again"
+            for name, error in self._crashed.items()
+        }
 
     def not_begun(self) -> list[str]:
         """Stations that the store has not answered yet since this process started."""
         waiting = [name for name, role in self._roles.items() if not role.is_known]
-        return [*waiting, "worker"] if "worker" in self._stations and not self.pool.has_begun else waiting
+        return (
+            [*waiting, "worker"]
+            if "worker" in self._stations and not self.pool.has_begun
+            else waiting
+        )
 
     async def stop(self) -> None:
-        """Stop taking and telling, let attempts and handlers end and be recorded and projected, then close.
+        """Stop taking and telling, let attempts and handlers end and be recorded and projected,
+        then close.
 
-        A role goes to another process as soon as we have no more use for it: nobody waits for its lease to end.
+        A role goes to another process as soon as we have no more use for it: nobody waits for its
+        lease to end.
         """
         was_running, self.is_stopping = self.is_running, True
         until = self.runtime.monotonic() + self.outside.drain_seconds
@@ -264,19 +406,25 @@ class Road:
         await self.outside.stores.close()
 
     async def _end(self, names: Sequence[str], until: float) -> None:
-        """Cancel these stations and wait for their ends, until a moment of the monotonic clock: a handler may swallow its cancellation."""
+        """Cancel these stations and wait for their ends, until a moment of the monotonic clock: a
+        handler may swallow its cancellation.
+        """
         tasks = {name: task for name in names if (task := self._tasks.pop(name, None)) is not None}
         ended = Signal(self.runtime)
         for task in tasks.values():
             task.add_done_callback(lambda _: ended.set())
             task.cancel()
-        while (left := [name for name, task in tasks.items() if not task.done()]) and self.runtime.monotonic() < until:
+        while (
+            left := [name for name, task in tasks.items() if not task.done()]
+        ) and self.runtime.monotonic() < until:
             await ended.wait(until - self.runtime.monotonic())
         for name in left:
             self.telemetry.log.error("station does not end", station=name)
 
     async def _keep_running(self, name: str, run: Run) -> None:
-        """A station that crashes is told about and started again: no restart by hand is ever needed."""
+        """A station that crashes is told about and started again: no restart by hand is ever
+        needed.
+        """
         while True:
             try:
                 await run()

@@ -1,4 +1,6 @@
-"""Which stations a process runs: all of them, as `gesta serve` does, or one part of the road beside processes that run the rest."""
+"""Which stations a process runs: all of them, as `gesta serve` does, or one part of the road beside
+processes that run the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from gesta.domain.ids import covers
 from gesta.errors import BadFlow, UnknownFlow
 from gesta.flows.flow import Flow
 
-#: The projector tells handlers, too: both follow the log, and one who projects has heard of an event before anybody else.
+#: The projector tells handlers, too: both follow the log, and one who projects has heard of an
+#: event before anybody else.
 Part = Literal["projector", "worker", "sweeper"]
 
 
@@ -19,20 +22,32 @@ class Work:
     """A process's share of the road."""
 
     parts: frozenset[Part]
-    #: What its worker takes: names of flows, or `kind.*` for all of a kind. Empty: every flow that is declared.
+    #: What its worker takes: names of flows, or `kind.*` for all of a kind. Empty: every flow that
+    #: is declared.
     flows: tuple[str, ...] = ()
 
     def taken_of(self, declared: Mapping[str, Flow]) -> dict[str, Flow]:
-        """The flows whose jobs its worker takes: none that others execute. Raises where nothing fits: a worker would stand idle and look well."""
+        """The flows whose jobs its worker takes: none that others execute.
+
+        Raises where nothing fits: a worker would stand idle and look well.
+        """
         ours = {name: flow for name, flow in declared.items() if not flow.is_external}
         for pattern in self.flows:
             if not any(covers(pattern, name) for name in declared):
                 raise UnknownFlow(pattern, list(declared))
             if not any(covers(pattern, name) for name in ours):
-                raise BadFlow(pattern, "is executed by others, who take its work over HTTP; no worker of gesta takes it")
+                raise BadFlow(
+                    pattern,
+                    "is executed by others, who take its work over HTTP; no worker of gesta"
+                    " takes it",
+                )
         if not self.flows:
             return ours
-        return {name: flow for name, flow in ours.items() if any(covers(pattern, name) for pattern in self.flows)}
+        return {
+            name: flow
+            for name, flow in ours.items()
+            if any(covers(pattern, name) for pattern in self.flows)
+        }
 
 
 EVERYTHING = Work(frozenset({"projector", "worker", "sweeper"}))

@@ -13,7 +13,16 @@ from gesta.domain import commands
 from gesta.domain.events import Actor
 from gesta.domain.outcome import Outcome
 from gesta.domain.state import State, Status
-from gesta.errors import Erased, GestaError, InvalidRequest, NotFound, NotYet, Refused, StoreError, UnknownFlow
+from gesta.errors import (
+    Erased,
+    GestaError,
+    InvalidRequest,
+    NotFound,
+    NotYet,
+    Refused,
+    StoreError,
+    UnknownFlow,
+)
 from gesta.flows.flow import Payload
 from gesta.flows.payload_codec import decoder_of
 from gesta.flows.validation import value_errors
@@ -32,12 +41,14 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 #: The same where this process projects and tells at once: a net that should never be needed.
 PROJECTED_HERE_SECONDS = 5.0
-#: How long a deferred request is looked for before it is said not to be there. Draining takes a fraction of a second.
+#: How long a deferred request is looked for before it is said not to be there. Draining takes a
+#: fraction of a second.
 DEFERRED_SECONDS = 5.0
 
 
 class Request:
-    """`verdict` is `created`, or `duplicate` when the key led to an earlier request, or `deferred`: part of the caller's own transaction.
+    """`verdict` is `created`, or `duplicate` when the key led to an earlier request, or `deferred`:
+    part of the caller's own transaction.
 
     A deferred one is there soon after the commit, and never after a rollback.
     """
@@ -53,7 +64,10 @@ class Request:
         return f"Request({self.flow} {self.id} {self.verdict})"
 
     async def view(self) -> View:
-        """The request as it is now. A deferred one is waited for, for some seconds: it may have been committed this very moment."""
+        """The request as it is now.
+
+        A deferred one is waited for, for some seconds: it may have been committed this very moment.
+        """
         runtime = self._road.runtime
         until = runtime.monotonic() + (DEFERRED_SECONDS if self.verdict == "deferred" else 0.0)
         while (view := await self._find()) is None:
@@ -72,10 +86,14 @@ class Request:
     def _not_there(self) -> NotFound:
         if self.verdict != "deferred":
             # A key outlives its request, and this process need not know how long requests are kept.
-            led_here = "; if a key led to it, it has ended and was removed since (retention_days), and is not done again"
+            led_here = (
+                "; if a key led to it, it has ended and was removed since (retention_days), and is"
+                " not done again"
+            )
             return self._road.not_found(self.id, led_here if self.verdict == "duplicate" else "")
         more = (
-            "; the transaction it is part of has not been committed or was rolled back, or nobody drains the outbox: gesta serve"
+            "; the transaction it is part of has not been committed or was rolled back, or nobody"
+            " drains the outbox: gesta serve"
         )
         return NotFound("request", self.id, more)
 
@@ -96,10 +114,14 @@ class Request:
             payload: Payload = decoder_of(flow.payload)(opened)
             return payload
         except msgspec.ValidationError:
-            raise GestaError(f"request {self.id}: the stored payload no longer fits the type of flow {self.flow}") from None
+            raise GestaError(
+                f"request {self.id}: the stored payload no longer fits the type of flow {self.flow}"
+            ) from None
 
     async def outcome(self, timeout: float = 30.0) -> Outcome:  # noqa: ASYNC109 -- the name that callers expect
-        """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the request goes on."""
+        """Wait until nothing more happens by itself; raises NotYet after `timeout` seconds, and the
+        request goes on.
+        """
         runtime, waiters = self._road.runtime, self._road.waiters
         until = runtime.monotonic() + timeout
         future = waiters.wait(self._key)
@@ -123,7 +145,9 @@ class Request:
         return outcome
 
     async def _poll(self, future: asyncio.Future[State], until: float) -> None:
-        """Look now, because it may be over already, and then now and again: another process may be the one that projects."""
+        """Look now, because it may be over already, and then now and again: another process may be
+        the one that projects.
+        """
         runtime = self._road.runtime
         while not future.done():
             try:
@@ -150,12 +174,16 @@ class Request:
         return None if view is None else view.state
 
     async def cancel(self, *, actor: Actor | None = None) -> Status:
-        """Call it back. While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`."""
+        """Call it back.
+
+        While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`.
+        """
         after, was_active = await self._apply(commands.Cancel(), drop_job, actor)
         if was_active:
             after, _ = await self._apply(commands.Cancel(active=True), no_job, actor)
             with suppress(Refused):
-                # Whoever had the job may have let go of it between the two. If the end came meanwhile, that decides.
+                # Whoever had the job may have let go of it between the two. If the end came
+                # meanwhile, that decides.
                 after, _ = await self._apply(commands.Cancel(), drop_job, actor)
         return after.state.status
 
@@ -163,15 +191,21 @@ class Request:
         """The next attempt of the same intent, due now, under the same key."""
         return await self._reopen(commands.RetryNow(self._road.runtime.now_ms()), actor)
 
-    async def redrive(self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None) -> Status:
-        """Again after a final failure, with a fresh budget. `again` forces a new intent although an attempt is in doubt.
+    async def redrive(
+        self, *, ttl: timedelta | None = None, again: bool = False, actor: Actor | None = None
+    ) -> Status:
+        """Again after a final failure, with a fresh budget.
+
+        `again` forces a new intent although an attempt is in doubt.
 
         Raises Refused, also when a person it is about was erased.
         """
         if faults := ttl_errors(ttl):
             raise InvalidRequest(self.flow, faults)
         ttl_ms = None if ttl is None else round(ttl.total_seconds() * 1000)
-        return await self._reopen(commands.Redrive(self._road.runtime.now_ms(), ttl_ms, again), actor)
+        return await self._reopen(
+            commands.Redrive(self._road.runtime.now_ms(), ttl_ms, again), actor
+        )
 
     async def resolve(
         self,
@@ -192,11 +226,18 @@ class Request:
     async def _reopen(self, command: commands.Command, actor: Actor | None) -> Status:
         after, was_active = await self._apply(command, drop_job, actor)
         if was_active:
-            raise Refused(self.id, commands.Refused("active", "an attempt is running right now; wait for its end"))
+            raise Refused(
+                self.id,
+                commands.Refused("active", "an attempt is running right now; wait for its end"),
+            )
         return after.state.status
 
-    async def _apply(self, command: commands.Command, settle: Settle, actor: Actor | None) -> tuple[View, bool]:
-        """The request after the command, and whether a running attempt kept it from being recorded."""
+    async def _apply(
+        self, command: commands.Command, settle: Settle, actor: Actor | None
+    ) -> tuple[View, bool]:
+        """The request after the command, and whether a running attempt kept it from being
+        recorded.
+        """
         # What a program passes goes into events for ever, whatever the annotations say.
         faults = value_errors(command) | actor_errors(actor)
         if faults:
@@ -206,10 +247,15 @@ class Request:
             raise UnknownFlow(self.flow, list(self._road.flows))
         view = await self.view()
         if isinstance(command, commands.Redrive) and await self._road.subjects.is_erased(view):
-            text = "a person it is about was erased, so nobody can read what was asked; it cannot be executed again"
+            text = (
+                "a person it is about was erased, so nobody can read what was asked; it cannot be"
+                " executed again"
+            )
             raise Refused(self.id, commands.Refused("subject_erased", text))
         try:
-            applied = await self._road.recorder.apply(view, command, flow.rules, settle, causation_id=self.id, actor=actor)
+            applied = await self._road.recorder.apply(
+                view, command, flow.rules, settle, causation_id=self.id, actor=actor
+            )
         except commands.Refused as refused:
             raise Refused(self.id, refused) from None
         return applied.view, applied.settled == "active"

@@ -1,4 +1,7 @@
-"""Station 7 of 7: what an executor is given. Its types are real at run time, so that `help(Attempt)` and tools that read annotations work."""
+"""Station 7 of 7: what an executor is given.
+
+Its types are real at run time, so that `help(Attempt)` and tools that read annotations work.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,16 @@ class Attempt(msgspec.Struct, frozen=True):
     limits: Limits
     #: The tenant's templates as they are now.
     templates: Templates
-    #: Where a question to the provider begins to look: no attempt of this intent can have begun before. In a call: when it began. Epoch milliseconds.
+    #: Where a question to the provider begins to look: no attempt of this intent can have begun
+    #: before. In a call: when it began. Epoch milliseconds.
     first_ms: int = 0
     #: SMTP, for channels that hand in letters. None only in a test that gives none.
     mail: Mail | None = None
     #: What the flow keeps about people beside its requests. None only in a test that gives none.
     records: TenantRecords | None = None
-    #: It was submitted as a test: whatever is done through the above reaches the sandbox, and nothing else may be done.
+    #: It was submitted as a test: whatever is done through the above reaches the sandbox, and
+    #: nothing else may be done.
     test: bool = False
-    #: Where providers may report what becomes of it, without a slash at the end; empty: nobody has said where we are reached.
+    #: Where providers may report what becomes of it, without a slash at the end; empty: nobody has
+    #: said where we are reached.
     report_to: str = ""

@@ -1,6 +1,8 @@
-"""Endings of an attempt that spend none of its request's attempts and leave no event on it: nothing was sent, and that is not its fault.
+"""Endings of an attempt that spend none of its request's attempts and leave no event on it: nothing
+was sent, and that is not its fault.
 
-Raised by a flow, or for it by `attempt.limits`; worker/attempt.py puts the job back. Raise them only when the provider surely did nothing.
+Raised by a flow, or for it by `attempt.limits`; worker/attempt.py puts the job back. Raise them
+only when the provider surely did nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ SECRET_MISSING = "secret_missing"  # noqa: S105 -- a word for people
 
 
 class CredentialRefused(Exception):
-    """The provider does not accept this credential, or there is none: everything that uses it is held until it changes, instead of failing one by one."""
+    """The provider does not accept this credential, or there is none: everything that uses it is
+    held until it changes, instead of failing one by one.
+    """
 
     def __init__(self, credential: str, reason: str, detail: str = "") -> None:
-        """`credential` is `kind/code` of the tenant's config, as the flow's own `credential` tells it of the payload."""
+        """`credential` is `kind/code` of the tenant's config, as the flow's own `credential` tells
+        it of the payload.
+        """
         super().__init__(f"{credential} was refused: {reason}")
         self.credential, self.reason, self.detail = credential, reason, detail

@@ -1,6 +1,8 @@
-"""A flow that others execute: a worker in any language takes the work from its tenant's lane over HTTP, does it, and reports.
+"""A flow that others execute: a worker in any language takes the work from its tenant's lane over
+HTTP, does it, and reports.
 
-Executed by gesta or by others, never both. Receives nothing from our worker; handing_out/ hands its requests out.
+Executed by gesta or by others, never both. Receives nothing from our worker; handing_out/ hands its
+requests out.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from gesta.flows.attempt import Attempt
 from gesta.flows.flow import AnyObject, Flow, Payload
 
 LEASE_SECONDS = 60.0
-#: Shorter, and a report on its way would find its lease over; longer, and a dead worker would go unnoticed: ask for more time instead.
+#: Shorter, and a report on its way would find its lease over; longer, and a dead worker would go
+#: unnoticed: ask for more time instead.
 LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 1.0, 300.0
 
 
@@ -34,17 +37,26 @@ def external(
     ttl_seconds: float | None = None,
     key_protects_seconds: float | None = None,
 ) -> Flow:
-    """Declare a flow that others execute. Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
+    """Declare a flow that others execute.
 
-    Work that is not reported before its lease ends is `unknown(no_report)`: `park` leaves that to a person, `same_key` hands the work out
+    Without `payload` it takes any JSON object: `flow.payload({"order": 7})`.
+
+    Work that is not reported before its lease ends is `unknown(no_report)`: `park` leaves that to a
+    person, `same_key` hands the work out
     again under the same idempotency key.
     """
     if on_unknown not in ("same_key", "park"):
         raise BadFlow(
-            name, f"on_unknown must be 'same_key' or 'park' where others execute, not {on_unknown!r}: nobody here can ask them"
+            name,
+            f"on_unknown must be 'same_key' or 'park' where others execute, not {on_unknown!r}:"
+            " nobody here can ask them",
         )
     if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
-        raise BadFlow(name, f"lease_seconds must be from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}, not {lease_seconds!r}")
+        raise BadFlow(
+            name,
+            f"lease_seconds must be from {LEASE_SECONDS_MIN:g} to {LEASE_SECONDS_MAX:g}, not"
+            f" {lease_seconds!r}",
+        )
     policy = retry or RetryPolicy()
     if attempts is not None:
         policy = msgspec.structs.replace(policy, attempts=attempts)
@@ -60,7 +72,13 @@ def external(
 
 def from_table(name: str, table: dict[str, Any]) -> Flow:
     """What `[flows.external."name"]` of gesta.toml declares. Raises BadFlow with what is wrong."""
-    known = {"lease_seconds": float, "on_unknown": str, "attempts": int, "ttl_seconds": float, "key_protects_seconds": float}
+    known = {
+        "lease_seconds": float,
+        "on_unknown": str,
+        "attempts": int,
+        "ttl_seconds": float,
+        "key_protects_seconds": float,
+    }
     faults = [f"{key}: unknown; known: {', '.join(known)}" for key in table if key not in known]
     for key in table.keys() & known.keys():
         try:
@@ -78,7 +96,9 @@ def _any_object(name: str) -> type[Payload]:
         # Flow says what is wrong with it.
         return AnyObject
     title = "".join(part.capitalize() for part in name.replace(".", "_").split("_"))
-    made: type[Payload] = types.new_class(title, (AnyObject,), {"frozen": True, "forbid_unknown_fields": True})
+    made: type[Payload] = types.new_class(
+        title, (AnyObject,), {"frozen": True, "forbid_unknown_fields": True}
+    )
     return made
 
 

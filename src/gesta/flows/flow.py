@@ -1,4 +1,6 @@
-"""Station 7 of 7, the frame: what a flow is, what its executor is given. A channel is one file beside this one.
+"""Station 7 of 7, the frame: what a flow is, what its executor is given.
+
+A channel is one file beside this one.
 
 Receives an attempt from worker/attempt.py; hands back an Outcome.
 """
@@ -40,23 +42,30 @@ class AnyObject(Payload, frozen=True):
 
 
 class PersonalMark:
-    """Marks a field that tells something about a person; `apart`: about another than the one its payload is about."""
+    """Marks a field that tells something about a person; `apart`: about another than the one its
+    payload is about.
+    """
 
     def __init__(self, *, apart: bool = False) -> None:
         self.apart = apart
 
 
-#: `email: Personal[str]`: data about a person. Stored sealed under that person's key, so that it can be erased; kept out of logs,
+#: `email: Personal[str]`: data about a person. Stored sealed under that person's key, so that it
+#: can be erased; kept out of logs,
 #: metrics, jobs and error texts.
 Personal = Annotated[T, PersonalMark()]
-#: `cc: list[PersonalApart[str]]`: the same, about somebody else: sealed under a key of its own even where the payload says whom it is about.
+#: `cc: list[PersonalApart[str]]`: the same, about somebody else: sealed under a key of its own even
+#: where the payload says whom it is about.
 PersonalApart = Annotated[T, PersonalMark(apart=True)]
 
 
 class ConfigBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a tenant stores by code for a flow. Secret fields go to the vault, never into an event."""
+    """What a tenant stores by code for a flow. Secret fields go to the vault, never into an
+    event.
+    """
 
-    #: Secret → the fields that say to whom it is sent. Where one of them changes, the stored secret is not kept: nobody who may write config, and
+    #: Secret → the fields that say to whom it is sent. Where one of them changes, the stored secret
+    #: is not kept: nobody who may write config, and
     #: may read no secret, can have it sent to themselves.
     sent_to: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
@@ -106,7 +115,8 @@ class Flow:
     payload: type[Payload]
     execute: Executor
     rules: Rules = Rules()
-    #: Asks the provider what it did: Done, Rejected, Retry ("no trace of it") or Unknown ("cannot tell yet").
+    #: Asks the provider what it did: Done, Rejected, Retry ("no trace of it") or Unknown ("cannot
+    #: tell yet").
     reconcile: Executor | None = None
     #: The executor is cut off after this; the outcome is Unknown then.
     timeout_seconds: float = 30.0
@@ -114,7 +124,8 @@ class Flow:
     ttl_seconds: float | None = None
     #: Attempts that may run at the same time in one process.
     concurrency: int = 100
-    #: Append AttemptStarted before the call, even where a durable take is the journal already (payments).
+    #: Append AttemptStarted before the call, even where a durable take is the journal already
+    #: (payments).
     journal: bool = False
     #: Config kinds of this flow by name, e.g. {"webhook.endpoint": Endpoint}.
     config: Mapping[str, type[ConfigBody]] = field(default_factory=dict)
@@ -122,18 +133,24 @@ class Flow:
     dead_letter_seconds: float = 14 * 86_400
     #: Masked target of a payload for the logs, e.g. the host of a URL.
     target: Callable[[Any], str] | None = None
-    #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused by that; None: it uses none.
+    #: `kind/code` of the tenant's config that a payload is executed with, so that it can be paused
+    #: by that; None: it uses none.
     credential: Callable[[Any], str | None] | None = None
-    #: `kind/code` → the texts that make up a credential which the program itself declares, `env:NAME` or as they are. A provider that
+    #: `kind/code` → the texts that make up a credential which the program itself declares,
+    #: `env:NAME` or as they are. A provider that
     #: refuses it is asked again by a process that declares another.
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's config as it is now.
+    #: At submit: what is wrong with a payload beyond its type, field → fault, given the tenant's
+    #: config as it is now.
     check: Check | None = None
-    #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so that the same id with the same content is a duplicate.
+    #: The caller's own id of a payload, a UUID in its usual form: the request's id, and its key, so
+    #: that the same id with the same content is a duplicate.
     request_id: Callable[[Any], str | None] | None = None
-    #: (payload, request id) → what every log line about the request carries beside the usual: codes, never content.
+    #: (payload, request id) → what every log line about the request carries beside the usual:
+    #: codes, never content.
     tags: Callable[[Any, str], Mapping[str, str]] | None = None
-    #: Reasons of its own that may be a label of a metric: a closed set, or a provider could make a series of each word.
+    #: Reasons of its own that may be a label of a metric: a closed set, or a provider could make a
+    #: series of each word.
     reasons: frozenset[str] = frozenset()
     #: Reasons that somebody has to look at: such an attempt is told as an error.
     alarms: frozenset[str] = frozenset()
@@ -143,14 +160,17 @@ class Flow:
     reports: Reporting | None = None
     #: How this channel's addresses are kept on the suppression list; None: it has none.
     addresses: Addresses | None = None
-    #: It goes out through `attempt.http` and `attempt.mail` alone and has its secrets from `attempt.config`, so that a test reaches the sandbox and
+    #: It goes out through `attempt.http` and `attempt.mail` alone and has its secrets from
+    #: `attempt.config`, so that a test reaches the sandbox and
     #: nobody else. Without that word, tests are refused.
     sandbox: bool = False
-    #: payload → what stands in at a test for config of a kind of which the tenant has stored nothing.
+    #: payload → what stands in at a test for config of a kind of which the tenant has stored
+    #: nothing.
     stand_ins: Callable[[Any], Mapping[str, ConfigBody]] | None = None
     #: A payload that can be tried as it is, for those who read about the API.
     example: Mapping[str, Any] | None = None
-    #: Executed by others: how long they have a request in hand before they report or ask for more time. None: executed by us.
+    #: Executed by others: how long they have a request in hand before they report or ask for more
+    #: time. None: executed by us.
     lease_seconds: float | None = None
 
     @property
@@ -160,13 +180,28 @@ class Flow:
 
     def __post_init__(self) -> None:
         if not FLOW.fullmatch(self.name):
-            raise BadFlow(self.name, "a flow's name is two or more parts of [a-z0-9_] with dots between, like 'billing.receipt'")
+            raise BadFlow(
+                self.name,
+                "a flow's name is two or more parts of [a-z0-9_] with dots between, like"
+                " 'billing.receipt'",
+            )
         if not (isinstance(self.payload, type) and issubclass(self.payload, Payload)):
-            raise BadFlow(self.name, "the first parameter of the executor must be annotated with a subclass of gesta.Payload")
+            raise BadFlow(
+                self.name,
+                "the first parameter of the executor must be annotated with a subclass of"
+                " gesta.Payload",
+            )
         if self.rules.on_unknown not in ("same_key", "ask", "park"):
-            raise BadFlow(self.name, f"on_unknown must be 'same_key', 'ask' or 'park', not {self.rules.on_unknown!r}")
+            raise BadFlow(
+                self.name,
+                f"on_unknown must be 'same_key', 'ask' or 'park', not {self.rules.on_unknown!r}",
+            )
         if self.rules.on_unknown == "ask" and self.reconcile is None:
-            raise BadFlow(self.name, "on_unknown='ask' needs reconcile=, the function that asks the provider what it did")
+            raise BadFlow(
+                self.name,
+                "on_unknown='ask' needs reconcile=, the function that asks the provider what"
+                " it did",
+            )
         if self.rules.retry.attempts < 1 or self.timeout_seconds <= 0 or self.concurrency < 1:
             raise BadFlow(self.name, "attempts, timeout_seconds and concurrency must be positive")
 
@@ -187,7 +222,8 @@ def flow(
 ) -> Callable[[Executor], Flow]:
     """Make an async function `(payload, attempt) -> Outcome` a flow.
 
-    `sandbox=True` says that it reaches the outside through `attempt.http` and `attempt.mail` alone: then it may be tried with test requests.
+    `sandbox=True` says that it reaches the outside through `attempt.http` and `attempt.mail` alone:
+    then it may be tried with test requests.
     """
 
     def declare(execute: Executor) -> Flow:
@@ -196,9 +232,17 @@ def flow(
             policy = msgspec.structs.replace(policy, attempts=attempts)
         rules = Rules(policy, on_unknown, key_protects_seconds)
         return Flow(
-            name, _payload_type(name, execute), execute, rules, reconcile, timeout_seconds, ttl_seconds, concurrency,
-            credential=credential, sandbox=sandbox,
-        )  # fmt: skip
+            name,
+            _payload_type(name, execute),
+            execute,
+            rules,
+            reconcile,
+            timeout_seconds,
+            ttl_seconds,
+            concurrency,
+            credential=credential,
+            sandbox=sandbox,
+        )
 
     return declare
 
@@ -212,7 +256,8 @@ def _payload_type(name: str, execute: Executor) -> type[Payload]:
     try:
         hints = get_type_hints(execute)
     except NameError:
-        # The payload type was declared inside a function, so postponed annotations cannot be looked up: use the plain one.
+        # The payload type was declared inside a function, so postponed annotations cannot be looked
+        # up: use the plain one.
         hints = dict(getattr(execute, "__annotations__", {}))
     found = hints.get(parameters[0])
     if isinstance(found, str):

@@ -1,4 +1,6 @@
-"""A payload as it is stored, and back: the JSON of its type, or, where a flow takes any object, that object itself."""
+"""A payload as it is stored, and back: the JSON of its type, or, where a flow takes any object,
+that object itself.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Which parts of a payload tell something about a person: a plan per payload type, made once, walked over the stored JSON.
+"""Which parts of a payload tell something about a person: a plan per payload type, made once,
+walked over the stored JSON.
 
-A part is sealed where it stands, also inside structs, lists and dicts. Where a type leaves open what a value is, the whole value is
+A part is sealed where it stands, also inside structs, lists and dicts. Where a type leaves open
+what a value is, the whole value is
 sealed: rather too much than a name in clear.
 """
 
@@ -10,7 +12,16 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Protocol,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 
@@ -18,9 +29,11 @@ from gesta.flows.flow import PersonalMark
 
 #: The JSON of a part and its path → the JSON that takes its place.
 Replace = Callable[[bytes, str], bytes]
-#: A field or property of this name says whom the personal data of a payload is about; see `names_subject`.
+#: A field or property of this name says whom the personal data of a payload is about; see
+#: `names_subject`.
 SUBJECT = "subject"
-#: A property of this name says it where the payload's own `subject` is something else, like the subject line of a letter.
+#: A property of this name says it where the payload's own `subject` is something else, like the
+#: subject line of a letter.
 ABOUT = "about"
 
 decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -32,7 +45,9 @@ class Plan(Protocol):
     """What is personal in a value of some type."""
 
     def replace(self, raw: bytes, path: str, by: Replace) -> bytes:
-        """The value's JSON with every personal part replaced; everything else stays byte for byte."""
+        """The value's JSON with every personal part replaced; everything else stays byte for
+        byte.
+        """
         ...
 
 
@@ -93,12 +108,22 @@ class Items:
 def over_object(raw: bytes, path: str, by: Callable[[str, bytes, str], bytes]) -> bytes:
     """An object's JSON with `by(name, value, path)` in place of each value."""
     parts = decode_object(raw)
-    return _encode({name: msgspec.Raw(by(name, bytes(part), f"{path}/{_step(name)}")) for name, part in parts.items()})
+    return _encode(
+        {
+            name: msgspec.Raw(by(name, bytes(part), f"{path}/{_step(name)}"))
+            for name, part in parts.items()
+        }
+    )
 
 
 def over_array(raw: bytes, path: str, by: Replace) -> bytes:
     """An array's JSON with `by(item, path)` in place of each item."""
-    return _encode([msgspec.Raw(by(bytes(part), f"{path}/{number}")) for number, part in enumerate(decode_array(raw))])
+    return _encode(
+        [
+            msgspec.Raw(by(bytes(part), f"{path}/{number}"))
+            for number, part in enumerate(decode_array(raw))
+        ]
+    )
 
 
 def _step(name: str) -> str:
@@ -119,7 +144,10 @@ def plan_of(kind: type[msgspec.Struct]) -> Plan | None:
 
 @cache
 def subject_name(kind: type[msgspec.Struct]) -> str | None:
-    """The attribute by which payloads of this type say whom they are about. The subject line of a letter, itself marked, does not."""
+    """The attribute by which payloads of this type say whom they are about.
+
+    The subject line of a letter, itself marked, does not.
+    """
     field = next((field for field in msgspec.structs.fields(kind) if field.name == SUBJECT), None)
     if field is None:
         return SUBJECT if isinstance(getattr(kind, SUBJECT, None), property) else None
@@ -130,14 +158,22 @@ def subject_name(kind: type[msgspec.Struct]) -> str | None:
 
 @cache
 def places_apart(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Where a payload of this type tells about others than the one it is about: the beginnings of the paths of its own fields."""
-    return tuple(f"/{_step(field.encode_name)}" for field in msgspec.structs.fields(kind) if _is_apart(field.type))
+    """Where a payload of this type tells about others than the one it is about: the beginnings of
+    the paths of its own fields.
+    """
+    return tuple(
+        f"/{_step(field.encode_name)}"
+        for field in msgspec.structs.fields(kind)
+        if _is_apart(field.type)
+    )
 
 
 @cache
 def personal_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
     """The attributes of a type that are personal, or have something inside that is."""
-    marked = frozenset(field.name for field in msgspec.structs.fields(kind) if _is_personal(field.type, set()))
+    marked = frozenset(
+        field.name for field in msgspec.structs.fields(kind) if _is_personal(field.type, set())
+    )
     has_subject = bool(marked) and SUBJECT in kind.__struct_fields__
     return marked | {SUBJECT} if has_subject else marked
 
@@ -155,11 +191,21 @@ def _plan(hint: Any, structs: dict[type, Fields]) -> Plan | None:
     if _is_struct(hint) and not hint.__struct_config__.array_like:
         return _fields(hint, structs)
     inner: Plan | None = None
-    if isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 and not _is_personal(arguments[0], set()):
+    if (
+        isinstance(origin, type)
+        and issubclass(origin, Mapping)
+        and len(arguments) == 2
+        and not _is_personal(arguments[0], set())
+    ):
         inner = _plan(arguments[1], structs)
         return WHOLE if inner is None else Values(inner)
     is_list = len(arguments) == 1 or (len(arguments) == 2 and arguments[1] is Ellipsis)
-    if isinstance(origin, type) and hasattr(origin, "__iter__") and not _is_struct(origin) and is_list:
+    if (
+        isinstance(origin, type)
+        and hasattr(origin, "__iter__")
+        and not _is_struct(origin)
+        and is_list
+    ):
         inner = _plan(arguments[0], structs)
     return WHOLE if inner is None else Items(inner)
 
@@ -179,7 +225,9 @@ def _is_personal(hint: Any, seen: set[object]) -> bool:
     """Whether there is a mark anywhere inside a type."""
     hint = _resolved(hint)
     if get_origin(hint) is not None:
-        return _is_marked(hint) or any(_is_personal(part, seen) for part in (get_origin(hint), *get_args(hint)))
+        return _is_marked(hint) or any(
+            _is_personal(part, seen) for part in (get_origin(hint), *get_args(hint))
+        )
     if not isinstance(hint, type) or hint in seen:
         return False
     seen.add(hint)
@@ -193,7 +241,9 @@ def _is_marked(hint: Any) -> bool:
 def _is_apart(hint: Any) -> bool:
     hint = _resolved(hint)
     marks = getattr(hint, "__metadata__", ())
-    return any(isinstance(mark, PersonalMark) and mark.apart for mark in marks) or any(map(_is_apart, get_args(hint)))
+    return any(isinstance(mark, PersonalMark) and mark.apart for mark in marks) or any(
+        map(_is_apart, get_args(hint))
+    )
 
 
 def _is_struct(hint: object) -> bool:
@@ -202,7 +252,9 @@ def _is_struct(hint: object) -> bool:
 
 def _resolved(hint: Any) -> Any:
     """The type behind a name that was given to it (`type Email = …`, NewType)."""
-    while (named := getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)) is not None:
+    while (
+        named := getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)
+    ) is not None:
         hint = named
     return hint
 
@@ -211,5 +263,10 @@ def _hints(kind: type) -> Iterator[Any]:
     """The types of the fields of everything that a payload can be made of."""
     if issubclass(kind, msgspec.Struct):
         yield from (field.type for field in msgspec.structs.fields(kind))
-    elif dataclasses.is_dataclass(kind) or is_typeddict(kind) or hasattr(kind, "_fields") or hasattr(kind, "__attrs_attrs__"):
+    elif (
+        dataclasses.is_dataclass(kind)
+        or is_typeddict(kind)
+        or hasattr(kind, "_fields")
+        or hasattr(kind, "__attrs_attrs__")
+    ):
         yield from get_type_hints(kind, include_extras=True).values()

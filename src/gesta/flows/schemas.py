@@ -1,4 +1,6 @@
-"""JSON schemas of what programs declare, payloads and config, with the marks that only gesta knows: what is secret, what is personal."""
+"""JSON schemas of what programs declare, payloads and config, with the marks that only gesta knows:
+what is secret, what is personal.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,21 @@ def config_schema(kind: type[ConfigBody]) -> dict[str, Any]:
 
 
 def payload_schema(kind: type[Payload]) -> dict[str, Any]:
-    """The schema of a payload; what is personal, or has something inside that is, is `x-personal`."""
+    """The schema of a payload; what is personal, or has something inside that is, is
+    `x-personal`.
+    """
     if issubclass(kind, AnyObject):
         return {"type": "object"}
-    return _schema(kind, {one: _stored_names(one, personal_fields(one)) for one in _structs(kind, set())}, PERSONAL)
+    return _schema(
+        kind,
+        {one: _stored_names(one, personal_fields(one)) for one in _structs(kind, set())},
+        PERSONAL,
+    )
 
 
-def _schema(root: type[msgspec.Struct], marked: dict[type[msgspec.Struct], set[str]], mark: dict[str, Any]) -> dict[str, Any]:
+def _schema(
+    root: type[msgspec.Struct], marked: dict[type[msgspec.Struct], set[str]], mark: dict[str, Any]
+) -> dict[str, Any]:
     kinds = list(dict.fromkeys([root, *marked]))
     try:
         refs, components = msgspec.json.schema_components(kinds, ref_template=_REFS)

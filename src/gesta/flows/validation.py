@@ -1,4 +1,6 @@
-"""Bad input, all of it at once: msgspec stops at the first fault, a person wants to hear of every one."""
+"""Bad input, all of it at once: msgspec stops at the first fault, a person wants to hear of every
+one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 #: Unknown fields that are told. Whoever sends more of them must not get twenty times as much back.
 UNKNOWN_MAX = 50
-#: Objects and lists inside each other in a payload. Whoever reads one, anywhere on the road, may have to go as deep as that.
+#: Objects and lists inside each other in a payload. Whoever reads one, anywhere on the road, may
+#: have to go as deep as that.
 NESTING_MAX = 100
 TOO_DEEP = f"nested too deeply: at most {NESTING_MAX} objects and lists may stand inside each other"
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
@@ -42,7 +45,9 @@ def is_too_deep(body: bytes) -> bool:
 
 
 def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, str]:
-    """Field → what is wrong with it, for every field of `kind` and the keys that it does not have; of those, the first ones."""
+    """Field → what is wrong with it, for every field of `kind` and the keys that it does not have;
+    of those, the first ones.
+    """
     fields = {field.encode_name: field for field in fields_of(kind)}
     unknown = islice((name for name in given if name not in fields), UNKNOWN_MAX)
     faults = dict.fromkeys(unknown, f"unknown field; known: {', '.join(fields)}")
@@ -50,7 +55,9 @@ def field_errors(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str,
         if name not in given:
             if field.required:
                 words = _words(msgspec.inspect.type_info(field.type))
-                faults[name] = f"missing; known: {', '.join(map(str, words))}" if words else "missing"
+                faults[name] = (
+                    f"missing; known: {', '.join(map(str, words))}" if words else "missing"
+                )
             continue
         try:
             msgspec.convert(given[name], field.type, str_keys=True)
@@ -80,7 +87,8 @@ def value_errors(value: msgspec.Struct) -> dict[str, str]:
     faults = {}
     for field in fields_of(type(value)):
         try:
-            # Written and read back: what JSON cannot hold (NaN, half a character) must not be found out by the next reader.
+            # Written and read back: what JSON cannot hold (NaN, half a character) must not be found
+            # out by the next reader.
             msgspec.json.decode(msgspec.json.encode(getattr(value, field.name)), type=field.type)
         except msgspec.ValidationError as error:
             faults[field.encode_name] = fault_text(error, field.type)
@@ -90,12 +98,18 @@ def value_errors(value: msgspec.Struct) -> dict[str, str]:
 
 
 def naive_times(value: object, path: str = "") -> dict[str, str]:
-    """Path → fault for every time without a zone, which nobody can place later, and every float that JSON would turn into null."""
+    """Path → fault for every time without a zone, which nobody can place later, and every float
+    that JSON would turn into null.
+    """
     if not path and _is_placed(value):
         return {}
     parts: list[tuple[str, object]] = []
     if isinstance(value, datetime):
-        return {} if value.tzinfo is not None else {path: "a time needs a time zone, for instance datetime.now(UTC)"}
+        return (
+            {}
+            if value.tzinfo is not None
+            else {path: "a time needs a time zone, for instance datetime.now(UTC)"}
+        )
     if isinstance(value, float) and not isfinite(value):
         return {path: "not a number that JSON can hold"}
     if isinstance(value, msgspec.Struct):
@@ -112,11 +126,14 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def _is_placed(value: object) -> bool:
-    """Whether nothing in it is at fault: the same question without the paths, which nobody needs to hear of what is right."""
+    """Whether nothing in it is at fault: the same question without the paths, which nobody needs to
+    hear of what is right.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return True
-    # A message and its data, the two that come with every request, before all that has to be looked at more closely.
+    # A message and its data, the two that come with every request, before all that has to be looked
+    # at more closely.
     if isinstance(value, msgspec.Struct):
         for name in _open_names(type(value)):
             part = getattr(value, name)
@@ -139,17 +156,26 @@ def _is_placed(value: object) -> bool:
 @cache
 def _open_names(kind: type[msgspec.Struct]) -> list[str]:
     """The fields that can hold a time or a float by their type."""
-    closed = (msgspec.inspect.StrType, msgspec.inspect.IntType, msgspec.inspect.BoolType, msgspec.inspect.NoneType)
+    closed = (
+        msgspec.inspect.StrType,
+        msgspec.inspect.IntType,
+        msgspec.inspect.BoolType,
+        msgspec.inspect.NoneType,
+    )
 
     def is_closed(part: msgspec.inspect.Type) -> bool:
-        return isinstance(part, closed) or (isinstance(part, msgspec.inspect.UnionType) and all(map(is_closed, part.types)))
+        return isinstance(part, closed) or (
+            isinstance(part, msgspec.inspect.UnionType) and all(map(is_closed, part.types))
+        )
 
     fields = msgspec.inspect.type_info(kind).fields  # type: ignore[attr-defined]
     return [field.name for field in fields if not is_closed(field.type)]
 
 
 def open_names(kind: type[msgspec.Struct]) -> list[str] | None:
-    """The fields that take anything, where all others hold texts and whole numbers; None where some other type is among them."""
+    """The fields that take anything, where all others hold texts and whole numbers; None where some
+    other type is among them.
+    """
     bare = (
         msgspec.inspect.AnyType,
         msgspec.inspect.StrType,
@@ -174,7 +200,10 @@ def open_names(kind: type[msgspec.Struct]) -> list[str] | None:
 
 
 def comes_back(names: Sequence[str] | None, value: object, stored: object) -> bool:
-    """Whether these fields come back from JSON as they went in. Then they hold no time and no float that JSON cannot: those come back as others."""
+    """Whether these fields come back from JSON as they went in.
+
+    Then they hold no time and no float that JSON cannot: those come back as others.
+    """
     if names is None:
         return False
     for name in names:  # noqa: SIM110 -- done for every request, and quicker than a generator
@@ -190,12 +219,17 @@ def fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ..
 
 @cache
 def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
-    """The names of its fields, in Python and in JSON. Kept, because msgspec reads the annotations anew each time."""
+    """The names of its fields, in Python and in JSON.
+
+    Kept, because msgspec reads the annotations anew each time.
+    """
     return [(field.name, field.encode_name) for field in fields_of(kind)]
 
 
 def holds_times(kind: type[msgspec.Struct]) -> bool:
-    """Whether a value of this type can hold a time: only then does it have to be searched for one."""
+    """Whether a value of this type can hold a time: only then does it have to be searched for
+    one.
+    """
     seen: set[object] = set()
 
     def look(part: object) -> bool:
@@ -236,6 +270,8 @@ def _words(part: msgspec.inspect.Type) -> tuple[object, ...]:
 
 
 def _told(text: str) -> str:
-    """The sentence of msgspec without its capital letter and its "- at `$…`" for a top-level value."""
+    """The sentence of msgspec without its capital letter and its "- at `$…`" for a top-level
+    value.
+    """
     text = text[:1].lower() + text[1:]
     return text.replace(" - at `$`", "").replace("`", "'")

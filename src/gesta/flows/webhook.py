@@ -1,28 +1,44 @@
 """notification.webhook: Standard Webhooks 1.0.0, one signed POST for each attempt.
 
-| the receiver                              | outcome                                                               |
+| the receiver                              | outcome
+|
 |-------------------------------------------|-----------------------------------------------------------------------|
-| 2xx                                       | Done; what stands in the body does not matter                         |
-| 3xx                                       | Rejected `redirect_refused`: the endpoint's URL has to be changed     |
-| 401, 403                                  | the credential is refused: everything for this endpoint is held until |
-|                                           | it is put again; none of its attempts is spent                        |
-| 410                                       | the endpoint is disabled; Rejected `endpoint_gone`                    |
-| 502, 504                                  | Unknown: a gateway speaks, and the receiver behind it may have acted  |
-| any other status, 429 and 500 included    | Retry: by the standard it is a failure, to be tried again             |
-| no connection                             | Retry; a refused address is Rejected                                  |
-| reset or time-out after sending           | Unknown                                                               |
+| 2xx                                       | Done; what stands in the body does not matter
+|
+| 3xx                                       | Rejected `redirect_refused`: the endpoint's URL has to
+be changed     |
+| 401, 403                                  | the credential is refused: everything for this
+endpoint is held until |
+|                                           | it is put again; none of its attempts is spent
+|
+| 410                                       | the endpoint is disabled; Rejected `endpoint_gone`
+|
+| 502, 504                                  | Unknown: a gateway speaks, and the receiver behind it
+may have acted  |
+| any other status, 429 and 500 included    | Retry: by the standard it is a failure, to be tried
+again             |
+| no connection                             | Retry; a refused address is Rejected
+|
+| reset or time-out after sending           | Unknown
+|
 
-Retry and Unknown both come back on the standard's schedule (0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h, stretched by up to
-10 %) and never before Retry-After. The difference shows at the end: ten plain failures are a dead letter, whose redrive is a new
-message; with one unknown among them the request stays `unknown`, and a redrive keeps the message id.
+Retry and Unknown both come back on the standard's schedule (0, 5 s, 5 m, 30 m, 2 h, 5 h, 10 h, 14
+h, 20 h, 24 h, stretched by up to
+10 %) and never before Retry-After. The difference shows at the end: ten plain failures are a dead
+letter, whose redrive is a new
+message; with one unknown among them the request stays `unknown`, and a redrive keeps the message
+id.
 
-`webhook-id` is the same for every attempt of an intent, so a receiver that remembers ids acts once (`on_unknown="same_key"`). One
+`webhook-id` is the same for every attempt of an intent, so a receiver that remembers ids acts once
+(`on_unknown="same_key"`). One
 that does not may act twice after a lost answer: that is this channel's window for a duplicate.
 
-An endpoint that the program itself declares cannot be disabled by a 410, because nothing is stored of it: each message to it is
+An endpoint that the program itself declares cannot be disabled by a 410, because nothing is stored
+of it: each message to it is
 refused on its own.
 
-The standard advises bodies below 20 KB. It is advice, and receivers that mean it answer 413; intake's limit of 256 KB is the only
+The standard advises bodies below 20 KB. It is advice, and receivers that mean it answer 413;
+intake's limit of 256 KB is the only
 one that is enforced here.
 """
 
@@ -64,17 +80,22 @@ DEFAULT = "default"
 #: The waits before attempts 2 to 10, as the standard proposes them.
 SCHEDULE_SECONDS = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 
-#: The executor's own deadline lies this far behind the call's, so that a slow receiver is told from a stuck worker.
+#: The executor's own deadline lies this far behind the call's, so that a slow receiver is told from
+#: a stuck worker.
 _MARGIN_SECONDS = 5.0
 _REFERENCE = "env:"
 #: Whether plain http may be used is the guard's decision, by address.
 _URL = re.compile(r"^https?://[^\s/?#]+")
-#: 24 to 64 bytes in base64; blank where a stored endpoint is read back, because the secret itself is in the vault.
+#: 24 to 64 bytes in base64; blank where a stored endpoint is read back, because the secret itself
+#: is in the vault.
 _SECRET = re.compile(r"^(whsec_[A-Za-z0-9+/]{32,86}={0,2})?$")
 
 
 class Message(Payload, frozen=True):
-    """One event for one endpoint. `type` is dotted by custom (`order.paid`); `data` is any JSON object."""
+    """One event for one endpoint.
+
+    `type` is dotted by custom (`order.paid`); `data` is any JSON object.
+    """
 
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     data: dict[str, Any]
@@ -82,7 +103,10 @@ class Message(Payload, frozen=True):
 
 
 class Endpoint(ConfigBody, frozen=True):
-    """Where a tenant's messages go. A receiver that answers 410 is disabled by the engine; a person may enable it again."""
+    """Where a tenant's messages go.
+
+    A receiver that answers 410 is disabled by the engine; a person may enable it again.
+    """
 
     url: Annotated[str, msgspec.Meta(pattern=_URL.pattern, max_length=2_048)]
     secret: Secret[Annotated[str, msgspec.Meta(pattern=_SECRET.pattern)]]
@@ -94,7 +118,9 @@ class Endpoint(ConfigBody, frozen=True):
 
 
 class Told(ConfigBody, frozen=True):
-    """Tell an endpoint what becomes of the tenant's requests: of which flows, and at which statuses; none named means every one."""
+    """Tell an endpoint what becomes of the tenant's requests: of which flows, and at which
+    statuses; none named means every one.
+    """
 
     endpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = DEFAULT
     #: A flow, `kind.*` for all of a kind, or `*`.
@@ -108,10 +134,20 @@ class Told(ConfigBody, frozen=True):
         return faults
 
 
-def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: float = 20.0, concurrency: int = 100) -> Flow:
-    """The channel. With `url` the program itself declares the endpoint `default`; all others come from the tenant's config.
+def flow(
+    url: str | None = None,
+    secret: str | None = None,
+    *,
+    timeout_seconds: float = 20.0,
+    concurrency: int = 100,
+) -> Flow:
+    """The channel.
 
-    `secret` is `whsec_…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own endpoint `default` goes first.
+    With `url` the program itself declares the endpoint `default`; all others come from the tenant's
+    config.
+
+    `secret` is `whsec_…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own
+    endpoint `default` goes first.
     """
     declared = None if url is None else _declared(url, secret)
 
@@ -120,34 +156,54 @@ def flow(url: str | None = None, secret: str | None = None, *, timeout_seconds: 
         message_id = _message_id(attempt.key)
         body = _body(message, attempt)
         response = await attempt.http.exchange(
-            "POST", endpoint.url, body=body, headers=_headers(message_id, attempt, secrets, body), timeout_seconds=timeout_seconds
+            "POST",
+            endpoint.url,
+            body=body,
+            headers=_headers(message_id, attempt, secrets, body),
+            timeout_seconds=timeout_seconds,
         )
         if response.status in (401, 403):
             raise CredentialRefused(
-                f"{ENDPOINT}/{message.endpoint}", status_reason(response.status), f"answered {response.status}"
+                f"{ENDPOINT}/{message.endpoint}",
+                status_reason(response.status),
+                f"answered {response.status}",
             )
         if response.status == 410:
-            await attempt.config.disable(ENDPOINT, message.endpoint, "the receiver answered 410 Gone")
+            await attempt.config.disable(
+                ENDPOINT, message.endpoint, "the receiver answered 410 Gone"
+            )
         return _outcome(response, message_id, attempt)
 
     def target(message: Message) -> str:
-        return masked_host(declared.url) if declared is not None and message.endpoint == DEFAULT else message.endpoint
+        return (
+            masked_host(declared.url)
+            if declared is not None and message.endpoint == DEFAULT
+            else message.endpoint
+        )
 
     return Flow(
         NAME,
         Message,
         execute,
-        Rules(RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS), "same_key"),
+        Rules(
+            RetryPolicy(attempts=len(SCHEDULE_SECONDS) + 1, schedule_seconds=SCHEDULE_SECONDS),
+            "same_key",
+        ),
         timeout_seconds=timeout_seconds + _MARGIN_SECONDS,
         concurrency=concurrency,
         config={ENDPOINT: Endpoint, TOLD: Told},
         example={"type": "order.paid", "data": {"order": 7}},
         target=target,
         credential=lambda message: f"{ENDPOINT}/{message.endpoint}",
-        declared={} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)},
+        declared=(
+            {} if declared is None else {f"{ENDPOINT}/{DEFAULT}": (declared.url, declared.secret)}
+        ),
         sandbox=True,
         stand_ins=lambda _: {ENDPOINT: Endpoint("https://sandbox.example.org/", "")},
-        notices=Notices(_notice, lambda code, config: endpoint_fault(code, config, is_declared=declared is not None)),
+        notices=Notices(
+            _notice,
+            lambda code, config: endpoint_fault(code, config, is_declared=declared is not None),
+        ),
     )
 
 
@@ -156,19 +212,29 @@ async def _notice(code: str, notice: Notice, _: TenantRecords) -> Payload:
 
 
 def endpoint_fault(code: str, config: TenantConfig, *, is_declared: bool) -> str:
-    """Why nothing would arrive at an endpoint of the tenant's; `is_declared`: the program itself has the one called `default`."""
+    """Why nothing would arrive at an endpoint of the tenant's; `is_declared`: the program itself
+    has the one called `default`.
+    """
     found = config.find(ENDPOINT, code)
     if found is None:
         return "" if is_declared and code == DEFAULT else f"there is no {ENDPOINT} {code}"
     body = getattr(found, "body", None)
     if not isinstance(body, Endpoint):
         return f"the {ENDPOINT} {code} cannot be read; put it again"
-    return f"the {ENDPOINT} {code} is disabled: {body.disabled_reason or 'no reason given'}" if body.disabled else ""
+    return (
+        f"the {ENDPOINT} {code} is disabled: {body.disabled_reason or 'no reason given'}"
+        if body.disabled
+        else ""
+    )
 
 
 def _declared(url: str, secret: str | None) -> Endpoint:
     if not secret:
-        raise BadFlow(NAME, "url= needs secret=, 'whsec_…' or 'env:NAME': a receiver could not tell our messages from anybody's")
+        raise BadFlow(
+            NAME,
+            "url= needs secret=, 'whsec_…' or 'env:NAME': a receiver could not tell our messages"
+            " from anybody's",
+        )
     if not _URL.match(url):
         raise BadFlow(NAME, "url= must start with https:// and name a host")
     if not secret.startswith(_REFERENCE):
@@ -179,8 +245,13 @@ def _declared(url: str, secret: str | None) -> Endpoint:
     return Endpoint(url, secret)
 
 
-async def _endpoint(code: str, declared: Endpoint | None, attempt: Attempt) -> tuple[Endpoint, list[str]]:
-    """Where the message goes and what it is signed with. Ends the attempt when there is no such place."""
+async def _endpoint(
+    code: str, declared: Endpoint | None, attempt: Attempt
+) -> tuple[Endpoint, list[str]]:
+    """Where the message goes and what it is signed with.
+
+    Ends the attempt when there is no such place.
+    """
     stored = attempt.config.get(ENDPOINT, code)
     if stored is not None:
         endpoint = stored.body
@@ -198,21 +269,32 @@ async def _endpoint(code: str, declared: Endpoint | None, attempt: Attempt) -> t
     try:
         return declared, [attempt.config.reference(declared.secret)]
     except KeyError:
-        raise CredentialRefused(f"{ENDPOINT}/{code}", SECRET_MISSING, f"{declared.secret} is not set") from None
+        raise CredentialRefused(
+            f"{ENDPOINT}/{code}", SECRET_MISSING, f"{declared.secret} is not set"
+        ) from None
 
 
 def _message_id(key: str) -> str:
-    """The same for every attempt of an intent. A digest, because the key has the tenant's name in it, which may have dots."""
+    """The same for every attempt of an intent.
+
+    A digest, because the key has the tenant's name in it, which may have dots.
+    """
     return f"msg_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
 
 def _body(message: Message, attempt: Attempt) -> bytes:
-    """The same bytes for every attempt: a receiver that compares bodies of one id must find them equal.
+    """The same bytes for every attempt: a receiver that compares bodies of one id must find them
+    equal.
 
-    So `timestamp` is when the request was made, the only time that all its attempts share; its id (UUIDv7) begins with it.
+    So `timestamp` is when the request was made, the only time that all its attempts share; its id
+    (UUIDv7) begins with it.
     """
     made_ms = int.from_bytes(id_bytes(attempt.request_id)[:6], "big")
-    made = datetime.fromtimestamp(made_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    made = (
+        datetime.fromtimestamp(made_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
     return msgspec.json.encode({"type": message.type, "timestamp": made, "data": message.data})
 
 

@@ -1,4 +1,6 @@
-"""What a caller can ask about themselves and about what is here: the key, the flows, the counts, what was set aside."""
+"""What a caller can ask about themselves and about what is here: the key, the flows, the counts,
+what was set aside.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ class Myself(Shape, frozen=True):
 
 
 class FlowShape(Shape, frozen=True):
-    """`payload` is a JSON schema; what is `x-personal` in it is stored sealed. `external`: others execute it, by POST /v1/flows/{flow}/work."""
+    """`payload` is a JSON schema; what is `x-personal` in it is stored sealed.
+
+    `external`: others execute it, by POST /v1/flows/{flow}/work.
+    """
 
     name: str
     payload: dict[str, Any]
@@ -69,7 +74,9 @@ async def whoami(call: Call) -> Answer:
     """Whose key this is, and what it allows."""
     grant = call.grant
     expires = None if grant.expires_ms is None else iso(grant.expires_ms)
-    return Answer(Myself(grant.key_id, grant.name, grant.tenant, sorted(grant.scopes), grant.is_test, expires))
+    return Answer(
+        Myself(grant.key_id, grant.name, grant.tenant, sorted(grant.scopes), grant.is_test, expires)
+    )
 
 
 async def list_flows(call: Call) -> Answer:
@@ -90,21 +97,48 @@ async def list_flows(call: Call) -> Answer:
 
 
 async def count_requests(call: Call) -> Answer:
-    """How many requests the tenant has, by flow and status. They may lag some milliseconds behind."""
+    """How many requests the tenant has, by flow and status. They may lag some milliseconds
+    behind.
+    """
     counts: dict[tuple[str, Any], int] = dict(await call.engine.operating.counts(call.tenant))
-    return Answer(Counts([Count(flow, status, count) for (flow, status), count in sorted(counts.items())]))
+    return Answer(
+        Counts([Count(flow, status, count) for (flow, status), count in sorted(counts.items())])
+    )
 
 
 async def list_parked(call: Call) -> Answer:
-    """Events and jobs of the tenant that could not be processed and were set aside, so that the rest goes on."""
+    """Events and jobs of the tenant that could not be processed and were set aside, so that the
+    rest goes on.
+    """
     asked: ParkedAsked = call.query
     found = await call.engine.operating.parked(call.tenant, asked.limit + 1)
-    return Answer(ParkedList([parked_shape(one) for one in found[: asked.limit]], len(found) > asked.limit))
+    return Answer(
+        ParkedList([parked_shape(one) for one in found[: asked.limit]], len(found) > asked.limit)
+    )
 
 
 ROUTES = [
     Route("GET", "/v1/whoami", whoami, "any", "The key that was sent", "access", answer=Myself),
-    Route("GET", "/v1/flows", list_flows, "read", "What can be asked for", "requests", answer=Flows),
-    Route("GET", "/v1/counts", count_requests, "read", "Requests by flow and status", "requests", answer=Counts),
-    Route("GET", "/v1/parked", list_parked, "operate", "What was set aside", "operating", query=ParkedAsked, answer=ParkedList),
+    Route(
+        "GET", "/v1/flows", list_flows, "read", "What can be asked for", "requests", answer=Flows
+    ),
+    Route(
+        "GET",
+        "/v1/counts",
+        count_requests,
+        "read",
+        "Requests by flow and status",
+        "requests",
+        answer=Counts,
+    ),
+    Route(
+        "GET",
+        "/v1/parked",
+        list_parked,
+        "operate",
+        "What was set aside",
+        "operating",
+        query=ParkedAsked,
+        answer=ParkedList,
+    ),
 ]

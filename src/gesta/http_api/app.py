@@ -85,14 +85,22 @@ class Web:
         self.previews: Counter[str] = Counter()
         self.health = ProcessHealth()
         self.patience = Patience(engine)
-        answering = {path: _Methods([r for r in ROUTES if r.path == path], self) for path in _paths(ROUTES)}
+        answering = {
+            path: _Methods([r for r in ROUTES if r.path == path], self) for path in _paths(ROUTES)
+        }
         #: Who answers at a path without a name in it, found at once: most calls are submits.
         self._at_once = {
-            (method, path): end for path, one in answering.items() if "{" not in path for method, end in one.endpoints.items()
+            (method, path): end
+            for path, one in answering.items()
+            if "{" not in path
+            for method, end in one.endpoints.items()
         }
-        # The router alone: endpoints answer whatever goes wrong, so each call would pay for an application around it for nothing.
+        # The router alone: endpoints answer whatever goes wrong, so each call would pay for an
+        # application around it for nothing.
         self._router = Router(
-            [StarletteRoute(path, methods) for path, methods in answering.items()], redirect_slashes=False, default=_not_found
+            [StarletteRoute(path, methods) for path, methods in answering.items()],
+            redirect_slashes=False,
+            default=_not_found,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,7 +111,9 @@ class Web:
         await (self._router if known is None else known)(scope, receive, send)
 
     async def offer_first_key(self) -> str | None:
-        """The path and query of a link that makes the first admin key, once; None when there is an admin key."""
+        """The path and query of a link that makes the first admin key, once; None when there is an
+        admin key.
+        """
         road = self.engine.road
         if await road.keys.any_admin():
             return None
@@ -131,7 +141,9 @@ class _Methods:
         endpoint = self.endpoints.get(scope["method"])
         if endpoint is None:
             told = f"{scope['method']} is not possible here; possible: {self._allowed}"
-            await send_answer(Problem(405, "method", told, headers={"Allow": self._allowed}).answer(), send)
+            await send_answer(
+                Problem(405, "method", told, headers={"Allow": self._allowed}).answer(), send
+            )
             return
         await endpoint(scope, receive, send)
 

@@ -1,4 +1,7 @@
-"""/v1/config: what a tenant stores by code. Secrets go in and never come out; an ETag keeps two people from undoing each other."""
+"""/v1/config: what a tenant stores by code.
+
+Secrets go in and never come out; an ETag keeps two people from undoing each other.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,19 @@ PAGE_MAX = 200
 #: An entity tag, or more with commas between: RFC 9110, 8.8.3.
 _TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
 _TAGS = re.compile(rf"{_TAG}(\s*,\s*{_TAG})*")
-_IF_MATCH = {"If-Match": "The ETag that was read; 412 if it was changed since. * means: whatever its version, it must be there"}
+_IF_MATCH = {
+    "If-Match": (
+        "The ETag that was read; 412 if it was changed since. * means: whatever its version, it"
+        " must be there"
+    )
+}
 _IF_NONE_MATCH = {"If-None-Match": "* means: it must not be there yet"}
 
 
 class Put(Asked, frozen=True):
-    """All fields of the entity: what is left out gets its default, except secrets, which stay as they are."""
+    """All fields of the entity: what is left out gets its default, except secrets, which stay as
+    they are.
+    """
 
     fields: dict[str, Any]
 
@@ -55,7 +65,10 @@ class Entities(Shape, frozen=True):
 
 
 class Kind(Shape, frozen=True):
-    """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret. `usedBy`: flows of this process."""
+    """`schema` is that of the fields of such an entity; what is `writeOnly` in it is a secret.
+
+    `usedBy`: flows of this process.
+    """
 
     kind: str
     schema: dict[str, Any]
@@ -77,7 +90,12 @@ async def list_config(call: Call) -> Answer:
         if asked.kind in (None, one.kind) and (one.kind, one.code) > after
     ]
     page = entities[: asked.limit]
-    return Answer(Entities([entity_shape(one) for one in page], _sealed(page[-1]) if len(entities) > len(page) else None))
+    return Answer(
+        Entities(
+            [entity_shape(one) for one in page],
+            _sealed(page[-1]) if len(entities) > len(page) else None,
+        )
+    )
 
 
 async def get_config(call: Call) -> Answer:
@@ -90,13 +108,21 @@ async def get_config(call: Call) -> Answer:
 
 
 async def put_config(call: Call) -> Answer:
-    """Store an entity; the next attempt uses it. A new secret overlaps with the one before it for a day."""
+    """Store an entity; the next attempt uses it.
+
+    A new secret overlaps with the one before it for a day.
+    """
     kind, code = _named(call)
     expected = await _expected(call, may_be_new=True)
     fields: dict[str, Any] = call.body.fields
     if call.query.keep:
-        fields = await call.engine.operating.stored_beside(kind, code, fields, tenant=call.tenant) | fields
-    entity = await call.engine.operating.put_config(kind, code, fields, tenant=call.tenant, actor=call.actor, expected=expected)
+        fields = (
+            await call.engine.operating.stored_beside(kind, code, fields, tenant=call.tenant)
+            | fields
+        )
+    entity = await call.engine.operating.put_config(
+        kind, code, fields, tenant=call.tenant, actor=call.actor, expected=expected
+    )
     return _shown(entity)
 
 
@@ -104,28 +130,46 @@ async def delete_config(call: Call) -> Answer:
     """Remove an entity."""
     kind, code = _named(call)
     expected = await _expected(call, may_be_new=False)
-    await call.engine.operating.delete_config(kind, code, tenant=call.tenant, actor=call.actor, expected=expected)
+    await call.engine.operating.delete_config(
+        kind, code, tenant=call.tenant, actor=call.actor, expected=expected
+    )
     return Answer(status=204)
 
 
 async def list_config_kinds(call: Call) -> Answer:
-    """What can be stored: the kinds that the flows of this process use, with the schema of their fields."""
+    """What can be stored: the kinds that the flows of this process use, with the schema of their
+    fields.
+    """
     found = []
     for kind, body in sorted(call.road.config.kinds.items()):
         schema = config_schema(body)
         own = schema["$defs"][schema["$ref"].rpartition("/")[2]]["properties"]
         secrets = [name for name, field in own.items() if field.get("writeOnly")]
-        found.append(Kind(kind, schema, secrets, sorted(flow.name for flow in call.engine.flows.values() if kind in flow.config)))
+        found.append(
+            Kind(
+                kind,
+                schema,
+                secrets,
+                sorted(flow.name for flow in call.engine.flows.values() if kind in flow.config),
+            )
+        )
     return Answer(Kinds(found))
 
 
-async def inside_fields(engine: Engine, _tenant: str, path: Mapping[str, str], given: dict[str, Any]) -> dict[str, str]:
-    """What to do about a body that has the fields of the entity beside `fields`, or in its place. Of a kind that is unknown, nobody mends a body."""
+async def inside_fields(
+    engine: Engine, _tenant: str, path: Mapping[str, str], given: dict[str, Any]
+) -> dict[str, str]:
+    """What to do about a body that has the fields of the entity beside `fields`, or in its place.
+
+    Of a kind that is unknown, nobody mends a body.
+    """
     engine.road.config.kind(path["kind"])
     beside = list(islice((name for name in given if name != "fields"), UNKNOWN_MAX))
     told = dict.fromkeys(beside, 'put it inside "fields"')
     if beside and "fields" not in given:
-        told["fields"] = 'missing; the others are its fields, put them inside "fields": {"fields": {"name": …}}'
+        told["fields"] = (
+            'missing; the others are its fields, put them inside "fields": {"fields": {"name": …}}'
+        )
     return told
 
 
@@ -138,16 +182,23 @@ def _shown(entity: Entity) -> Answer:
 
 
 async def _expected(call: Call, *, may_be_new: bool) -> int | None:
-    """The version that the entity must be at, by the caller's headers; None: whatever it is. Raises where it is at none of those."""
+    """The version that the entity must be at, by the caller's headers; None: whatever it is.
+
+    Raises where it is at none of those.
+    """
     match, none_match = call.header("if-match"), call.header("if-none-match")
     if none_match is not None:
         if none_match != "*" or match is not None or not may_be_new:
-            raise Problem(400, "bad_header", "If-None-Match is taken as * with PUT, and not beside If-Match")
+            raise Problem(
+                400, "bad_header", "If-None-Match is taken as * with PUT, and not beside If-Match"
+            )
         return 0
     if match is None:
         return None
     if match != "*" and not _TAGS.fullmatch(match):
-        raise Problem(400, "bad_header", 'If-Match is an ETag as it was answered, for instance "7", or *')
+        raise Problem(
+            400, "bad_header", 'If-Match is an ETag as it was answered, for instance "7", or *'
+        )
     kind, code = _named(call)
     # What is true now must still be true when it is written: that is for the append to decide.
     version = await call.engine.operating.config_version(kind, code, tenant=call.tenant)
@@ -171,17 +222,66 @@ def _opened(cursor: str) -> tuple[str, str]:
 
 
 _HERE = "/v1/config/{kind}/{code}"
-_EXAMPLE = {"fields": {"url": "https://shop.example/hooks", "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}}
+_EXAMPLE = {
+    "fields": {
+        "url": "https://shop.example/hooks",
+        "secret": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+    }
+}
 ROUTES = [
-    Route("GET", "/v1/config", list_config, "read", "List config", "config", query=Choice, answer=Entities),
-    Route("GET", "/v1/config-kinds", list_config_kinds, "read", "What config there can be", "config", answer=Kinds),
-    Route("GET", _HERE, get_config, "read", "One entity of the config", "config", answer=EntityShape, problems=(404, 409)),
     Route(
-        "PUT", _HERE, put_config, "admin", "Store an entity of the config", "config", query=Putting, body=Put, also=inside_fields, answer=EntityShape, problems=(404, 412),
-        headers=_IF_MATCH | _IF_NONE_MATCH, example=_EXAMPLE,
+        "GET",
+        "/v1/config",
+        list_config,
+        "read",
+        "List config",
+        "config",
+        query=Choice,
+        answer=Entities,
     ),
     Route(
-        "DELETE", _HERE, delete_config, "admin", "Remove an entity from the config", "config", status=204, problems=(404, 412),
+        "GET",
+        "/v1/config-kinds",
+        list_config_kinds,
+        "read",
+        "What config there can be",
+        "config",
+        answer=Kinds,
+    ),
+    Route(
+        "GET",
+        _HERE,
+        get_config,
+        "read",
+        "One entity of the config",
+        "config",
+        answer=EntityShape,
+        problems=(404, 409),
+    ),
+    Route(
+        "PUT",
+        _HERE,
+        put_config,
+        "admin",
+        "Store an entity of the config",
+        "config",
+        query=Putting,
+        body=Put,
+        also=inside_fields,
+        answer=EntityShape,
+        problems=(404, 412),
+        headers=_IF_MATCH | _IF_NONE_MATCH,
+        example=_EXAMPLE,
+    ),
+    Route(
+        "DELETE",
+        _HERE,
+        delete_config,
+        "admin",
+        "Remove an entity from the config",
+        "config",
+        status=204,
+        problems=(404, 412),
         headers=_IF_MATCH,
     ),
-]  # fmt: skip
+]

@@ -28,14 +28,19 @@ class Choice(Asked, frozen=True):
 
 
 class DeadLetters(Shape, frozen=True):
-    """Newest first. `next` continues the list, also where a page is short or empty; null: that was all."""
+    """Newest first.
+
+    `next` continues the list, also where a page is short or empty; null: that was all.
+    """
 
     items: list[DeadLetter]
     next: str | None
 
 
 class RedriveMany(Asked, frozen=True):
-    """Of the dead letters that the filters leave, `limit` at most; `cursor` is the `next` of an answer before this one."""
+    """Of the dead letters that the filters leave, `limit` at most; `cursor` is the `next` of an
+    answer before this one.
+    """
 
     flow: FlowName | None = None
     reason: str | None = None
@@ -67,7 +72,11 @@ async def list_dead_letters(call: Call) -> Answer:
     """Requests that failed for good, newest first."""
     asked: Choice = call.query
     page = await call.engine.operating.dead_letter_page(
-        call.tenant, asked.flow, reason=asked.reason, before_id=_cursor(asked.cursor), limit=asked.limit
+        call.tenant,
+        asked.flow,
+        reason=asked.reason,
+        before_id=_cursor(asked.cursor),
+        limit=asked.limit,
     )
     return Answer(DeadLetters(page.items, page.next))
 
@@ -92,10 +101,17 @@ async def purge_dead_letter(call: Call) -> Answer:
 
 
 async def redrive_dead_letters(call: Call) -> Answer:
-    """Execute many again. Each gets a verdict, and one that is refused holds back no other. Safe to repeat: those that were redriven are none any more."""
+    """Execute many again. Each gets a verdict, and one that is refused holds back no other.
+
+    Safe to repeat: those that were redriven are none any more.
+    """
     asked: RedriveMany = call.body
     page = await call.engine.operating.dead_letter_page(
-        call.tenant, asked.flow, reason=asked.reason, before_id=_cursor(asked.cursor), limit=asked.limit
+        call.tenant,
+        asked.flow,
+        reason=asked.reason,
+        before_id=_cursor(asked.cursor),
+        limit=asked.limit,
     )
     results: list[Redriven] = []
     for letter in page.items:
@@ -108,7 +124,11 @@ async def redrive_dead_letters(call: Call) -> Answer:
                 raise
             # What was done is done; the same call does the rest.
             raise Problem(
-                problem.status, problem.shape.code, problem.shape.detail, results=list(results), headers=problem.headers
+                problem.status,
+                problem.shape.code,
+                problem.shape.detail,
+                results=list(results),
+                headers=problem.headers,
             ) from None
     done = sum(one.verdict == "redriven" for one in results)
     return Answer(RedrivenMany(done, len(results) - done, results, page.next))
@@ -120,14 +140,18 @@ async def _redriven(request: Request, asked: RedriveMany, call: Call) -> Redrive
     except (Refused, UnknownFlow) as error:
         # Of a flow that only other processes declare, this one cannot know the rules.
         problem = problem_of(error)
-        return Redriven(request.id, request.flow, "refused", None if problem is None else problem.shape)
+        return Redriven(
+            request.id, request.flow, "refused", None if problem is None else problem.shape
+        )
     return Redriven(request.id, request.flow, "redriven")
 
 
 async def _letter(call: Call) -> DeadLetter:
     flow, request_id = call.params["flow"], call.params["id"]
     if flow not in call.engine.flows or not REQUEST_ID.fullmatch(request_id):
-        raise Problem(404, "not_found", f"no dead letter {request_id!r} of flow {flow!r} for this tenant")
+        raise Problem(
+            404, "not_found", f"no dead letter {request_id!r} of flow {flow!r} for this tenant"
+        )
     return await call.engine.operating.dead_letter(request_id, call.tenant, flow=flow)
 
 
@@ -143,19 +167,59 @@ def _ttl(seconds: float | None) -> timedelta | None:
 
 _HERE = "/v1/dead-letters/{flow}/{id}"
 ROUTES = [
-    Route("GET", "/v1/dead-letters", list_dead_letters, "read", "List dead letters", "dead letters", query=Choice, answer=DeadLetters),
     Route(
-        "POST", "/v1/dead-letters/redrive", redrive_dead_letters, "operate", "Execute many dead letters again", "dead letters",
-        body=RedriveMany, answer=RedrivenMany, example={"flow": "notification.slack", "limit": 100}, weighs=lambda body: body.limit,
+        "GET",
+        "/v1/dead-letters",
+        list_dead_letters,
+        "read",
+        "List dead letters",
+        "dead letters",
+        query=Choice,
+        answer=DeadLetters,
+    ),
+    Route(
+        "POST",
+        "/v1/dead-letters/redrive",
+        redrive_dead_letters,
+        "operate",
+        "Execute many dead letters again",
+        "dead letters",
+        body=RedriveMany,
+        answer=RedrivenMany,
+        example={"flow": "notification.slack", "limit": 100},
+        weighs=lambda body: body.limit,
         is_broad=True,
     ),
-    Route("GET", _HERE, get_dead_letter, "read", "One dead letter", "dead letters", answer=DeadLetter, problems=(404,)),
     Route(
-        "POST", f"{_HERE}/redrive", redrive_dead_letter, "operate", "Execute a dead letter again", "dead letters", body=Redrive,
-        answer=Decided, problems=(404, 409), example={},
+        "GET",
+        _HERE,
+        get_dead_letter,
+        "read",
+        "One dead letter",
+        "dead letters",
+        answer=DeadLetter,
+        problems=(404,),
     ),
     Route(
-        "DELETE", _HERE, purge_dead_letter, "operate", "Remove a request from the dead letters", "dead letters", status=204,
+        "POST",
+        f"{_HERE}/redrive",
+        redrive_dead_letter,
+        "operate",
+        "Execute a dead letter again",
+        "dead letters",
+        body=Redrive,
+        answer=Decided,
+        problems=(404, 409),
+        example={},
+    ),
+    Route(
+        "DELETE",
+        _HERE,
+        purge_dead_letter,
+        "operate",
+        "Remove a request from the dead letters",
+        "dead letters",
+        status=204,
         problems=(404, 409),
     ),
-]  # fmt: skip
+]

@@ -1,4 +1,7 @@
-"""/v1/requests/{flow}/{id}/…: what can still be decided about a request. Each decision is an event that says who took it."""
+"""/v1/requests/{flow}/{id}/…: what can still be decided about a request.
+
+Each decision is an event that says who took it.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,20 @@ class Decided(Shape, frozen=True):
 
 
 class Redrive(Asked, frozen=True):
-    """Again after a final failure. `again` forces a new intent although an attempt is in doubt: it may be done twice then."""
+    """Again after a final failure.
+
+    `again` forces a new intent although an attempt is in doubt: it may be done twice then.
+    """
 
     ttl_seconds: TtlSeconds | None = None
     again: bool = False
 
 
 class Resolve(Asked, frozen=True):
-    """A person's word about an unknown outcome. `evidence` is for the record: what was looked at, and where."""
+    """A person's word about an unknown outcome.
+
+    `evidence` is for the record: what was looked at, and where.
+    """
 
     result: Literal["executed", "not_executed", "rejected"]
     evidence: Text
@@ -37,7 +46,10 @@ class Resolve(Asked, frozen=True):
 
 
 async def cancel(call: Call) -> Answer:
-    """Call it back. While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`."""
+    """Call it back.
+
+    While an attempt runs, its end decides: a success stays, anything else becomes `cancelled`.
+    """
     request = await handle_of(call)
     return _decided(call, await request.cancel(actor=call.actor))
 
@@ -59,7 +71,11 @@ async def resolve(call: Call) -> Answer:
     """End the doubt of an unknown outcome by a person's word, on record."""
     request, asked = await handle_of(call), call.body
     status = await request.resolve(
-        asked.result, by=asked.by or call.actor.user_id, evidence=asked.evidence, provider_id=asked.provider_id, actor=call.actor
+        asked.result,
+        by=asked.by or call.actor.user_id,
+        evidence=asked.evidence,
+        provider_id=asked.provider_id,
+        actor=call.actor,
     )
     return _decided(call, status)
 
@@ -70,14 +86,48 @@ def _decided(call: Call, status: Status) -> Answer:
 
 _HERE = "/v1/requests/{flow}/{id}"
 ROUTES = [
-    Route("POST", f"{_HERE}/cancel", cancel, "operate", "Call a request back", "decisions", answer=Decided, problems=(404, 409)),
-    Route("POST", f"{_HERE}/retry", retry, "operate", "The next attempt now", "decisions", answer=Decided, problems=(404, 409)),
     Route(
-        "POST", f"{_HERE}/redrive", redrive, "operate", "Again after a final failure", "decisions", body=Redrive, answer=Decided,
-        problems=(404, 409), example={},
+        "POST",
+        f"{_HERE}/cancel",
+        cancel,
+        "operate",
+        "Call a request back",
+        "decisions",
+        answer=Decided,
+        problems=(404, 409),
     ),
     Route(
-        "POST", f"{_HERE}/resolve", resolve, "operate", "End the doubt of an unknown outcome", "decisions", body=Resolve, answer=Decided,
-        problems=(404, 409), example={"result": "executed", "evidence": "the receiver's log of 12:04"},
+        "POST",
+        f"{_HERE}/retry",
+        retry,
+        "operate",
+        "The next attempt now",
+        "decisions",
+        answer=Decided,
+        problems=(404, 409),
     ),
-]  # fmt: skip
+    Route(
+        "POST",
+        f"{_HERE}/redrive",
+        redrive,
+        "operate",
+        "Again after a final failure",
+        "decisions",
+        body=Redrive,
+        answer=Decided,
+        problems=(404, 409),
+        example={},
+    ),
+    Route(
+        "POST",
+        f"{_HERE}/resolve",
+        resolve,
+        "operate",
+        "End the doubt of an unknown outcome",
+        "decisions",
+        body=Resolve,
+        answer=Decided,
+        problems=(404, 409),
+        example={"result": "executed", "evidence": "the receiver's log of 12:04"},
+    ),
+]

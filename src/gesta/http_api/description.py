@@ -1,4 +1,7 @@
-"""GET /openapi.json and GET /docs: what the API is, for programs and for people. Both are made from the table, and need no key."""
+"""GET /openapi.json and GET /docs: what the API is, for programs and for people.
+
+Both are made from the table, and need no key.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,12 @@ from gesta.http_api.openapi import describe
 from gesta.http_api.page import SERVER, page_of
 from gesta.http_api.route import Answer, Call, Route
 
-#: The page has its style in itself and nothing else: no script, no picture, no frame, nothing from elsewhere.
-CSP = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+#: The page has its style in itself and nothing else: no script, no picture, no frame, nothing from
+#: elsewhere.
+CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+)
 _HOST = re.compile(r"[0-9A-Za-z.\[\]:-]{1,255}")
 
 
@@ -31,7 +38,9 @@ class Description:
 
     def json(self, root: str = "") -> bytes:
         """`root`: where the API is mounted."""
-        return msgspec.json.encode(self.document | {"servers": [{"url": root}]} if root else self.document)
+        return msgspec.json.encode(
+            self.document | {"servers": [{"url": root}]} if root else self.document
+        )
 
 
 async def openapi(call: Call) -> Answer:
@@ -45,11 +54,21 @@ async def docs(call: Call) -> Answer:
     page, host = call.web.description.page, call.header("host")
     if host is not None and _HOST.fullmatch(host):
         # The examples call the server that whoever reads them has reached.
-        page = page.replace(SERVER.encode(), f"{call.scheme}://{host}{escape(call.root)}".encode(), 1)
+        page = page.replace(
+            SERVER.encode(), f"{call.scheme}://{host}{escape(call.root)}".encode(), 1
+        )
     return Answer(page, headers=headers, media_type="text/html; charset=utf-8")
 
 
 ROUTES = [
-    Route("GET", "/openapi.json", openapi, None, "What the API is, for programs", "about", gives="application/json"),
+    Route(
+        "GET",
+        "/openapi.json",
+        openapi,
+        None,
+        "What the API is, for programs",
+        "about",
+        gives="application/json",
+    ),
     Route("GET", "/docs", docs, None, "What the API is, for people", "about", gives="text/html"),
-]  # fmt: skip
+]

@@ -1,4 +1,7 @@
-"""One call from its first byte to its answer: key, rate, body, handler. Plain ASGI, because this is walked by every call."""
+"""One call from its first byte to its answer: key, rate, body, handler.
+
+Plain ASGI, because this is walked by every call.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,9 @@ class Endpoint:
         except Problem as problem:
             answer = problem.answer()
         except AccessDenied as denied:
-            answer = Problem(401, "key_refused", str(denied), headers={"WWW-Authenticate": "Bearer"}).answer()
+            answer = Problem(
+                401, "key_refused", str(denied), headers={"WWW-Authenticate": "Bearer"}
+            ).answer()
         except GestaError as error:
             problem_told = problem_of(error)
             answer = self._fault(error) if problem_told is None else problem_told.answer()
@@ -69,11 +74,17 @@ class Endpoint:
             await send_answer(answer, send, limits, exchange)
 
     async def _answer(
-        self, scope: Scope, receive: Receive, limits: list[tuple[bytes, bytes]], exchange: Exchange | None
+        self,
+        scope: Scope,
+        receive: Receive,
+        limits: list[tuple[bytes, bytes]],
+        exchange: Exchange | None,
     ) -> Answer | Stream:
         route, web = self.route, self._web
         if not web.engine.is_running:
-            raise Problem(503, "not_running", "the engine is not running", headers={"Retry-After": "1"})
+            raise Problem(
+                503, "not_running", "the engine is not running", headers={"Retry-After": "1"}
+            )
         road = web.engine.road
         headers = Headers(scope["headers"])
         grant = OPEN if route.scope is None else await self._grant(headers)
@@ -89,7 +100,11 @@ class Endpoint:
             at_once = body_at_once(exchange, headers, route)
             raw = await self._read(receive) if at_once is None else at_once
             if route.body is not None:
-                beside = None if route.also is None else partial(route.also, web.engine, grant.tenant, params)
+                beside = (
+                    None
+                    if route.also is None
+                    else partial(route.also, web.engine, grant.tenant, params)
+                )
                 body = await decode_body(raw, headers, route, beside)
             elif route.takes == JSON:
                 refuse_body(raw)
@@ -97,9 +112,19 @@ class Endpoint:
             self._weigh(grant, min(route.weighs(body), web.rates.burst) - 1, limits)
         peer = scope.get("client")
         call = Call(
-            web, road, grant, params, query, body, headers, scope.get("root_path", ""), raw,
-            lambda work: while_there(work, receive), peer[0] if peer else "", scope.get("scheme", "http"),
-        )  # fmt: skip
+            web,
+            road,
+            grant,
+            params,
+            query,
+            body,
+            headers,
+            scope.get("root_path", ""),
+            raw,
+            lambda work: while_there(work, receive),
+            peer[0] if peer else "",
+            scope.get("scheme", "http"),
+        )
         return await route.handler(call)
 
     async def _grant(self, headers: Headers) -> Grant:
@@ -112,7 +137,10 @@ class Endpoint:
         scope = self.route.scope
         assert scope is not None
         if scope != "any" and not grant.allows(scope):
-            told = f"this needs a key with the scope {scope}, this one has {', '.join(sorted(grant.scopes))}; "
+            told = (
+                f"this needs a key with the scope {scope}, this one has"
+                f" {', '.join(sorted(grant.scopes))}; "
+            )
             told += f"`gesta key create --scope {scope}` makes one" + (
                 ", which is no test key: those read and submit" if grant.is_test else ""
             )
@@ -126,7 +154,12 @@ class Endpoint:
         limits[:] = ((b"ratelimit-limit", rates.told), (b"ratelimit-remaining", b"%d" % left))
         if wait:
             limits.append((b"ratelimit-reset", b"%d" % wait))
-            raise Problem(429, "too_many", f"this key may ask again in {wait} s", headers={"Retry-After": str(wait)})
+            raise Problem(
+                429,
+                "too_many",
+                f"this key may ask again in {wait} s",
+                headers={"Retry-After": str(wait)},
+            )
 
     async def _read(self, receive: Receive) -> bytes:
         """The body, unless it takes too long."""
@@ -138,7 +171,10 @@ class Endpoint:
             if not patience.is_over(reading):
                 raise
             raise Problem(
-                408, "too_slow", f"the body did not come within {BODY_SECONDS:g} s", headers={"Connection": "close"}
+                408,
+                "too_slow",
+                f"the body did not come within {BODY_SECONDS:g} s",
+                headers={"Connection": "close"},
             ) from None
         finally:
             patience.end(reading)
@@ -149,7 +185,10 @@ class Endpoint:
 
 
 class Patience:
-    """Cuts off tasks that read a body for too long. One timer for all of them, and none while nobody reads: most bodies are there already."""
+    """Cuts off tasks that read a body for too long.
+
+    One timer for all of them, and none while nobody reads: most bodies are there already.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -217,16 +256,31 @@ async def _gone(receive: Receive, task: asyncio.Task[Any]) -> None:
 
 
 async def send_answer(
-    answer: Answer, send: Send, limits: Sequence[tuple[bytes, bytes]] = (), exchange: Exchange | None = None
+    answer: Answer,
+    send: Send,
+    limits: Sequence[tuple[bytes, bytes]] = (),
+    exchange: Exchange | None = None,
 ) -> None:
     body = answer.body
     raw = b"" if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
-    headers = [*ALWAYS, *limits] if answer.status == 204 else [(b"content-length", b"%d" % len(raw)), *ALWAYS, *limits]
+    headers = (
+        [*ALWAYS, *limits]
+        if answer.status == 204
+        else [(b"content-length", b"%d" % len(raw)), *ALWAYS, *limits]
+    )
     if body is not None:
         headers.append((b"content-type", answer.media_type.encode()))
-    headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
-    # A problem may end the connection, and what cannot stand in a header is refused by the server: both the long way.
-    is_plain = exchange is not None and answer.status < 400 and "".join(answer.headers.values()).isprintable()
+    headers += [
+        (name.lower().encode(), value.encode("latin-1", "replace"))
+        for name, value in answer.headers.items()
+    ]
+    # A problem may end the connection, and what cannot stand in a header is refused by the server:
+    # both the long way.
+    is_plain = (
+        exchange is not None
+        and answer.status < 400
+        and "".join(answer.headers.values()).isprintable()
+    )
     if is_plain and exchange.answer(answer.status, headers, raw):  # type: ignore[union-attr]
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -235,7 +289,11 @@ async def send_answer(
 
 async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
     """Send parts as they come, until the caller goes away."""
-    headers = [(b"content-type", stream.media_type.encode()), (b"x-accel-buffering", b"no"), *ALWAYS]
+    headers = [
+        (b"content-type", stream.media_type.encode()),
+        (b"x-accel-buffering", b"no"),
+        *ALWAYS,
+    ]
 
     async def all_parts() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})

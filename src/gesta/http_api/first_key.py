@@ -1,6 +1,8 @@
-"""The first admin key: a link that `gesta serve` prints while there is none, to a page with one button, for this machine alone.
+"""The first admin key: a link that `gesta serve` prints while there is none, to a page with one
+button, for this machine alone.
 
-The link's token lives in memory. It is over once it was used, after an hour, and as soon as any admin key exists, however that came.
+The link's token lives in memory. It is over once it was used, after an hour, and as soon as any
+admin key exists, however that came.
 """
 
 from __future__ import annotations
@@ -36,13 +38,15 @@ _ACTOR: Final = Actor("first-key link")
 #: Of a proxy: then the other end is not who calls.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _NONE: Final = (
-    "there is no first key to be made here: its token is another, the link was used or is older than an hour, or an admin key exists. "
-    "On the machine itself: gesta key create --scope admin"
+    "there is no first key to be made here: its token is another, the link was used or is older"
+    " than an hour, or an admin key exists. On the machine itself: gesta key create --scope admin"
 )
 
-_STYLE: Final = "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:4rem auto;padding:0 1rem}code,button{font-size:1rem}code{overflow-wrap:anywhere}"
-_PAGE: Final = Template(
-    f"""<!doctype html>
+_STYLE: Final = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:4rem auto;padding:0"
+    " 1rem}code,button{font-size:1rem}code{overflow-wrap:anywhere}"
+)
+_PAGE: Final = Template(f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
@@ -51,8 +55,7 @@ _PAGE: Final = Template(
 <h1>gesta</h1>
 $content
 </html>
-"""
-)
+""")
 _ASK: Final = Template(
     """<p>No admin key exists yet. This makes the first one, for the tenant <code>$tenant</code>. It is shown once.</p>
 <form method="post" action="first-key"><input type="hidden" name="token" value="$token"><button>Make the first admin key</button></form>
@@ -61,7 +64,9 @@ _ASK: Final = Template(
 )
 #: What may stand between quotes in a shell. A Host header comes from the caller.
 _PLACE: Final = re.compile(r"[\w.:\[\]/-]+", re.ASCII)
-_MISPLACED: Final = {"token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'}
+_MISPLACED: Final = {
+    "token": 'not in the query; POST it to /v1/first-key in the body: {"token": "…"}'
+}
 _SHOW: Final = Template(
     """<p>This is the admin key of the tenant <code>$tenant</code>. Keep it now: nobody can show it again.</p>
 <p><code>$key</code></p>
@@ -69,9 +74,11 @@ _SHOW: Final = Template(
 )
 #: Nothing is loaded, nothing is run, nobody frames it, and where it came from is told to nobody.
 _HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'sha256-"
-    + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    + "'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'sha256-"
+        + base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+        + "'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
@@ -92,7 +99,10 @@ class FirstKey:
         return f"/first-key?token={self._token.decode()}"
 
     async def fits(self, token: str) -> bool:
-        """Whether this token still makes a key. Only who has it makes us look whether there is one already."""
+        """Whether this token still makes a key.
+
+        Only who has it makes us look whether there is one already.
+        """
         is_equal = compare_digest(token.encode(errors="replace"), self._token)
         if not is_equal or self._is_taken or self._road.runtime.monotonic() >= self._until:
             return False
@@ -105,9 +115,12 @@ class FirstKey:
             return None
         self._is_taken = True
         try:
-            return await self._road.keys.create(self.tenant, name="first key", scopes=["admin"], actor=_ACTOR)
+            return await self._road.keys.create(
+                self.tenant, name="first key", scopes=["admin"], actor=_ACTOR
+            )
         except GestaError:
-            # None was given to anybody. Should one have been made all the same, it is an admin key, and ends this.
+            # None was given to anybody. Should one have been made all the same, it is an admin key,
+            # and ends this.
             self._is_taken = False
             raise
 
@@ -125,7 +138,8 @@ async def first_key_page(call: Call) -> Answer:
     offer, token = _offer(call), call.query.token
     if not await offer.fits(token):
         raise _none()
-    # The token was compared, so it is one of letters that need no escaping; and no tenant's name has any that does.
+    # The token was compared, so it is one of letters that need no escaping; and no tenant's name
+    # has any that does.
     place = f"{call.header('host') or ''}{call.root}"
     place = escape(place) if _PLACE.fullmatch(place) else "ADDRESS"
     return _page(_ASK.substitute(tenant=offer.tenant, token=token, place=place))
@@ -133,7 +147,11 @@ async def first_key_page(call: Call) -> Answer:
 
 async def first_key_form(call: Call) -> Answer:
     """What the button does: the first admin key, on a page."""
-    given = dict(parse_qsl(call.raw.decode(errors="replace"), max_num_fields=10)) if call.raw.count(b"&") < 10 else {}
+    given = (
+        dict(parse_qsl(call.raw.decode(errors="replace"), max_num_fields=10))
+        if call.raw.count(b"&") < 10
+        else {}
+    )
     key, text = await _made(call, given.get("token", ""))
     return _page(_SHOW.substitute(tenant=key.tenant, key=text, id=key.id))
 
@@ -154,7 +172,11 @@ async def _made(call: Call, token: str) -> tuple[ApiKey, str]:
 def _offer(call: Call) -> FirstKey:
     """What this process offers to this caller: something only to who sits at the machine."""
     offer = call.web.first_key
-    if offer is None or not _is_here(call.peer) or any(call.header(name) is not None for name in _FORWARDED):
+    if (
+        offer is None
+        or not _is_here(call.peer)
+        or any(call.header(name) is not None for name in _FORWARDED)
+    ):
         raise _none()
     return offer
 
@@ -176,14 +198,43 @@ def _page(content: str) -> Answer:
 
 
 ROUTES = [
-    Route("GET", "/first-key", first_key_page, None, "A page that makes the first admin key", "keys", query=Asking, gives=HTML, problems=(404,)),
     Route(
-        "POST", "/first-key", first_key_form, None, "What the button of that page does", "keys", takes=FORM, gives=HTML,
-        problems=(404,), body_bytes_max=_BODY_BYTES_MAX, misplaced=_MISPLACED,
+        "GET",
+        "/first-key",
+        first_key_page,
+        None,
+        "A page that makes the first admin key",
+        "keys",
+        query=Asking,
+        gives=HTML,
+        problems=(404,),
     ),
     Route(
-        "POST", "/v1/first-key", first_key, None, "The first admin key, by the token of the link", "keys", body=Token, answer=MadeKey, status=201,
-        problems=(404,), body_bytes_max=_BODY_BYTES_MAX, example={"token": "the token of the link that gesta serve printed"},
+        "POST",
+        "/first-key",
+        first_key_form,
+        None,
+        "What the button of that page does",
+        "keys",
+        takes=FORM,
+        gives=HTML,
+        problems=(404,),
+        body_bytes_max=_BODY_BYTES_MAX,
         misplaced=_MISPLACED,
     ),
-]  # fmt: skip
+    Route(
+        "POST",
+        "/v1/first-key",
+        first_key,
+        None,
+        "The first admin key, by the token of the link",
+        "keys",
+        body=Token,
+        answer=MadeKey,
+        status=201,
+        problems=(404,),
+        body_bytes_max=_BODY_BYTES_MAX,
+        example={"token": "the token of the link that gesta serve printed"},
+        misplaced=_MISPLACED,
+    ),
+]

@@ -36,10 +36,17 @@ async def ready(call: Call) -> Answer:
 
 
 async def metrics(call: Call) -> Answer:
-    """The process's metrics in Prometheus' text format. They are about all tenants, so only keys of the process's own tenant see them."""
+    """The process's metrics in Prometheus' text format.
+
+    They are about all tenants, so only keys of the process's own tenant see them.
+    """
     own = call.engine.settings.tenant
     if call.tenant != own:
-        raise Problem(403, "not_your_process", "these numbers are of all tenants; they take a key of the process's own")
+        raise Problem(
+            403,
+            "not_your_process",
+            "these numbers are of all tenants; they take a key of the process's own",
+        )
     return Answer(_health(call).metrics(), media_type=METRICS)
 
 
@@ -50,7 +57,34 @@ def _health(call: Call) -> ProcessHealth:
 
 
 ROUTES = [
-    Route("GET", "/live", live, None, "Whether the process lives", "process", answer=Live, problems=(503,)),
-    Route("GET", "/ready", ready, None, "Whether the process does its work", "process", answer=Ready, problems=(503,)),
-    Route("GET", "/metrics", metrics, "operate", "Metrics of the process", "process", answer=str, gives="text/plain"),
+    Route(
+        "GET",
+        "/live",
+        live,
+        None,
+        "Whether the process lives",
+        "process",
+        answer=Live,
+        problems=(503,),
+    ),
+    Route(
+        "GET",
+        "/ready",
+        ready,
+        None,
+        "Whether the process does its work",
+        "process",
+        answer=Ready,
+        problems=(503,),
+    ),
+    Route(
+        "GET",
+        "/metrics",
+        metrics,
+        "operate",
+        "Metrics of the process",
+        "process",
+        answer=str,
+        gives="text/plain",
+    ),
 ]

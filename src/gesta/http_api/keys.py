@@ -17,10 +17,17 @@ PAGE_MAX = 200
 
 
 class NewKey(Asked, frozen=True):
-    """A key of the tenant's. What a test key submits reaches the sandbox and nobody else; it may have read and submit at most."""
+    """A key of the tenant's.
+
+    What a test key submits reaches the sandbox and nobody else; it may have read and submit at
+    most.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
-    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=5)] = ("read", "submit")
+    scopes: Annotated[tuple[Scope, ...], msgspec.Meta(min_length=1, max_length=5)] = (
+        "read",
+        "submit",
+    )
     #: Without it the key does not end by itself.
     expires_at: datetime | None = None
     test: bool = False
@@ -39,7 +46,11 @@ class KeyList(Shape, frozen=True):
 
 
 class ChangeShape(Shape, frozen=True):
-    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id` of an entry of the suppression list, or the name of a handler. `by` is null where gesta itself decided."""
+    """`about` is `kind/code`, what was paused, the digest of a person, the id of a key, `flow/id`
+    of an entry of the suppression list, or the name of a handler.
+
+    `by` is null where gesta itself decided.
+    """
 
     version: int
     at: str
@@ -79,17 +90,23 @@ async def create_key(call: Call) -> Answer:
 
 async def list_keys(call: Call) -> Answer:
     """The tenant's keys, without their texts."""
-    return Answer(KeyList([key_shape(key) for key in await call.engine.operating.list_keys(call.tenant)]))
+    return Answer(
+        KeyList([key_shape(key) for key in await call.engine.operating.list_keys(call.tenant)])
+    )
 
 
 async def revoke_key(call: Call) -> Answer:
     """End a key for good, everywhere within a second. Safe to repeat."""
-    key = await call.engine.operating.revoke_key(call.params["id"], tenant=call.tenant, actor=call.actor)
+    key = await call.engine.operating.revoke_key(
+        call.params["id"], tenant=call.tenant, actor=call.actor
+    )
     return Answer(key_shape(key))
 
 
 async def audit(call: Call) -> Answer:
-    """Who changed what of the tenant: config, keys, pauses, erased people, suppression lists, handlers that were forgotten."""
+    """Who changed what of the tenant: config, keys, pauses, erased people, suppression lists,
+    handlers that were forgotten.
+    """
     asked: TrailQuery = call.query
     found = await call.engine.operating.audit(call.tenant, asked.before, asked.limit)
     is_more = len(found) == asked.limit and found[-1].version > 1
@@ -97,15 +114,43 @@ async def audit(call: Call) -> Answer:
 
 
 def _shape(one: Change) -> ChangeShape:
-    return ChangeShape(one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details)
+    return ChangeShape(
+        one.version, iso(one.at_ms), one.what, one.about, one.by or None, one.roles, one.details
+    )
 
 
 ROUTES = [
     Route(
-        "POST", "/v1/keys", create_key, "admin", "Make a key", "keys", body=NewKey, answer=MadeKey, status=201,
+        "POST",
+        "/v1/keys",
+        create_key,
+        "admin",
+        "Make a key",
+        "keys",
+        body=NewKey,
+        answer=MadeKey,
+        status=201,
         example={"name": "the shop", "scopes": ["read", "submit"]},
     ),
     Route("GET", "/v1/keys", list_keys, "admin", "The tenant's keys", "keys", answer=KeyList),
-    Route("DELETE", "/v1/keys/{id}", revoke_key, "admin", "End a key for good", "keys", answer=KeyShape, problems=(404,)),
-    Route("GET", "/v1/audit", audit, "admin", "Who changed what", "keys", query=TrailQuery, answer=Trail),
-]  # fmt: skip
+    Route(
+        "DELETE",
+        "/v1/keys/{id}",
+        revoke_key,
+        "admin",
+        "End a key for good",
+        "keys",
+        answer=KeyShape,
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/audit",
+        audit,
+        "admin",
+        "Who changed what",
+        "keys",
+        query=TrailQuery,
+        answer=Trail,
+    ),
+]

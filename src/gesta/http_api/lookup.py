@@ -8,9 +8,20 @@ from gesta.http_api.route import Answer, Call, Route
 
 async def look_up(call: Call) -> Answer:
     """A request as it is now, of whatever flow the tenant has used."""
-    return Answer(await whole(call, await call.engine.operating.look_up(call.params["id"], call.tenant)))
+    return Answer(
+        await whole(call, await call.engine.operating.look_up(call.params["id"], call.tenant))
+    )
 
 
 ROUTES = [
-    Route("GET", "/v1/requests/{id}", look_up, "read", "A request by its id alone", "requests", answer=Whole, problems=(404,))
+    Route(
+        "GET",
+        "/v1/requests/{id}",
+        look_up,
+        "read",
+        "A request by its id alone",
+        "requests",
+        answer=Whole,
+        problems=(404,),
+    )
 ]

@@ -1,4 +1,8 @@
-"""The API inside another application. Frameworks disagree about what a mounted application is told of its place; it is told the same by all here."""
+"""The API inside another application.
+
+Frameworks disagree about what a mounted application is told of its place; it is told the same by
+all here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,9 @@ class Mounted:
 
 
 def placed(scope: Scope) -> Scope:
-    """Litestar gives a path with a slash behind it, and not where it begins; the path as it was sent tells both."""
+    """Litestar gives a path with a slash behind it, and not where it begins; the path as it was
+    sent tells both.
+    """
     path, root = scope["path"].rstrip("/"), scope.get("root_path", "")
     sent = scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0].rstrip("/")
     if not root and sent != path and sent.endswith(path):

@@ -1,4 +1,6 @@
-"""The OpenAPI 3.1 description of the API, made from the table of routes and the flows of the process."""
+"""The OpenAPI 3.1 description of the API, made from the table of routes and the flows of the
+process.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from gesta.http_api.problem import MEDIA_TYPE, TITLES, ProblemShape
 from gesta.http_api.reading import ACTOR
 from gesta.http_api.requests import Batch, Submit, Submitted
 from gesta.http_api.route import JSON, Nothing, Route
-from gesta.http_api.schemas import FLOW_NAME, PLACE, Schema, Schemas, plain, submit_example, without_null
+from gesta.http_api.schemas import (
+    FLOW_NAME,
+    PLACE,
+    Schema,
+    Schemas,
+    plain,
+    submit_example,
+    without_null,
+)
 from gesta.tenants.api_keys import Scope
 
 #: What a part of a path is called → what it can be. What is not here is any text without a slash.
@@ -30,8 +40,14 @@ HEADERS: dict[str, Schema] = {
 }
 #: What is told on every answer to a call with a key.
 RATE_HEADERS = {
-    "RateLimit-Limit": {"description": "Calls that may come at once", "schema": {"type": "integer"}},
-    "RateLimit-Remaining": {"description": "Calls that are left now", "schema": {"type": "integer"}},
+    "RateLimit-Limit": {
+        "description": "Calls that may come at once",
+        "schema": {"type": "integer"},
+    },
+    "RateLimit-Remaining": {
+        "description": "Calls that are left now",
+        "schema": {"type": "integer"},
+    },
 }
 ANY_FORM: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 ANY_TEXT: Schema = {"type": "string", "minLength": 1}
@@ -49,13 +65,20 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
     schemas = Schemas(routes, flows)
     paths: dict[str, Schema] = {}
     for route in routes:
-        paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(route, schemas, flows, _links(route, routes))
+        paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(
+            route, schemas, flows, _links(route, routes)
+        )
     for kind in {route.query for route in routes}:
         schemas.drop(kind)
     statuses = sorted({status for route in routes for status in problems_of(route)})
     return {
         "openapi": "3.1.0",
-        "info": {"title": "gesta", "version": version("gesta"), "summary": "Every side effect, done once and on record", "description": plain(_TEXT)},
+        "info": {
+            "title": "gesta",
+            "version": version("gesta"),
+            "summary": "Every side effect, done once and on record",
+            "description": plain(_TEXT),
+        },
         "servers": [{"url": "/"}],
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "paths": paths,
@@ -66,11 +89,14 @@ def describe(routes: Sequence[Route], flows: Mapping[str, Flow]) -> Schema:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": f"An API key: `gesta key create`. Each operation names the scope that it needs: {', '.join(get_args(Scope))}; `admin` allows all.",
+                    "description": (
+                        "An API key: `gesta key create`. Each operation names the scope that it"
+                        f" needs: {', '.join(get_args(Scope))}; `admin` allows all."
+                    ),
                 }
             },
         },
-    }  # fmt: skip
+    }
 
 
 def plain_path(route: Route) -> str:
@@ -79,7 +105,9 @@ def plain_path(route: Route) -> str:
 
 
 def problems_of(route: Route) -> set[int]:
-    """The statuses of everything that can go wrong on this route, its own and those that every route has."""
+    """The statuses of everything that can go wrong on this route, its own and those that every
+    route has.
+    """
     found = {400, 422, 500, 503} | {status for status in route.problems if status >= 300}
     if route.scope is not None:
         found |= {401, 403, 429}
@@ -104,7 +132,9 @@ def _links(route: Route, routes: Sequence[Route]) -> Schema:
     if route.answer is not Submitted:
         return {}
     parameters = {"flow": "$response.body#/flow", "id": "$response.body#/id"}
-    named = [one.name for one in routes if "{flow}/{id}" in one.path and _OF_REQUESTS.match(one.path)]
+    named = [
+        one.name for one in routes if "{flow}/{id}" in one.path and _OF_REQUESTS.match(one.path)
+    ]
     return {"links": {name: {"operationId": name, "parameters": parameters} for name in named}}
 
 
@@ -114,11 +144,17 @@ def _operation(route: Route, schemas: Schemas, flows: Mapping[str, Flow], links:
         told["description"] = plain(route.handler.__doc__)
     told["parameters"] = _parameters(route, schemas)
     if has_body(route):
-        told["requestBody"] = {"required": route.needs_body, "content": {route.takes: _body(route, schemas, flows)}}
+        told["requestBody"] = {
+            "required": route.needs_body,
+            "content": {route.takes: _body(route, schemas, flows)},
+        }
     told["security"] = security_of(route)
-    told["responses"] = {str(status): _success(route, schemas) | links for status in successes_of(route)}
+    told["responses"] = {
+        str(status): _success(route, schemas) | links for status in successes_of(route)
+    }
     told["responses"] |= {
-        str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(problems_of(route))
+        str(status): {"$ref": f"#/components/responses/Problem{status}"}
+        for status in sorted(problems_of(route))
     }
     return told
 
@@ -143,14 +179,25 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
     if route.query is not Nothing:
         fields, required = schemas.fields(route.query)
         found += [
-            {"name": name, "in": "query", "required": name in required, "schema": without_null(schema)}
+            {
+                "name": name,
+                "in": "query",
+                "required": name in required,
+                "schema": without_null(schema),
+            }
             for name, schema in fields.items()
         ]
     headers = dict(route.headers)
     if route.scope is not None and route.method != "GET":
         headers[ACTOR] = "The person that the key acts for, for the record"
     found += [
-        {"name": name, "in": "header", "required": False, "description": text, "schema": HEADERS.get(name, {"type": "string"})}
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": text,
+            "schema": HEADERS.get(name, {"type": "string"}),
+        }
         for name, text in headers.items()
     ]
     return found
@@ -158,7 +205,13 @@ def _parameters(route: Route, schemas: Schemas) -> list[Schema]:
 
 def _body(route: Route, schemas: Schemas, flows: Mapping[str, Flow]) -> Schema:
     if route.body is None:
-        return {"schema": ANY_FORM if route.takes == "application/x-www-form-urlencoded" else {"type": "string"}}
+        return {
+            "schema": (
+                ANY_FORM
+                if route.takes == "application/x-www-form-urlencoded"
+                else {"type": "string"}
+            )
+        }
     told: Schema = {"schema": schemas.of(route.body)}
     examples = body_examples(route, flows)
     if examples:
@@ -196,7 +249,12 @@ def _problem(status: int, schemas: Schemas) -> Schema:
         "content": {MEDIA_TYPE: {"schema": schemas.of(ProblemShape)}},
     }
     if status in (429, 503, 507):
-        told["headers"] = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer", "minimum": 1}}}
+        told["headers"] = {
+            "Retry-After": {
+                "description": "Seconds to wait",
+                "schema": {"type": "integer", "minimum": 1},
+            }
+        }
     if status == 401:
         told["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     return told

@@ -1,4 +1,6 @@
-"""The OpenAPI description as a page for people: one HTML text with its style in it, and no script."""
+"""The OpenAPI description as a page for people: one HTML text with its style in it, and no
+script.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,24 @@ def page_of(document: Schema) -> bytes:
     """The whole page."""
     info = document["info"]
     parts = [
-        "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width,initial-scale=1'>",
+        (
+            "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport"
+            " content='width=device-width,initial-scale=1'>"
+        ),
         f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body><main>",
-        f"<h1>{escape(info['title'])} <span class=soft>{escape(info['version'])}</span></h1>{_text(info['description'])}",
-        "<p>The same for programs: <a href=openapi.json>openapi.json</a>. The examples below act on what is there; they take these for granted, and <code>$FLOW</code>, <code>$ID</code> and the like for yours to fill in:</p>",
-        f"<pre>SERVER={SERVER}\nKEY=$(gesta key create --scope admin)  # with --test, what is asked for reaches the sandbox and nobody else</pre>",
+        (
+            f"<h1>{escape(info['title'])} <span"
+            f" class=soft>{escape(info['version'])}</span></h1>{_text(info['description'])}"
+        ),
+        (
+            "<p>The same for programs: <a href=openapi.json>openapi.json</a>. The examples below"
+            " act on what is there; they take these for granted, and <code>$FLOW</code>,"
+            " <code>$ID</code> and the like for yours to fill in:</p>"
+        ),
+        (
+            f"<pre>SERVER={SERVER}\nKEY=$(gesta key create --scope admin)  # with --test, what is"
+            " asked for reaches the sandbox and nobody else</pre>"
+        ),
         *_contents(document),
         *_operations(document),
         *_types(document),
@@ -68,8 +83,9 @@ def _contents(document: Schema) -> Iterator[str]:
         for path, method, operation in _each(document):
             if tag["name"] in operation["tags"]:
                 yield (
-                    f"<li><a href='#{escape(operation['operationId'])}'><span class='verb {method}'>{method.upper()}</span> "
-                    f"<code>{escape(path)}</code></a> <span class=soft>{escape(operation['summary'])}</span></li>"
+                    f"<li><a href='#{escape(operation['operationId'])}'><span class='verb"
+                    f" {method}'>{method.upper()}</span> <code>{escape(path)}</code></a> <span"
+                    f" class=soft>{escape(operation['summary'])}</span></li>"
                 )
         yield "</ul>"
     yield "</nav>"
@@ -85,7 +101,9 @@ def _operations(document: Schema) -> Iterator[str]:
 
 def _operation(path: str, method: str, operation: Schema, document: Schema) -> Iterator[str]:
     yield f"<section id='{escape(operation['operationId'])}'>"
-    yield f"<h3><span class='verb {method}'>{method.upper()}</span> <code>{escape(path)}</code></h3>"
+    yield (
+        f"<h3><span class='verb {method}'>{method.upper()}</span> <code>{escape(path)}</code></h3>"
+    )
     scopes = [scope for each in operation["security"] for scope in each["bearer"]]
     needs = "needs any key" if operation["security"] else "needs no key"
     if scopes:
@@ -109,7 +127,9 @@ def _operation(path: str, method: str, operation: Schema, document: Schema) -> I
 
 def _tries(path: str, method: str, operation: Schema, examples: Mapping[str, Any]) -> Iterator[str]:
     """A line for a shell: the first as it is, others folded."""
-    told = [_curl(path, method, operation, value) for value in examples.values()] or [_curl(path, method, operation, None)]
+    told = [_curl(path, method, operation, value) for value in examples.values()] or [
+        _curl(path, method, operation, None)
+    ]
     yield f"<pre>{escape(told[0])}</pre>"
     for name, line in zip(list(examples)[1:], told[1:], strict=True):
         yield f"<details><summary>{escape(name)}</summary><pre>{escape(line)}</pre></details>"
@@ -123,7 +143,9 @@ def _curl(path: str, method: str, operation: Schema, body: Any) -> str:
     if operation["security"]:
         line += ' \\\n  -H "Authorization: Bearer $KEY"'
     if body is not None:
-        text = msgspec.json.format(msgspec.json.encode(body), indent=2).decode().replace("'", "'\\''")
+        text = (
+            msgspec.json.format(msgspec.json.encode(body), indent=2).decode().replace("'", "'\\''")
+        )
         line += f" \\\n  -H 'Content-Type: application/json' -d '{text}'"
     return line
 
@@ -133,7 +155,8 @@ def _parameter(one: Schema) -> str:
     more = f" {_marked(one['description'])}" if "description" in one else ""
     need = ", needed" if one["required"] and one["in"] != "path" else ""
     return (
-        f"<dt><code>{escape(one['name'])}</code></dt><dd>{_kind(one['schema'])} <span class=soft>{where}{need}</span>{more}</dd>"
+        f"<dt><code>{escape(one['name'])}</code></dt><dd>{_kind(one['schema'])} <span"
+        f" class=soft>{where}{need}</span>{more}</dd>"
     )
 
 
@@ -141,20 +164,27 @@ def _answer(answer: Schema, document: Schema) -> str:
     if "$ref" in answer:
         answer = document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
     kinds = [_kind(content["schema"]) for content in answer.get("content", {}).values()]
-    return f"{escape(answer['description'])} <span class=soft>{', '.join(kinds) or 'nothing'}</span>"
+    return (
+        f"{escape(answer['description'])} <span class=soft>{', '.join(kinds) or 'nothing'}</span>"
+    )
 
 
 def _types(document: Schema) -> Iterator[str]:
     yield "<h2>Types</h2>"
     for name, schema in document["components"]["schemas"].items():
-        yield f"<section id='type-{escape(name)}'><h3><code>{escape(name)}</code></h3>{_text(schema.get('description', ''))}"
+        yield (
+            "<section"
+            f" id='type-{escape(name)}'><h3><code>{escape(name)}</code></h3>{_text(schema.get('description', ''))}"
+        )
         fields, needed = schema.get("properties"), schema.get("required", ())
         if fields:
             yield "<dl>"
             for field, kind in fields.items():
                 more = f" {_marked(kind['description'])}" if "description" in kind else ""
                 need = (
-                    " <span class=soft>needed</span>" if field in needed and schema.get("additionalProperties") is False else ""
+                    " <span class=soft>needed</span>"
+                    if field in needed and schema.get("additionalProperties") is False
+                    else ""
                 )
                 yield f"<dt><code>{escape(field)}</code></dt><dd>{_kind(kind)}{need}{more}</dd>"
             yield "</dl>"
@@ -181,15 +211,21 @@ def _kind(schema: Schema) -> str:
     bounds = [
         f"{word} {schema[key]}"
         for key, word in (
-            ("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"), ("minLength", "at least"), ("maxLength", "at most"),
+            ("minimum", "from"),
+            ("exclusiveMinimum", "above"),
+            ("maximum", "to"),
+            ("minLength", "at least"),
+            ("maxLength", "at most"),
         )
         if key in schema
-    ]  # fmt: skip
+    ]
     if "pattern" in schema:
         bounds.append(f"like {schema['pattern']}")
     if schema.get("default") not in (None, {}, [], ""):
         bounds.append(f"else {schema['default']}")
-    return escape(told) + (f" <span class=soft>({escape(', '.join(bounds))})</span>" if bounds else "")
+    return escape(told) + (
+        f" <span class=soft>({escape(', '.join(bounds))})</span>" if bounds else ""
+    )
 
 
 def _text(text: str) -> str:

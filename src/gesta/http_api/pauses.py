@@ -1,6 +1,8 @@
-"""/v1/pauses: begin nothing more of the tenant, one of its flows or one of its credentials; and go on again.
+"""/v1/pauses: begin nothing more of the tenant, one of its flows or one of its credentials; and go
+on again.
 
-A pause for everybody, of a flow or of everything, is not one tenant's to make or to end: `gesta pause`. It is shown, without who and why.
+A pause for everybody, of a flow or of everything, is not one tenant's to make or to end: `gesta
+pause`. It is shown, without who and why.
 """
 
 from __future__ import annotations
@@ -43,19 +45,29 @@ async def list_pauses(call: Call) -> Answer:
 
 
 async def pause(call: Call) -> Answer:
-    """Begin nothing more. Requests are accepted and wait; attempts that run go on. Safe to repeat."""
+    """Begin nothing more. Requests are accepted and wait; attempts that run go on. Safe to
+    repeat.
+    """
     asked: PauseAsked = call.body
     await _refuse_unknown(call, asked)
     made = await call.engine.operating.pause(
-        flow=asked.flow, tenant=call.tenant, credential=asked.credential, reason=asked.reason, actor=call.actor
+        flow=asked.flow,
+        tenant=call.tenant,
+        credential=asked.credential,
+        reason=asked.reason,
+        actor=call.actor,
     )
     return Answer(pause_shape(made, 0))
 
 
 async def resume(call: Call) -> Answer:
-    """Let it go on, whoever had paused it: a person, or the engine because a provider refused the credential."""
+    """Let it go on, whoever had paused it: a person, or the engine because a provider refused the
+    credential.
+    """
     asked: Chosen = call.query
-    held = await call.engine.operating.resume(flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor)
+    held = await call.engine.operating.resume(
+        flow=asked.flow, tenant=call.tenant, credential=asked.credential, actor=call.actor
+    )
     return Answer(Resumed(held))
 
 
@@ -79,10 +91,30 @@ def _own(pause: Pause) -> Pause:
 
 
 ROUTES = [
-    Route("GET", "/v1/pauses", list_pauses, "operate", "What is paused", "operating", answer=Pauses),
     Route(
-        "POST", "/v1/pauses", pause, "operate", "Begin nothing more", "operating", body=PauseAsked, answer=PauseShape,
-        example={"reason": "the receiver is being moved"}, is_broad=True,
+        "GET", "/v1/pauses", list_pauses, "operate", "What is paused", "operating", answer=Pauses
     ),
-    Route("DELETE", "/v1/pauses", resume, "operate", "Let it go on", "operating", query=Chosen, answer=Resumed, problems=(404,)),
-]  # fmt: skip
+    Route(
+        "POST",
+        "/v1/pauses",
+        pause,
+        "operate",
+        "Begin nothing more",
+        "operating",
+        body=PauseAsked,
+        answer=PauseShape,
+        example={"reason": "the receiver is being moved"},
+        is_broad=True,
+    ),
+    Route(
+        "DELETE",
+        "/v1/pauses",
+        resume,
+        "operate",
+        "Let it go on",
+        "operating",
+        query=Chosen,
+        answer=Resumed,
+        problems=(404,),
+    ),
+]

@@ -1,4 +1,6 @@
-"""/v1/erase: what is known about a person becomes unreadable for good, in requests, histories and backups alike."""
+"""/v1/erase: what is known about a person becomes unreadable for good, in requests, histories and
+backups alike.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 
 
 class Erase(Asked, frozen=True):
-    """`subject`: the text that stands in a personal field, letter by letter, or what a payload's `subject` said."""
+    """`subject`: the text that stands in a personal field, letter by letter, or what a payload's
+    `subject` said.
+    """
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
@@ -22,13 +26,27 @@ class ErasedShape(Shape, frozen=True):
 
 
 async def erase(call: Call) -> Answer:
-    """Destroy the keys that seal what payloads tell about a person. It cannot be undone; it is safe to repeat."""
-    return Answer(ErasedShape(await call.engine.erase(call.body.subject, tenant=call.tenant, actor=call.actor)))
+    """Destroy the keys that seal what payloads tell about a person.
+
+    It cannot be undone; it is safe to repeat.
+    """
+    return Answer(
+        ErasedShape(
+            await call.engine.erase(call.body.subject, tenant=call.tenant, actor=call.actor)
+        )
+    )
 
 
 ROUTES = [
     Route(
-        "POST", "/v1/erase", erase, "admin", "Erase a person", "people", body=Erase, answer=ErasedShape,
+        "POST",
+        "/v1/erase",
+        erase,
+        "admin",
+        "Erase a person",
+        "people",
+        body=Erase,
+        answer=ErasedShape,
         example={"subject": "ada@example.org"},
     )
-]  # fmt: skip
+]

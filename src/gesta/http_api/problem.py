@@ -1,4 +1,6 @@
-"""What goes wrong, as application/problem+json: a status, a stable code, a sentence, and every field that is at fault."""
+"""What goes wrong, as application/problem+json: a status, a stable code, a sentence, and every
+field that is at fault.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class ProblemShape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     errors: dict[str, str] = {}
     #: The request that it is about.
     request_id: str | None = None
-    #: What counts now, where a report came too late: the request's status, reason and number of attempts.
+    #: What counts now, where a report came too late: the request's status, reason and number of
+    #: attempts.
     now: dict[str, Any] = {}
     #: What was done of a batch before it stopped.
     results: list[Any] = []
@@ -93,7 +96,9 @@ def invalid(errors: Mapping[str, str]) -> Problem:
 
 
 def problem_of(error: e.GestaError) -> Problem | None:
-    """What a caller is told of an error that gesta raised on purpose; None: it is our fault, and the log has it."""
+    """What a caller is told of an error that gesta raised on purpose; None: it is our fault, and
+    the log has it.
+    """
     match error:
         case e.InvalidRequest() | e.BadConfig() | e.BadScope():
             return invalid(error.fields)
@@ -104,7 +109,12 @@ def problem_of(error: e.GestaError) -> Problem | None:
         case e.BadInput():
             return Problem(422, "invalid", str(error))
         case e.Outdated():
-            return Problem(412, "changed", str(error), headers={"ETag": f'"{error.version}"'} if error.version else None)
+            return Problem(
+                412,
+                "changed",
+                str(error),
+                headers={"ETag": f'"{error.version}"'} if error.version else None,
+            )
         case e.Conflict():
             return Problem(409, "conflict", str(error), request_id=error.request_id)
         case e.NotFound():
@@ -112,19 +122,31 @@ def problem_of(error: e.GestaError) -> Problem | None:
         case e.Refused():
             return Problem(409, error.code, str(error), request_id=error.request_id)
         case e.LeaseLost():
-            now = {"status": error.state.status, "reason": error.state.reason, "attempts": error.state.attempts}
+            now = {
+                "status": error.state.status,
+                "reason": error.state.reason,
+                "attempts": error.state.attempts,
+            }
             return Problem(409, "lease_lost", str(error), request_id=error.request_id, now=now)
         case e.Erased():
             return Problem(410, "subject_erased", str(error), request_id=error.request_id)
         case e.TryLater():
             return Problem(503, "try_later", str(error), headers=_retry(error.retry_after_seconds))
         case e.StoreFull():
-            return Problem(507, "store_full", "no room is left in the store; nothing was written", headers=_retry(30))
+            return Problem(
+                507,
+                "store_full",
+                "no room is left in the store; nothing was written",
+                headers=_retry(30),
+            )
         case e.RendererDown():
             return Problem(503, "renderer_unavailable", str(error), headers=_retry(RETRY_SECONDS))
         case e.StoreError():
             # Its text names files and hosts, which are nobody's business here.
-            text = "the store cannot be used right now; ask again, with the same key where something is to be done"
+            text = (
+                "the store cannot be used right now; ask again, with the same key where something"
+                " is to be done"
+            )
             return Problem(503, "store_unavailable", text, headers=_retry(RETRY_SECONDS))
         case _:
             return None

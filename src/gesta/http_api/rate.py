@@ -1,4 +1,6 @@
-"""How much a key may ask of one process: so many calls a second, and twice as many at once after a rest."""
+"""How much a key may ask of one process: so many calls a second, and twice as many at once after a
+rest.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ KEYS_MAX = 10_000
 
 
 class KeyRates:
-    """A bucket per key, in this process: it keeps one caller from taking the machine, not from adding up over many."""
+    """A bucket per key, in this process: it keeps one caller from taking the machine, not from
+    adding up over many.
+    """
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second

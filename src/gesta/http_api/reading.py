@@ -1,4 +1,6 @@
-"""What a caller sent, read with bounds: headers once each, bodies of a size, JSON of a type with every fault at once."""
+"""What a caller sent, read with bounds: headers once each, bodies of a size, JSON of a type with
+every fault at once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class CallerGone(Exception):
 
 
 class Headers:
-    """The headers of one call. One that is there twice is refused: which of the two counts is what attacks are made of."""
+    """The headers of one call.
+
+    One that is there twice is refused: which of the two counts is what attacks are made of.
+    """
 
     __slots__ = ("_pairs", "_values")
 
@@ -42,7 +47,10 @@ class Headers:
         found = self._values.get(wanted)
         if found is None:
             return None
-        if len(self._values) != len(self._pairs) and sum(key == wanted for key, _ in self._pairs) > 1:
+        if (
+            len(self._values) != len(self._pairs)
+            and sum(key == wanted for key, _ in self._pairs) > 1
+        ):
             raise Problem(400, "repeated_header", f"the header {name} stands there twice")
         try:
             return found.decode()
@@ -58,7 +66,10 @@ def check_actor(headers: Headers) -> None:
 
 
 def body_at_once(exchange: Exchange | None, headers: Headers, route: Route) -> bytes | None:
-    """The whole body where it is there already, as most are; None: read it. Raises where it is longer than the route takes."""
+    """The whole body where it is there already, as most are; None: read it.
+
+    Raises where it is longer than the route takes.
+    """
     most = route.body_bytes_max
     told = headers("content-length")
     if told is not None and (not told.isdecimal() or int(told) > most):
@@ -87,8 +98,13 @@ async def read_body(receive: Receive, route: Route) -> bytes:
             return part if len(parts) == 1 else b"".join(parts)
 
 
-async def decode_body(raw: bytes, headers: Headers, route: Route, beside: Beside | None = None) -> Any:
-    """The body as its route's type; raises with every fault at once. `beside` tells faults of what the type leaves open."""
+async def decode_body(
+    raw: bytes, headers: Headers, route: Route, beside: Beside | None = None
+) -> Any:
+    """The body as its route's type; raises with every fault at once.
+
+    `beside` tells faults of what the type leaves open.
+    """
     kind = route.body
     assert kind is not None
     if not raw and not route.needs_body:
@@ -108,7 +124,9 @@ async def decode_body(raw: bytes, headers: Headers, route: Route, beside: Beside
     except UNREADABLE as error:
         raise unreadable(error, raw) from None
     if not isinstance(given, dict):
-        raise invalid({"body": "; ".join(filter(None, ("must be a JSON object", route.object_hint)))})
+        raise invalid(
+            {"body": "; ".join(filter(None, ("must be a JSON object", route.object_hint)))}
+        )
     value, faults = decode_fields(kind, given)
     if value is None:
         raise invalid(faults if beside is None else {**faults, **await beside(given)})
@@ -116,9 +134,17 @@ async def decode_body(raw: bytes, headers: Headers, route: Route, beside: Beside
 
 
 def refuse_body(raw: bytes) -> None:
-    """Where none is taken: what somebody says there, a reason or a choice, must not be lost in silence."""
+    """Where none is taken: what somebody says there, a reason or a choice, must not be lost in
+    silence.
+    """
     if raw and raw.strip() != b"{}":
-        raise invalid({"body": "none is taken here, and nothing of it would be kept; send the call without it"})
+        raise invalid(
+            {
+                "body": (
+                    "none is taken here, and nothing of it would be kept; send the call without it"
+                )
+            }
+        )
 
 
 def decode_query(query_string: bytes, route: Route) -> Asked:
@@ -145,7 +171,9 @@ def decode_query(query_string: bytes, route: Route) -> Asked:
     fields = {field.encode_name: field for field in fields_of(kind)}
     for name, value in list(given.items()):
         if name not in fields:
-            faults[name] = route.misplaced.get(name) or f"unknown; known: {', '.join(fields) or 'none'}"
+            faults[name] = (
+                route.misplaced.get(name) or f"unknown; known: {', '.join(fields) or 'none'}"
+            )
             continue
         try:
             given[name] = msgspec.convert(value, fields[name].type, strict=False)
@@ -154,7 +182,9 @@ def decode_query(query_string: bytes, route: Route) -> Asked:
                 faults[name] = "is null; leave it out instead"
         except msgspec.ValidationError as error:
             faults[name] = fault_text(error, fields[name].type)
-    faults |= {name: "missing" for name, field in fields.items() if field.required and name not in given}
+    faults |= {
+        name: "missing" for name, field in fields.items() if field.required and name not in given
+    }
     if faults:
         raise invalid(faults)
     return kind(**{fields[name].name: value for name, value in given.items()})
@@ -169,7 +199,9 @@ def _nothing(kind: type[Asked]) -> Asked:
 
 
 def _too_large(most: int) -> Problem:
-    return Problem(413, "too_large", f"at most {most} bytes are taken", headers={"Connection": "close"})
+    return Problem(
+        413, "too_large", f"at most {most} bytes are taken", headers={"Connection": "close"}
+    )
 
 
 def unreadable(error: Exception, raw: bytes | msgspec.Raw) -> Problem:

@@ -1,4 +1,7 @@
-"""/v1/reports: what providers post about what they have taken. Their signature is the access; whatever is forged gets one answer."""
+"""/v1/reports: what providers post about what they have taken.
+
+Their signature is the access; whatever is forged gets one answer.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,35 @@ async def _taken(call: Call, provider: str, parts: tuple[str, ...]) -> Answer:
         await call.road.reports.take(provider, call.params["tenant"], parts, call.header, call.raw)
     except Forged as forged:
         raise Problem(403, "forged", str(forged)) from None
-    # Also for what was told before, and for what is about nothing here: the provider need not say it again.
+    # Also for what was told before, and for what is about nothing here: the provider need not say
+    # it again.
     return Answer(status=204)
 
 
 ROUTES = [
     Route(
-        "POST", "/v1/reports/twilio/{tenant}/{account}/{id}", report_of_twilio, None, "Twilio's status callbacks", "reports", status=204,
-        problems=(403,), takes=FORM, body_bytes_max=BODY_BYTES_MAX,
+        "POST",
+        "/v1/reports/twilio/{tenant}/{account}/{id}",
+        report_of_twilio,
+        None,
+        "Twilio's status callbacks",
+        "reports",
+        status=204,
+        problems=(403,),
+        takes=FORM,
+        body_bytes_max=BODY_BYTES_MAX,
         headers={"X-Twilio-Signature": "HMAC-SHA1 of URL and fields under the account's token"},
     ),
     Route(
-        "POST", "/v1/reports/ses/{tenant}", report_of_ses, None, "Bounces, complaints and deliveries of SES, by SNS", "reports", status=204,
-        problems=(403,), takes="text/plain", body_bytes_max=BODY_BYTES_MAX,
+        "POST",
+        "/v1/reports/ses/{tenant}",
+        report_of_ses,
+        None,
+        "Bounces, complaints and deliveries of SES, by SNS",
+        "reports",
+        status=204,
+        problems=(403,),
+        takes="text/plain",
+        body_bytes_max=BODY_BYTES_MAX,
     ),
-]  # fmt: skip
+]

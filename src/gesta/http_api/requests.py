@@ -8,11 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from gesta.api_types.representations import AttemptShape, EventShape, RequestShape, attempt_shapes, event_shape, request_shape
+from gesta.api_types.representations import (
+    AttemptShape,
+    EventShape,
+    RequestShape,
+    attempt_shapes,
+    event_shape,
+    request_shape,
+)
 from gesta.domain.events import Actor
 from gesta.domain.ids import KEY_LENGTH_MAX, REQUEST_ID
 from gesta.engine.request import Request
-from gesta.errors import BadCursor, Conflict, GestaError, InvalidRequest, NotYet, PartlyAccepted, UnknownFlow
+from gesta.errors import (
+    BadCursor,
+    Conflict,
+    GestaError,
+    InvalidRequest,
+    NotYet,
+    PartlyAccepted,
+    UnknownFlow,
+)
 from gesta.flows.flow import Payload
 from gesta.flows.validation import decode_fields
 from gesta.http_api.problem import Problem, ProblemShape, invalid, problem_of
@@ -30,18 +45,28 @@ BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 PAGE_MAX = 200
 #: What an option is called in Python → in JSON.
-_OPTIONS = {"deliver_at": "deliverAt", "ttl": "ttlSeconds", "correlation_id": "correlationId", "causation_id": "causationId"}
+_OPTIONS = {
+    "deliver_at": "deliverAt",
+    "ttl": "ttlSeconds",
+    "correlation_id": "correlationId",
+    "causation_id": "causationId",
+}
 
 Verdict = Literal["created", "duplicate"]
 TtlSeconds = Annotated[float, msgspec.Meta(gt=0, le=TTL_MAX.total_seconds())]
-#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that it cannot be asked.
+#: Of which flow something is wanted. PostgreSQL has no text with a zero in it, and would say that
+#: it cannot be asked.
 FlowName = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 #: Told here, and held by `option_errors`, together with what is wrong with the payload.
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": KEY_LENGTH_MAX})]
 
 
 class Submit(Asked, frozen=True):
-    """A request. The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else. `key` may come as the header Idempotency-Key instead."""
+    """A request.
+
+    The tenant is that of the API key, and one of a test key reaches the sandbox and nobody else.
+    `key` may come as the header Idempotency-Key instead.
+    """
 
     flow: str
     payload: dict[str, Any]
@@ -72,7 +97,10 @@ class Submitted(Shape, frozen=True, omit_defaults=True):
 
 
 class Result(Shape, frozen=True, omit_defaults=True):
-    """What became of one request of a batch. With `invalid`, `conflict` and `not_written` nothing was stored."""
+    """What became of one request of a batch.
+
+    With `invalid`, `conflict` and `not_written` nothing was stored.
+    """
 
     verdict: Literal["created", "duplicate", "conflict", "invalid", "not_written"]
     id: str | None = None
@@ -95,14 +123,21 @@ class Page(Shape, frozen=True):
 
 class Listing(Asked, frozen=True):
     flow: FlowName | None = None
-    status: Literal["requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"] | None = None
+    status: (
+        Literal[
+            "requested", "validated", "queued", "sent", "failed", "expired", "cancelled", "unknown"
+        ]
+        | None
+    ) = None
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_LENGTH_MAX)] | None = None
     cursor: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = 50
 
 
 class Whole(RequestShape, frozen=True):
-    """A request with what was asked, what is personal in it masked; null: its flow is not declared in this process."""
+    """A request with what was asked, what is personal in it masked; null: its flow is not declared
+    in this process.
+    """
 
     payload: dict[str, Any] | None = None
 
@@ -116,7 +151,9 @@ class Attempts(Shape, frozen=True):
 
 
 async def submit(call: Call) -> Answer:
-    """Ask for one side effect. 202: it is on disk and will be done once. 200: this key was here before with the same content."""
+    """Ask for one side effect. 202: it is on disk and will be done once. 200: this key was here
+    before with the same content.
+    """
     asked: Submit = call.body
     payload, options = await read(call, asked, _key(call, asked.key), call.actor)
     try:
@@ -129,11 +166,17 @@ async def submit(call: Call) -> Answer:
         shown = await call.while_there(_after(call, request, seconds))
     verdict: Verdict = "created" if request.verdict == "created" else "duplicate"
     body = Submitted(request.id, request.flow, verdict, shown)
-    return Answer(body, 202 if verdict == "created" else 200, {"Location": where(call, request.flow, request.id)})
+    return Answer(
+        body,
+        202 if verdict == "created" else 200,
+        {"Location": where(call, request.flow, request.id)},
+    )
 
 
 async def submit_batch(call: Call) -> Answer:
-    """Ask for up to 1,000 at once; each gets a verdict, and one that is wrong keeps no other from being accepted."""
+    """Ask for up to 1,000 at once; each gets a verdict, and one that is wrong keeps no other from
+    being accepted.
+    """
     if call.header("idempotency-key") is not None:
         raise Problem(400, "key_of_a_batch", "a batch has no key of its own; give each request one")
     raws: list[msgspec.Raw] = call.body.requests
@@ -152,7 +195,12 @@ async def submit_batch(call: Call) -> Answer:
     return Answer(Results([one for one in results if one is not None]))
 
 
-async def _accept(call: Call, ready: list[tuple[Payload, Options]], places: list[int], results: list[Result | None]) -> None:
+async def _accept(
+    call: Call,
+    ready: list[tuple[Payload, Options]],
+    places: list[int],
+    results: list[Result | None],
+) -> None:
     """Submit what can be read, and put each verdict in its place."""
     answers: Sequence[object]
     try:
@@ -161,23 +209,34 @@ async def _accept(call: Call, ready: list[tuple[Payload, Options]], places: list
         answers = partly.answers
         problem = problem_of(partly.__cause__) if isinstance(partly.__cause__, GestaError) else None
         for place in places:
-            results[place] = Result("not_written", problem=None if problem is None else problem.shape)
+            results[place] = Result(
+                "not_written", problem=None if problem is None else problem.shape
+            )
     for place, answer in zip(places, answers, strict=False):
         results[place] = _result(answer)
 
 
 def _result(answer: object) -> Result:
     if isinstance(answer, Accepted):
-        return Result("created" if answer.verdict == "created" else "duplicate", answer.request_id, answer.flow)
+        return Result(
+            "created" if answer.verdict == "created" else "duplicate",
+            answer.request_id,
+            answer.flow,
+        )
     if isinstance(answer, InvalidRequest):
-        return Result("invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).shape)
+        return Result(
+            "invalid", flow=answer.flow, problem=invalid(_of_payload(answer.fields)).shape
+        )
     assert isinstance(answer, Conflict)
     problem = problem_of(answer)
     return Result("conflict", answer.request_id, problem=None if problem is None else problem.shape)
 
 
 async def show(call: Call) -> Answer:
-    """A request as it is now, whether or not the views have caught up. `wait` holds the answer back until it has ended."""
+    """A request as it is now, whether or not the views have caught up.
+
+    `wait` holds the answer back until it has ended.
+    """
     request_id, flow = named(call)
     seconds = wait_seconds(call.query.wait)
     view = await call.engine.get(request_id, flow=flow, tenant=call.tenant)
@@ -195,12 +254,20 @@ async def whole(call: Call, view: View) -> Whole:
 
 
 async def listing(call: Call) -> Answer:
-    """The tenant's requests, newest first. They may lag some milliseconds behind; a request that is asked for by its id or key never does."""
+    """The tenant's requests, newest first.
+
+    They may lag some milliseconds behind; a request that is asked for by its id or key never does.
+    """
     asked: Listing = call.query
     if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
         raise BadCursor
     views = await call.engine.find(
-        tenant=call.tenant, flow=asked.flow, status=asked.status, key=asked.key, before_id=asked.cursor, limit=asked.limit + 1
+        tenant=call.tenant,
+        flow=asked.flow,
+        status=asked.status,
+        key=asked.key,
+        before_id=asked.cursor,
+        limit=asked.limit + 1,
     )
     page = views[: asked.limit]
     pauses = await call.engine.operating.pauses_of(page)
@@ -212,20 +279,28 @@ async def timeline(call: Call) -> Answer:
     """Every event of a request, in order."""
     request_id, flow = named(call)
     history = await call.engine.history(request_id, flow=flow, tenant=call.tenant)
-    return Answer(Timeline([event_shape(one, version) for version, one in enumerate(history, start=1)]))
+    return Answer(
+        Timeline([event_shape(one, version) for version, one in enumerate(history, start=1)])
+    )
 
 
 async def attempts(call: Call) -> Answer:
     """What each attempt came to."""
     request_id, flow = named(call)
-    return Answer(Attempts(attempt_shapes(await call.engine.history(request_id, flow=flow, tenant=call.tenant))))
+    return Answer(
+        Attempts(
+            attempt_shapes(await call.engine.history(request_id, flow=flow, tenant=call.tenant))
+        )
+    )
 
 
 def named(call: Call) -> tuple[str, str]:
     """The request that the path names. What no request can be called is not there."""
     request_id, flow = call.params["id"], call.params["flow"]
     if not REQUEST_ID.fullmatch(request_id) or flow not in call.engine.flows:
-        raise Problem(404, "not_found", f"no request {request_id!r} of flow {flow!r} for this tenant")
+        raise Problem(
+            404, "not_found", f"no request {request_id!r} of flow {flow!r} for this tenant"
+        )
     return request_id, flow
 
 
@@ -282,16 +357,29 @@ async def _problem_of_one(engine: Engine, tenant: str, raw: msgspec.Raw) -> Prob
         return unreadable(error, raw)
     if not isinstance(given, dict):
         return invalid({"request": "must be a JSON object"})
-    return invalid({**decode_fields(Submit, given)[1], **await faults_beside(engine, tenant, {}, given)})
+    return invalid(
+        {**decode_fields(Submit, given)[1], **await faults_beside(engine, tenant, {}, given)}
+    )
 
 
 async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tuple[Payload, Options]:
-    """What was asked, of the flow's own type; raises with every fault of payload and options at once. Only a payload of its type can be checked."""
+    """What was asked, of the flow's own type; raises with every fault of payload and options at
+    once.
+
+    Only a payload of its type can be checked.
+    """
     grant = call.grant
     options = Options(
-        key, grant.tenant, asked.deliver_at, None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
-        asked.priority, asked.correlation_id, asked.causation_id, actor, grant.is_test,
-    )  # fmt: skip
+        key,
+        grant.tenant,
+        asked.deliver_at,
+        None if asked.ttl_seconds is None else timedelta(seconds=asked.ttl_seconds),
+        asked.priority,
+        asked.correlation_id,
+        asked.causation_id,
+        actor,
+        grant.is_test,
+    )
     try:
         flow = call.web.engine.flow(asked.flow)
     except UnknownFlow as error:
@@ -301,18 +389,29 @@ async def read(call: Call, asked: Submit, key: str | None, actor: Actor) -> tupl
     if payload is None or wrong:
         if payload is not None:
             faults = await call.road.intake.faults(payload, grant.tenant)
-        raise invalid(_of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()})
+        raise invalid(
+            _of_payload(faults) | {_OPTIONS.get(name, name): fault for name, fault in wrong.items()}
+        )
     return payload, options
 
 
 def _of_payload(faults: Any) -> dict[str, str]:
-    return {name if name in ("payload", "key", "test") else f"payload.{name}": fault for name, fault in faults.items()}
+    return {
+        name if name in ("payload", "key", "test") else f"payload.{name}": fault
+        for name, fault in faults.items()
+    }
 
 
-async def faults_beside(engine: Engine, tenant: str, _path: Mapping[str, str], given: dict[str, Any]) -> dict[str, str]:
-    """What else is wrong with a body that does not fit its type: flow, payload, key and ids. Nobody has to mend one after the other."""
+async def faults_beside(
+    engine: Engine, tenant: str, _path: Mapping[str, str], given: dict[str, Any]
+) -> dict[str, str]:
+    """What else is wrong with a body that does not fit its type: flow, payload, key and ids.
+
+    Nobody has to mend one after the other.
+    """
     key, correlation_id, causation_id = (
-        text if isinstance(text := given.get(name), str) else None for name in ("key", "correlationId", "causationId")
+        text if isinstance(text := given.get(name), str) else None
+        for name in ("key", "correlationId", "causationId")
     )
     said = Options(key, correlation_id=correlation_id, causation_id=causation_id)
     faults = {_OPTIONS.get(name, name): fault for name, fault in option_errors(said).items()}
@@ -324,20 +423,79 @@ async def faults_beside(engine: Engine, tenant: str, _path: Mapping[str, str], g
     if not isinstance(payload, dict):
         return faults
     value, wrong = decode_fields(engine.flows[name].payload, payload)
-    return faults | _of_payload(wrong if value is None else await engine.road.intake.faults(value, tenant))
+    return faults | _of_payload(
+        wrong if value is None else await engine.road.intake.faults(value, tenant)
+    )
 
 
 ROUTES = [
     Route(
-        "POST", "/v1/requests", submit, "submit", "Ask for one side effect", "requests", query=Wait, body=Submit, also=faults_beside, answer=Submitted, status=202,
-        problems=(200, 409), headers={"Idempotency-Key": "The request's key, unless the body has one"},
+        "POST",
+        "/v1/requests",
+        submit,
+        "submit",
+        "Ask for one side effect",
+        "requests",
+        query=Wait,
+        body=Submit,
+        also=faults_beside,
+        answer=Submitted,
+        status=202,
+        problems=(200, 409),
+        headers={"Idempotency-Key": "The request's key, unless the body has one"},
     ),
     Route(
-        "POST", "/v1/requests/batch", submit_batch, "submit", "Ask for up to 1,000 at once", "requests", body=Batch, answer=Results,
-        object_hint='send {"requests": […]}', body_bytes_max=BATCH_BYTES_MAX, weighs=lambda body: len(body.requests),
+        "POST",
+        "/v1/requests/batch",
+        submit_batch,
+        "submit",
+        "Ask for up to 1,000 at once",
+        "requests",
+        body=Batch,
+        answer=Results,
+        object_hint='send {"requests": […]}',
+        body_bytes_max=BATCH_BYTES_MAX,
+        weighs=lambda body: len(body.requests),
     ),
-    Route("GET", "/v1/requests", listing, "read", "List requests, newest first", "requests", query=Listing, answer=Page),
-    Route("GET", "/v1/requests/{flow}/{id}", show, "read", "A request as it is now", "requests", query=Wait, answer=Whole, problems=(404,)),
-    Route("GET", "/v1/requests/{flow}/{id}/events", timeline, "read", "Every event of a request", "requests", answer=Timeline, problems=(404,)),
-    Route("GET", "/v1/requests/{flow}/{id}/attempts", attempts, "read", "What each attempt came to", "requests", answer=Attempts, problems=(404,)),
-]  # fmt: skip
+    Route(
+        "GET",
+        "/v1/requests",
+        listing,
+        "read",
+        "List requests, newest first",
+        "requests",
+        query=Listing,
+        answer=Page,
+    ),
+    Route(
+        "GET",
+        "/v1/requests/{flow}/{id}",
+        show,
+        "read",
+        "A request as it is now",
+        "requests",
+        query=Wait,
+        answer=Whole,
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/requests/{flow}/{id}/events",
+        timeline,
+        "read",
+        "Every event of a request",
+        "requests",
+        answer=Timeline,
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/requests/{flow}/{id}/attempts",
+        attempts,
+        "read",
+        "What each attempt came to",
+        "requests",
+        answer=Attempts,
+        problems=(404,),
+    ),
+]

@@ -1,4 +1,6 @@
-"""What a route is: one line of the table in app.py, from which the server, the OpenAPI description and the tests are made."""
+"""What a route is: one line of the table in app.py, from which the server, the OpenAPI description
+and the tests are made.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 Receive = Callable[[], Awaitable[Any]]
 JSON = "application/json"
 
-#: Of one body, if a route says nothing else: a payload of the largest size, and what stands around it.
+#: Of one body, if a route says nothing else: a payload of the largest size, and what stands around
+#: it.
 BODY_BYTES_MAX = 300 * 1024
 
 
@@ -30,7 +33,10 @@ class Shape(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Something that is asked: a body, or the parameters of a query. What it does not name is refused."""
+    """Something that is asked: a body, or the parameters of a query.
+
+    What it does not name is refused.
+    """
 
 
 class Nothing(Asked, frozen=True):
@@ -48,7 +54,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer without an end: parts as they come, until the caller goes away or the engine stops."""
+    """An answer without an end: parts as they come, until the caller goes away or the engine
+    stops.
+    """
 
     parts: AsyncIterator[bytes]
     media_type: str = "text/event-stream"
@@ -88,19 +96,25 @@ class Call:
 
     @property
     def actor(self) -> Actor:
-        """Who decides, for the record: the key, and the person it acts for where the header Gesta-Actor names one."""
+        """Who decides, for the record: the key, and the person it acts for where the header
+        Gesta-Actor names one.
+        """
         key, person = f"key:{self.grant.key_id}", self.header("gesta-actor")
         return Actor(key) if person is None else Actor(person, (key,))
 
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
-#: (engine, tenant, the parts of the path, the body as it came) → faults. What it raises is told instead of them.
+#: (engine, tenant, the parts of the path, the body as it came) → faults. What it raises is told
+#: instead of them.
 Also = Callable[["Engine", str, Mapping[str, str], dict[str, Any]], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
 class Route:
-    """A line of the table. `scope` is what a key must allow, "any": any key will do; None: no key is asked for."""
+    """A line of the table.
+
+    `scope` is what a key must allow, "any": any key will do; None: no key is asked for.
+    """
 
     method: Method
     path: str
@@ -112,7 +126,8 @@ class Route:
     query: type[Asked] = Nothing
     body: type[Asked] | None = None
     answer: type[Any] | None = None
-    #: The status of a success, and others that a caller must expect beside those that every route has.
+    #: The status of a success, and others that a caller must expect beside those that every route
+    #: has.
     status: int = 200
     problems: tuple[int, ...] = ()
     body_bytes_max: int = BODY_BYTES_MAX
@@ -129,7 +144,8 @@ class Route:
     also: Also | None = None
     #: What a body that is no JSON object should have been; without it, only that it is none.
     object_hint: str = ""
-    #: Where nothing is chosen, everything of the tenant is meant: then it has to be said, if only by `{}`.
+    #: Where nothing is chosen, everything of the tenant is meant: then it has to be said, if only
+    #: by `{}`.
     is_broad: bool = False
     #: How much of a key's rate a call is; a batch is as many as it carries.
     weighs: Callable[[Any], int] | None = None
@@ -141,8 +157,13 @@ class Route:
 
     @property
     def needs_body(self) -> bool:
-        """Whether nothing may not stand for `{}`. A body that the handler reads itself is never left out."""
-        return self.body is None or self.is_broad or any(one.required for one in fields_of(self.body))
+        """Whether nothing may not stand for `{}`.
+
+        A body that the handler reads itself is never left out.
+        """
+        return (
+            self.body is None or self.is_broad or any(one.required for one in fields_of(self.body))
+        )
 
 
 def item(call: Call, name: str) -> str:

@@ -1,4 +1,6 @@
-"""JSON Schemas of what the routes take and give, and of the payloads of the engine's flows, as named components."""
+"""JSON Schemas of what the routes take and give, and of the payloads of the engine's flows, as
+named components.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,27 @@ FLOW_NAME = "FlowName"
 
 
 class Schemas:
-    """All components of one document: each type of the table by its name, each flow's payload by the flow's."""
+    """All components of one document: each type of the table by its name, each flow's payload by
+    the flow's.
+    """
 
     def __init__(self, routes: Iterable[Route], flows: Mapping[str, Flow]) -> None:
         types: list[Any] = [ProblemShape, Submit]
         for route in routes:
-            types += [one for one in (route.body, route.answer, route.query) if one is not None and one not in types]
+            types += [
+                one
+                for one in (route.body, route.answer, route.query)
+                if one is not None and one not in types
+            ]
         described, components = msgspec.json.schema_components(types, ref_template=PLACE + "{name}")
         names = _short_names(components)
         places = {PLACE + name: PLACE + short for name, short in names.items()}
-        self._of = {kind: _tidied(schema, places) for kind, schema in zip(types, described, strict=True)}
-        self.components: dict[str, Schema] = {names[name]: _tidied(schema, places) for name, schema in components.items()}
+        self._of = {
+            kind: _tidied(schema, places) for kind, schema in zip(types, described, strict=True)
+        }
+        self.components: dict[str, Schema] = {
+            names[name]: _tidied(schema, places) for name, schema in components.items()
+        }
         self._add_flows(flows)
 
     def of(self, kind: Any) -> Schema:
@@ -51,18 +63,30 @@ class Schemas:
         self.components.pop(self._of[kind].get("$ref", "").removeprefix(PLACE), None)
 
     def _add_flows(self, flows: Mapping[str, Flow]) -> None:
-        """A request names its flow, and its payload is that flow's: a choice of one form for each."""
+        """A request names its flow, and its payload is that flow's: a choice of one form for
+        each.
+        """
         told = {"enum": sorted(flows)} if flows else {"pattern": f"^{FLOW.pattern}$"}
-        self.components[FLOW_NAME] = {"type": "string", "description": "A flow of this process.", **told}
+        self.components[FLOW_NAME] = {
+            "type": "string",
+            "description": "A flow of this process.",
+            **told,
+        }
         for flow in flows.values():
             self.components |= payload_schemas(flow)
         whole = self.components["Submit"]
         choices = {}
         for name, flow in sorted(flows.items()):
-            properties = whole["properties"] | {"flow": {"const": name}, "payload": {"$ref": PLACE + name}}
+            properties = whole["properties"] | {
+                "flow": {"const": name},
+                "payload": {"$ref": PLACE + name},
+            }
             choices[f"Submit.{name}"] = {
-                **whole, "properties": properties, "description": f"A request of {name}.", "examples": [submit_example(flow)],
-            }  # fmt: skip
+                **whole,
+                "properties": properties,
+                "description": f"A request of {name}.",
+                "examples": [submit_example(flow)],
+            }
         if choices:
             mapping = {name.removeprefix("Submit."): PLACE + name for name in choices}
             self.components["Submit"] = {
@@ -73,7 +97,12 @@ class Schemas:
             self.components |= choices
         if Batch in self._of:
             items = self.components["Batch"]["properties"]["requests"]
-            other = {"description": "Anything else gets the verdict `invalid`, and keeps no other from being accepted."}
+            other = {
+                "description": (
+                    "Anything else gets the verdict `invalid`, and keeps no other from being"
+                    " accepted."
+                )
+            }
             items["items"] = {"anyOf": [{"$ref": PLACE + "Submit"}, other]}
 
 
@@ -96,7 +125,9 @@ def submit_example(flow: Flow) -> Schema:
 
 
 def payload_example(flow: Flow) -> Schema:
-    """What the flow says; else the fields that must be given, each with the simplest value that its schema takes."""
+    """What the flow says; else the fields that must be given, each with the simplest value that its
+    schema takes.
+    """
     if flow.example is not None:
         return dict(flow.example)
     schemas = payload_schemas(flow)
@@ -117,16 +148,28 @@ def _simplest(schema: Schema, known: Mapping[str, Schema]) -> Any:
             return _simplest(schema[word][0], known)
     match schema.get("type"):
         case "object":
-            return {name: _simplest(schema["properties"][name], known) for name in schema.get("required", ())}
+            return {
+                name: _simplest(schema["properties"][name], known)
+                for name in schema.get("required", ())
+            }
         case "array":
-            return [_simplest(schema.get("items", {}), known) for _ in range(schema.get("minItems", 0))]
+            return [
+                _simplest(schema.get("items", {}), known) for _ in range(schema.get("minItems", 0))
+            ]
         case "integer" | "number":
             return max(schema.get("minimum", 1), schema.get("exclusiveMinimum", 0) + 1)
         case "boolean":
             return False
         case "string":
-            text = {"date-time": "2030-01-31T09:00:00Z", "date": "2030-01-31", "uuid": "0190b6f2-7c1a-7000-8000-000000000000"}
-            return text.get(schema.get("format", ""), "text".ljust(schema.get("minLength", 0), "t")[: schema.get("maxLength", 4)])
+            text = {
+                "date-time": "2030-01-31T09:00:00Z",
+                "date": "2030-01-31",
+                "uuid": "0190b6f2-7c1a-7000-8000-000000000000",
+            }
+            return text.get(
+                schema.get("format", ""),
+                "text".ljust(schema.get("minLength", 0), "t")[: schema.get("maxLength", 4)],
+            )
         case _:
             return None
 
@@ -147,12 +190,18 @@ def without_null(schema: Schema) -> Schema:
 
 
 def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
-    """Without the titles that only repeat names, with texts in one piece, and referring to where things are here."""
+    """Without the titles that only repeat names, with texts in one piece, and referring to where
+    things are here.
+    """
     if isinstance(schema, list):
         return [_tidied(one, places) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    told = {name: _tidied(value, places) for name, value in schema.items() if name != "title" or not isinstance(value, str)}
+    told = {
+        name: _tidied(value, places)
+        for name, value in schema.items()
+        if name != "title" or not isinstance(value, str)
+    }
     if isinstance(told.get("$ref"), str):
         told["$ref"] = places.get(told["$ref"], told["$ref"])
     if isinstance(told.get("description"), str):
@@ -163,4 +212,7 @@ def _tidied(schema: Any, places: Mapping[str, str]) -> Any:
 def _short_names(components: Iterable[str]) -> dict[str, str]:
     """`RequestShape` is `Request` to everybody who reads it, unless there is one already."""
     taken = set(components)
-    return {name: short if (short := name.removesuffix(_SUFFIX)) and short not in taken else name for name in taken}
+    return {
+        name: short if (short := name.removesuffix(_SUFFIX)) and short not in taken else name
+        for name in taken
+    }

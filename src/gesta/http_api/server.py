@@ -1,4 +1,6 @@
-"""uvicorn inside our own loop, so that one process can be the API and the stations; bounded where it is not by itself."""
+"""uvicorn inside our own loop, so that one process can be the API and the stations; bounded where
+it is not by itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from weakref import ref
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from gesta.errors import BadInput
 from gesta.http_api import exchange
@@ -18,7 +24,8 @@ from gesta.http_api.endpoint import send_answer
 from gesta.http_api.problem import MEDIA_TYPE, Problem
 from gesta.runtime.clock import Runtime, Signal, SystemRuntime, Timer, sleep, spawn, turn
 
-#: From the first byte of a request to the end of its headers, and from the connection to the first request.
+#: From the first byte of a request to the end of its headers, and from the connection to the first
+#: request.
 HEAD_SECONDS = 10.0
 HEAD_BYTES_MAX = 64 * 1024
 #: How long a caller may take in nothing of what is waiting for them.
@@ -35,17 +42,27 @@ _DATE_SECONDS = 1.0
 
 
 class _Exchange:
-    """The short way to read and to answer, in the steps of the cycle's own `receive` and `send`. See exchange.py."""
+    """The short way to read and to answer, in the steps of the cycle's own `receive` and `send`.
+
+    See exchange.py.
+    """
 
     __slots__ = ("_cycle",)
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        # The cycle holds the scope, and the scope this: a hard reference would leave each call to the search for cycles.
+        # The cycle holds the scope, and the scope this: a hard reference would leave each call to
+        # the search for cycles.
         self._cycle = ref(cycle)
 
     def body(self) -> bytes | None:
         cycle = self._cycle()
-        if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue:
+        if (
+            cycle is None
+            or cycle.more_body
+            or cycle.disconnected
+            or cycle.response_complete
+            or cycle.waiting_for_100_continue
+        ):
             return None
         cycle.flow.resume_reading()
         cycle.message_event.clear()
@@ -54,7 +71,13 @@ class _Exchange:
 
     def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
         cycle = self._cycle()
-        if cycle is None or cycle.flow.write_paused or cycle.disconnected or cycle.response_started or not cycle.keep_alive:
+        if (
+            cycle is None
+            or cycle.flow.write_paused
+            or cycle.disconnected
+            or cycle.response_started
+            or not cycle.keep_alive
+        ):
             # Whoever reads slowly, is gone or wants the connection closed gets it the long way.
             return False
         lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
@@ -67,7 +90,9 @@ class _Exchange:
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes on those who never come to the end of their headers, too slowly or with too many, and on those who do not read their answers."""
+    """Closes on those who never come to the end of their headers, too slowly or with too many, and
+    on those who do not read their answers.
+    """
 
     _clock = SystemRuntime()
     _patience: Timer | None = None
@@ -92,7 +117,8 @@ class _Protocol(HttpToolsProtocol):
                 return
         super().data_received(data)
         if self._patience is None and (self._is_in_head or self._is_at_rest()):
-            # Half a head, a blank line, a body that was answered before its end: uvicorn lets it rest for ever, because something came.
+            # Half a head, a blank line, a body that was answered before its end: uvicorn lets it
+            # rest for ever, because something came.
             self._be_patient()
 
     def on_message_begin(self) -> None:
@@ -104,11 +130,15 @@ class _Protocol(HttpToolsProtocol):
         self._end_patience()
         app = self.app
         if len(self.connections) >= CONNECTIONS_MAX or len(self.tasks) >= CONNECTIONS_MAX:
-            # Our own limit: that of uvicorn answers in plain text, and does not say when to come again.
+            # Our own limit: that of uvicorn answers in plain text, and does not say when to come
+            # again.
             self.app = _full
-            self.logger.warning("more than %d connections or calls at once; one was refused", CONNECTIONS_MAX - 1)
+            self.logger.warning(
+                "more than %d connections or calls at once; one was refused", CONNECTIONS_MAX - 1
+            )
         try:
-            # The application of a call is chosen in there, so this one is refused and the next one on the same connection may be not.
+            # The application of a call is chosen in there, so this one is refused and the next one
+            # on the same connection may be not.
             super().on_headers_complete()
         finally:
             self.app = app
@@ -119,7 +149,10 @@ class _Protocol(HttpToolsProtocol):
         """Told like everything that is no success; uvicorn's own answer is plain text."""
         told = "this is no HTTP request: its head is malformed, or it has two lengths"
         body = msgspec.json.encode(Problem(400, "malformed_http", told).shape)
-        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        head = (
+            f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection:"
+            " close\r\n\r\n"
+        )
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head.encode() + body)
         self.transport.close()
 
@@ -128,7 +161,9 @@ class _Protocol(HttpToolsProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """Cut off a caller who takes in nothing: an answer that cannot be sent would keep the connection for ever, also one that is being closed."""
+        """Cut off a caller who takes in nothing: an answer that cannot be sent would keep the
+        connection for ever, also one that is being closed.
+        """
         if not self.transport.get_write_buffer_size():
             self._unsent_since = None
         elif self._unsent_since is None:
@@ -138,7 +173,9 @@ class _Protocol(HttpToolsProtocol):
 
     def _is_at_rest(self) -> bool:
         """Whether nobody is being answered, and uvicorn's own timer for that was stopped."""
-        return (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None
+        return (
+            self.cycle is None or self.cycle.response_complete
+        ) and self.timeout_keep_alive_task is None
 
     def _be_patient(self) -> None:
         self._patience = self._clock.call_later(HEAD_SECONDS, self.transport.close)
@@ -157,7 +194,9 @@ async def _full(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to whoever runs the process, and ends when it is told to: uvicorn's own looks ten times a second."""
+    """Leaves the signals to whoever runs the process, and ends when it is told to: uvicorn's own
+    looks ten times a second.
+    """
 
     def __init__(self, config: uvicorn.Config, clock: Runtime) -> None:
         super().__init__(config)
@@ -202,7 +241,8 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise BadInput(
-            f"port {port} on {host}: {error.strerror or error}; choose another one with --port or GESTA_API_PORT; `gesta serve --no-api` answers none"
+            f"port {port} on {host}: {error.strerror or error}; choose another one with --port or"
+            " GESTA_API_PORT; `gesta serve --no-api` answers none"
         ) from None
     return listener
 
@@ -214,7 +254,9 @@ def address_of(listener: socket.socket) -> str:
 
 @asynccontextmanager
 async def serving(app: Any, listener: socket.socket) -> AsyncIterator[None]:
-    """Answer for as long as the body runs; then take nothing more, and let calls come to their end for a moment."""
+    """Answer for as long as the body runs; then take nothing more, and let calls come to their end
+    for a moment.
+    """
     config = uvicorn.Config(
         app,
         http=_Protocol,

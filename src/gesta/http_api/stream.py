@@ -1,4 +1,7 @@
-"""/v1/stream: what happens to the tenant's requests, as it happens (server-sent events). Last-Event-ID goes on where a stream ended."""
+"""/v1/stream: what happens to the tenant's requests, as it happens (server-sent events).
+
+Last-Event-ID goes on where a stream ended.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from gesta.projector.batch_fold import CONFIG
 BATCH = 200
 #: A sign of life, so that proxies keep the line open and a caller who is gone is noticed.
 HEARTBEAT_SECONDS = 15.0
-#: Streams of one process at a time, and of one tenant: each reads the log by itself, and a crowd of one must not keep the others out.
+#: Streams of one process at a time, and of one tenant: each reads the log by itself, and a crowd of
+#: one must not keep the others out.
 STREAMS_MAX, STREAMS_OF_TENANT_MAX = 200, 100
 PURPOSE = "stream/"
 
@@ -27,7 +31,10 @@ PURPOSE = "stream/"
 class Following(Asked, frozen=True):
     #: A flow, `kind.*` for all of a kind; all flows unless named.
     flow: str = "*"
-    request: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{REQUEST_ID.pattern}$"})] | None = None
+    request: (
+        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{REQUEST_ID.pattern}$"})]
+        | None
+    ) = None
 
 
 class StreamEvent(EventShape, frozen=True):
@@ -43,10 +50,15 @@ async def follow(call: Call) -> Stream:
     if asked.request is not None and not REQUEST_ID.fullmatch(asked.request):
         raise invalid({"request": "must be the id of a request"})
     last, events = call.header("last-event-id"), call.road.outside.stores.events
-    position = await events.end() if last is None else call.road.cursors.open(last, PURPOSE + call.tenant)
+    position = (
+        await events.end() if last is None else call.road.cursors.open(last, PURPOSE + call.tenant)
+    )
     streams = call.web.streams
     if streams.total() >= STREAMS_MAX or streams[call.tenant] >= STREAMS_OF_TENANT_MAX:
-        told = f"{streams[call.tenant]} streams of this tenant are open in this process; close one, or come back later"
+        told = (
+            f"{streams[call.tenant]} streams of this tenant are open in this process; close one, or"
+            " come back later"
+        )
         raise Problem(503, "too_many_streams", told, headers={"Retry-After": "5"})
     return Stream(_parts(call, asked, position))
 
@@ -55,13 +67,16 @@ async def _parts(call: Call, asked: Following, position: int) -> AsyncIterator[b
     road, events = call.road, call.road.outside.stores.events
     call.web.streams[call.tenant] += 1
     try:
-        # The place at once, so that whoever loses the connection before the first event misses nothing either.
+        # The place at once, so that whoever loses the connection before the first event misses
+        # nothing either.
         yield b"retry: 2000\n" + _id(call, position) + b"\n"
         told_at = road.runtime.monotonic()
         # A key that was revoked or has expired meanwhile hears nothing more.
         while not road.is_stopping and await road.keys.still_counts(call.grant):
             batch = await events.follow(position, BATCH)
-            told = b"".join([_told(call, one) for one in batch if _is_meant(one, asked, call.tenant)])
+            told = b"".join(
+                [_told(call, one) for one in batch if _is_meant(one, asked, call.tenant)]
+            )
             position = batch[-1].position if batch else position
             if not batch:
                 await events.changed(HEARTBEAT_SECONDS)
@@ -95,7 +110,14 @@ def _told(call: Call, recorded: Recorded) -> bytes:
     shape = event_shape((recorded.type, event, meta), recorded.version)
     data = StreamEvent(**msgspec.structs.asdict(shape), request_id=meta.request_id, flow=meta.flow)
     word = word_of(event) or "changed"
-    return _id(call, recorded.position) + b"event: " + word.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+    return (
+        _id(call, recorded.position)
+        + b"event: "
+        + word.encode()
+        + b"\ndata: "
+        + msgspec.json.encode(data)
+        + b"\n\n"
+    )
 
 
 def _id(call: Call, position: int) -> bytes:
@@ -104,7 +126,15 @@ def _id(call: Call, position: int) -> bytes:
 
 ROUTES = [
     Route(
-        "GET", "/v1/stream", follow, "read", "What happens, as it happens", "requests", query=Following, answer=StreamEvent,
-        gives="text/event-stream", headers={"Last-Event-ID": "The id of the last event that was seen"},
+        "GET",
+        "/v1/stream",
+        follow,
+        "read",
+        "What happens, as it happens",
+        "requests",
+        query=Following,
+        answer=StreamEvent,
+        gives="text/event-stream",
+        headers={"Last-Event-ID": "The id of the last event that was seen"},
     )
-]  # fmt: skip
+]

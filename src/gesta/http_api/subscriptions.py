@@ -1,4 +1,6 @@
-"""/v1/subscriptions: who is told of what happens: the tenant's webhooks, and how far programs' handlers have come."""
+"""/v1/subscriptions: who is told of what happens: the tenant's webhooks, and how far programs'
+handlers have come.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ class SubscriptionsShape(Shape, frozen=True):
 
 
 async def _handlers(call: Call) -> list[Listener]:
-    """They listen for all tenants, so they are shown to those who run the installation alone: keys of the tenant of its settings."""
-    return await call.engine.operating.handlers() if call.tenant == call.engine.settings.tenant else []
+    """They listen for all tenants, so they are shown to those who run the installation alone: keys
+    of the tenant of its settings.
+    """
+    return (
+        await call.engine.operating.handlers() if call.tenant == call.engine.settings.tenant else []
+    )
 
 
 async def list_subscriptions(call: Call) -> Answer:
@@ -46,17 +52,25 @@ async def list_subscriptions(call: Call) -> Answer:
         WebhookShape(one.code, one.flow, list(one.statuses), one.endpoint, one.fault)
         for one in await operating.told_webhooks(call.tenant)
     ]
-    handlers = [HandlerShape(one.name, one.behind, one.is_held, bool(one.error)) for one in await _handlers(call)]
+    handlers = [
+        HandlerShape(one.name, one.behind, one.is_held, bool(one.error))
+        for one in await _handlers(call)
+    ]
     return Answer(SubscriptionsShape(webhooks, handlers))
 
 
 async def forget_subscription(call: Call) -> Answer:
-    """The place of a handler that no program declares any more is forgotten: it holds nothing back. One that is in use stays."""
+    """The place of a handler that no program declares any more is forgotten: it holds nothing back.
+
+    One that is in use stays.
+    """
     name = call.params["name"]
     for one in await _handlers(call):
         if one.name == name:
             if one.is_held:
-                raise Problem(409, "in_use", "a running process tells this handler; stop that first")
+                raise Problem(
+                    409, "in_use", "a running process tells this handler; stop that first"
+                )
             await call.engine.operating.forget_handler(name, actor=call.actor)
             return Answer(status=204)
     raise NotFound("subscription", name)
@@ -64,11 +78,22 @@ async def forget_subscription(call: Call) -> Answer:
 
 ROUTES = [
     Route(
-        "GET", "/v1/subscriptions", list_subscriptions, "operate", "Who is told of what happens", "subscriptions",
+        "GET",
+        "/v1/subscriptions",
+        list_subscriptions,
+        "operate",
+        "Who is told of what happens",
+        "subscriptions",
         answer=SubscriptionsShape,
     ),
     Route(
-        "DELETE", "/v1/subscriptions/{name:path}", forget_subscription, "admin", "Forget the place of an abandoned handler", "subscriptions",
-        status=204, problems=(404, 409),
+        "DELETE",
+        "/v1/subscriptions/{name:path}",
+        forget_subscription,
+        "admin",
+        "Forget the place of an abandoned handler",
+        "subscriptions",
+        status=204,
+        problems=(404, 409),
     ),
-]  # fmt: skip
+]

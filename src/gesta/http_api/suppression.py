@@ -1,4 +1,7 @@
-"""/v1/suppression/{flow}: addresses that get no more messages. They are never shown, and never in a URL: entries have ids."""
+"""/v1/suppression/{flow}: addresses that get no more messages.
+
+They are never shown, and never in a URL: entries have ids.
+"""
 
 from __future__ import annotations
 
@@ -69,19 +72,32 @@ async def list_suppressed(call: Call) -> Answer:
 
 
 async def suppress(call: Call) -> Answer:
-    """No more messages of this flow to this address. One that is on the list stays there for its first reason; the audit trail has who decided it."""
+    """No more messages of this flow to this address.
+
+    One that is on the list stays there for its first reason; the audit trail has who decided it.
+    """
     asked: Address = call.body
     actor = call.actor
     entry = await call.engine.operating.suppress(
-        call.params["flow"], asked.address, reason=asked.reason, source=actor.user_id, tenant=call.tenant, actor=actor
+        call.params["flow"],
+        asked.address,
+        reason=asked.reason,
+        source=actor.user_id,
+        tenant=call.tenant,
+        actor=actor,
     )
     return Answer(shape(entry))
 
 
 async def find_suppressed(call: Call) -> Answer:
-    """Why an address gets no messages; 404 where it does. A POST, because an address must not stand in a URL."""
+    """Why an address gets no messages; 404 where it does.
+
+    A POST, because an address must not stand in a URL.
+    """
     asked: Sought = call.body
-    entry = await call.engine.operating.suppressed(call.params["flow"], asked.address, tenant=call.tenant)
+    entry = await call.engine.operating.suppressed(
+        call.params["flow"], asked.address, tenant=call.tenant
+    )
     if entry is None:
         # Not the address: it must not come back in a text.
         raise Problem(404, "not_found", "this address is not suppressed for this flow")
@@ -93,11 +109,15 @@ async def unsuppress(call: Call) -> Answer:
     entry_id = call.params["id"]
     if not _ID.fullmatch(entry_id):
         raise NotFound("suppressed address", entry_id)
-    await call.engine.operating.unsuppress_entry(call.params["flow"], entry_id, tenant=call.tenant, actor=call.actor)
+    await call.engine.operating.unsuppress_entry(
+        call.params["flow"], entry_id, tenant=call.tenant, actor=call.actor
+    )
     return Answer(status=204)
 
 
-async def flow_first(engine: Engine, _tenant: str, path: Mapping[str, str], _given: dict[str, Any]) -> dict[str, str]:
+async def flow_first(
+    engine: Engine, _tenant: str, path: Mapping[str, str], _given: dict[str, Any]
+) -> dict[str, str]:
     """Of a flow that is unknown, nobody mends a body."""
     engine.flow(path["flow"])
     return {}
@@ -106,19 +126,50 @@ async def flow_first(engine: Engine, _tenant: str, path: Mapping[str, str], _giv
 _HERE = "/v1/suppression/{flow}"
 ROUTES = [
     Route(
-        "GET", _HERE, list_suppressed, "operate", "Addresses that get no more messages", "suppression", query=Listing,
-        answer=SuppressedPage, problems=(400, 422),
+        "GET",
+        _HERE,
+        list_suppressed,
+        "operate",
+        "Addresses that get no more messages",
+        "suppression",
+        query=Listing,
+        answer=SuppressedPage,
+        problems=(400, 422),
     ),
     Route(
-        "PUT", _HERE, suppress, "operate", "No more messages to an address", "suppression", body=Address, also=flow_first, answer=SuppressedShape,
-        problems=(422,), example={"address": "ada@example.com", "reason": "asked by phone"},
+        "PUT",
+        _HERE,
+        suppress,
+        "operate",
+        "No more messages to an address",
+        "suppression",
+        body=Address,
+        also=flow_first,
+        answer=SuppressedShape,
+        problems=(422,),
+        example={"address": "ada@example.com", "reason": "asked by phone"},
     ),
     Route(
-        "POST", f"{_HERE}/find", find_suppressed, "operate", "Whether an address is on the list", "suppression", body=Sought, also=flow_first,
-        answer=SuppressedShape, problems=(404, 422), example={"address": "ada@example.com"},
+        "POST",
+        f"{_HERE}/find",
+        find_suppressed,
+        "operate",
+        "Whether an address is on the list",
+        "suppression",
+        body=Sought,
+        also=flow_first,
+        answer=SuppressedShape,
+        problems=(404, 422),
+        example={"address": "ada@example.com"},
     ),
     Route(
-        "DELETE", f"{_HERE}/{{id}}", unsuppress, "operate", "Messages to an address again", "suppression", status=204,
+        "DELETE",
+        f"{_HERE}/{{id}}",
+        unsuppress,
+        "operate",
+        "Messages to an address again",
+        "suppression",
+        status=204,
         problems=(404, 422),
     ),
-]  # fmt: skip
+]

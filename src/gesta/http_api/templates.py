@@ -1,4 +1,7 @@
-"""/v1/templates: looked at and tried out before anybody gets one. Templates themselves are config of kind template."""
+"""/v1/templates: looked at and tried out before anybody gets one.
+
+Templates themselves are config of kind template.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,11 @@ from gesta.tenants.templates import TEMPLATE
 
 #: What the request of a test is marked by: its correlation id.
 MARK = "test:template/"
-#: Previews of one process at a time, and of one tenant: what is really sent waits for the same renderer, and so do the others.
+#: Previews of one process at a time, and of one tenant: what is really sent waits for the same
+#: renderer, and so do the others.
 PREVIEWS_MAX, TENANTS_MAX = 8, 2
-#: What a flow that takes templates calls its fields, in Python: code, what to fill in, and the locale.
+#: What a flow that takes templates calls its fields, in Python: code, what to fill in, and the
+#: locale.
 _FIELDS = ("template", "data", "locale")
 
 Locale = Annotated[str, msgspec.Meta(min_length=1, max_length=35)]
@@ -34,7 +39,9 @@ class Preview(Asked, frozen=True):
 
 
 class Previewed(Shape, frozen=True):
-    """`code` and `version` name the template that was taken; `parts` has what it makes of the variables."""
+    """`code` and `version` name the template that was taken; `parts` has what it makes of the
+    variables.
+    """
 
     code: str
     version: int
@@ -42,7 +49,9 @@ class Previewed(Shape, frozen=True):
 
 
 class Trial(Asked, frozen=True):
-    """`destination`: those fields of the flow's payload that say where to, and whatever else it needs beside the template."""
+    """`destination`: those fields of the flow's payload that say where to, and whatever else it
+    needs beside the template.
+    """
 
     flow: str
     destination: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -55,11 +64,18 @@ async def preview_template(call: Call) -> Answer:
     asked: Preview = call.body
     previews = call.web.previews
     if previews[call.tenant] >= TENANTS_MAX or previews.total() >= PREVIEWS_MAX:
-        raise Problem(503, "too_many_previews", "other previews are being made; ask again", headers={"Retry-After": "1"})
+        raise Problem(
+            503,
+            "too_many_previews",
+            "other previews are being made; ask again",
+            headers={"Retry-After": "1"},
+        )
     previews[call.tenant] += 1
     try:
         entity, parts = await call.while_there(
-            call.engine.operating.preview(call.params["code"], asked.variables, asked.locale, tenant=call.tenant)
+            call.engine.operating.preview(
+                call.params["code"], asked.variables, asked.locale, tenant=call.tenant
+            )
         )
     finally:
         previews[call.tenant] -= 1
@@ -69,7 +85,9 @@ async def preview_template(call: Call) -> Answer:
 
 
 async def try_template(call: Call) -> Answer:
-    """Send a template to somebody, as a request like any other. 202: where to look what became of it."""
+    """Send a template to somebody, as a request like any other. 202: where to look what became of
+    it.
+    """
     asked: Trial = call.body
     code = call.params["code"]
     try:
@@ -80,14 +98,20 @@ async def try_template(call: Call) -> Answer:
     if names is None:
         raise invalid({"flow": f"{flow.name} takes no templates"})
     await call.engine.operating.template(code, asked.locale, tenant=call.tenant)
-    taken = {name: "this is what `variables`, `locale` and the path say" for name in names.values() if name in asked.destination}
+    taken = {
+        name: "this is what `variables`, `locale` and the path say"
+        for name in names.values()
+        if name in asked.destination
+    }
     if taken:
         raise invalid({f"destination.{name}": fault for name, fault in taken.items()})
     payload = asked.destination | {names["template"]: code, names["data"]: asked.variables}
     if asked.locale is not None:
         payload[names["locale"]] = asked.locale
     try:
-        return await requests.submit(replace(call, body=Submit(flow.name, payload, correlation_id=MARK + code)))
+        return await requests.submit(
+            replace(call, body=Submit(flow.name, payload, correlation_id=MARK + code))
+        )
     except Problem as problem:
         if problem.status != 422:
             raise
@@ -96,7 +120,11 @@ async def try_template(call: Call) -> Answer:
 
 def _names(flow: Flow) -> Mapping[str, str] | None:
     """What the flow's payload calls these in JSON; None: it takes no templates."""
-    stored = {field.name: field.encode_name for field in msgspec.structs.fields(flow.payload) if field.name in _FIELDS}
+    stored = {
+        field.name: field.encode_name
+        for field in msgspec.structs.fields(flow.payload)
+        if field.name in _FIELDS
+    }
     return stored if TEMPLATE in flow.config and len(stored) == len(_FIELDS) else None
 
 
@@ -116,13 +144,34 @@ def _of_this_body(faults: Mapping[str, str], names: Mapping[str, str]) -> dict[s
 _HERE = "/v1/templates/{code}"
 ROUTES = [
     Route(
-        "POST", f"{_HERE}/preview", preview_template, "read", "What a template makes of some variables", "templates", body=Preview,
-        answer=Previewed, problems=(404, 409), example={"variables": {"name": "Ada"}, "locale": "pt-BR"},
+        "POST",
+        f"{_HERE}/preview",
+        preview_template,
+        "read",
+        "What a template makes of some variables",
+        "templates",
+        body=Preview,
+        answer=Previewed,
+        problems=(404, 409),
+        example={"variables": {"name": "Ada"}, "locale": "pt-BR"},
     ),
     Route(
-        "POST", f"{_HERE}/test", try_template, "submit", "Send a template to somebody", "templates", query=Wait, body=Trial,
-        answer=Submitted, status=202, problems=(200, 404, 409),
-        example={"flow": "notification.slack", "destination": {"channel": "C012AB3CD"}, "variables": {"name": "Ada"}},
+        "POST",
+        f"{_HERE}/test",
+        try_template,
+        "submit",
+        "Send a template to somebody",
+        "templates",
+        query=Wait,
+        body=Trial,
+        answer=Submitted,
+        status=202,
+        problems=(200, 404, 409),
+        example={
+            "flow": "notification.slack",
+            "destination": {"channel": "C012AB3CD"},
+            "variables": {"name": "Ada"},
+        },
         headers={"Idempotency-Key": "Makes it safe to send this call again"},
     ),
-]  # fmt: skip
+]

@@ -1,4 +1,7 @@
-"""/v1/unknown: outcomes that only a person can tell. POST /v1/requests/{flow}/{id}/resolve ends such a doubt."""
+"""/v1/unknown: outcomes that only a person can tell.
+
+POST /v1/requests/{flow}/{id}/resolve ends such a doubt.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class Choice(Asked, frozen=True):
 
 
 class UnknownOutcome(Shape, frozen=True):
-    """It may have had its effect, or not. `since` is when that was last known to be open, `ageSeconds` how long ago."""
+    """It may have had its effect, or not.
+
+    `since` is when that was last known to be open, `ageSeconds` how long ago.
+    """
 
     id: str
     flow: str
@@ -38,7 +44,10 @@ class UnknownOutcome(Shape, frozen=True):
 
 
 class UnknownOutcomes(Shape, frozen=True):
-    """Newest first. `next` continues the list, also where a page is short or empty; null: that was all."""
+    """Newest first.
+
+    `next` continues the list, also where a page is short or empty; null: that was all.
+    """
 
     items: list[UnknownOutcome]
     next: str | None
@@ -49,20 +58,37 @@ async def list_unknown(call: Call) -> Answer:
     asked: Choice = call.query
     if asked.cursor is not None and not REQUEST_ID.fullmatch(asked.cursor):
         raise BadCursor
-    page = await call.engine.operating.undecided_page(call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit)
+    page = await call.engine.operating.undecided_page(
+        call.tenant, asked.flow, before_id=asked.cursor, limit=asked.limit
+    )
     now = call.road.runtime.now_ms()
     return Answer(UnknownOutcomes([_shape(state, now) for state in page.items], page.next))
 
 
 def _shape(state: State, now_ms: int) -> UnknownOutcome:
     return UnknownOutcome(
-        state.id, state.flow, state.key, state.reason, state.detail, state.attempts, iso(state.created_at), iso(state.updated_at),
-        max(0, now_ms - state.updated_at) // 1000, state.correlation_id,
-    )  # fmt: skip
+        state.id,
+        state.flow,
+        state.key,
+        state.reason,
+        state.detail,
+        state.attempts,
+        iso(state.created_at),
+        iso(state.updated_at),
+        max(0, now_ms - state.updated_at) // 1000,
+        state.correlation_id,
+    )
 
 
 ROUTES = [
     Route(
-        "GET", "/v1/unknown", list_unknown, "read", "Outcomes that wait for a person", "decisions", query=Choice, answer=UnknownOutcomes
+        "GET",
+        "/v1/unknown",
+        list_unknown,
+        "read",
+        "Outcomes that wait for a person",
+        "decisions",
+        query=Choice,
+        answer=UnknownOutcomes,
     )
-]  # fmt: skip
+]

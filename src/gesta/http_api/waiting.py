@@ -17,7 +17,10 @@ _PATTERN = r"^(([1-5]?[0-9]|60)s?|([1-5]?[0-9]{1,4}|60000)ms)$"
 
 
 class Wait(Asked, frozen=True):
-    wait: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _PATTERN, "examples": ["20s"]})] | None = None
+    wait: (
+        Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _PATTERN, "examples": ["20s"]})]
+        | None
+    ) = None
 
 
 def wait_seconds(text: str | None) -> float:

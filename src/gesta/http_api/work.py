@@ -1,4 +1,6 @@
-"""/v1/flows/{flow}/work and /v1/requests/{flow}/{id}/…: for those who execute flows that are declared external."""
+"""/v1/flows/{flow}/work and /v1/requests/{flow}/{id}/…: for those who execute flows that are
+declared external.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,22 @@ from gesta.http_api.route import Answer, Asked, Call, Route, Shape
 from gesta.requests.dead_letters import iso
 from gesta.runtime.clock import turn
 from gesta.worker.external.external import ITEMS_MAX, WAIT_SECONDS_MAX
-from gesta.worker.external.reports import Count, Id, Name, Reason, RecordFailed, RecordSent, RecordUnknown, Report, Seconds, Text
+from gesta.worker.external.reports import (
+    Count,
+    Id,
+    Name,
+    Reason,
+    RecordFailed,
+    RecordSent,
+    RecordUnknown,
+    Report,
+    Seconds,
+    Text,
+)
 from gesta.worker.external.work_item import Reported, WorkItem
 
-#: The header that carries the token of a lease where there is no body; never the address, which ends in logs.
+#: The header that carries the token of a lease where there is no body; never the address, which
+#: ends in logs.
 LEASE = "Gesta-Lease"
 #: Turns of the loop in which it shows that a caller has just gone.
 TURNS = 3
@@ -35,7 +49,10 @@ _KINDS: dict[str, type[RecordSent | RecordFailed | RecordUnknown]] = {
 
 
 class Take(Asked, frozen=True):
-    """Up to `limit` requests; waits for the first one as long as `waitSeconds`. The lease is the flow's unless named."""
+    """Up to `limit` requests; waits for the first one as long as `waitSeconds`.
+
+    The lease is the flow's unless named.
+    """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=ITEMS_MAX)] = 1
     wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0.0
@@ -82,7 +99,8 @@ class Extended(Shape, frozen=True):
 class Outcome(Asked, frozen=True):
     """What became of the work. `id` and `tenant` may be there, and must be those of the request.
 
-    recordSent takes providerMessageId and targetId; recordFailed and recordUnknown take reason, lastError and retryAfterSec; recordFailed
+    recordSent takes providerMessageId and targetId; recordFailed and recordUnknown take reason,
+    lastError and retryAfterSec; recordFailed
     also retryable.
     """
 
@@ -116,10 +134,17 @@ class Recorded(Shape, frozen=True):
 
 
 async def take_work(call: Call) -> Answer:
-    """Take work of the key's tenant, by long poll. What is not reported before its lease ends is unknown(no_report)."""
+    """Take work of the key's tenant, by long poll.
+
+    What is not reported before its lease ends is unknown(no_report).
+    """
     flow, asked, external = _flow(call), call.body, call.engine.external
     taking = external.take(
-        flow, tenant=call.tenant, limit=asked.limit, wait_seconds=asked.wait_seconds, lease_seconds=asked.lease_seconds
+        flow,
+        tenant=call.tenant,
+        limit=asked.limit,
+        wait_seconds=asked.wait_seconds,
+        lease_seconds=asked.lease_seconds,
     )
     # Whoever goes away while it is taken leaves it to others; `take` sees to that.
     items: list[WorkItem] = await call.while_there(taking)
@@ -141,22 +166,35 @@ async def show_work(call: Call) -> Answer:
     token = call.header(LEASE.lower())
     if not token:
         raise invalid({LEASE: "missing: the token that came with the work"})
-    return Answer(_work(await call.engine.external.fetch(flow, request_id, token, tenant=call.tenant)))
+    return Answer(
+        _work(await call.engine.external.fetch(flow, request_id, token, tenant=call.tenant))
+    )
 
 
 async def extend_lease(call: Call) -> Answer:
-    """More time for work in hand. The answer also says whether somebody has called the request back."""
+    """More time for work in hand.
+
+    The answer also says whether somebody has called the request back.
+    """
     (request_id, flow), asked = _named(call), call.body
-    lease = await call.engine.external.extend(flow, request_id, asked.token, asked.lease_seconds, tenant=call.tenant)
+    lease = await call.engine.external.extend(
+        flow, request_id, asked.token, asked.lease_seconds, tenant=call.tenant
+    )
     return Answer(Extended(iso(lease.lease_until), lease.cancel_requested))
 
 
 async def report_outcome(call: Call) -> Answer:
-    """Say what became of the work. A success always counts, however late; a failure of a lost lease is answered 409 with what counts now."""
+    """Say what became of the work.
+
+    A success always counts, however late; a failure of a lost lease is answered 409 with what
+    counts now.
+    """
     (request_id, flow), asked = _named(call), call.body
     report = _report(asked, request_id, call.tenant)
     try:
-        answer = await call.engine.external.report(flow, request_id, asked.token, report, tenant=call.tenant, by=call.actor)
+        answer = await call.engine.external.report(
+            flow, request_id, asked.token, report, tenant=call.tenant, by=call.actor
+        )
     except InvalidRequest as error:
         raise invalid(error.fields) from None
     return Answer(recorded(answer))
@@ -168,10 +206,14 @@ def recorded(answer: Reported) -> Recorded:
 
 
 def _report(asked: Outcome, request_id: str, tenant: str) -> Report:
-    """The report of its own kind; raises with every field that is missing or does not belong to it."""
+    """The report of its own kind; raises with every field that is missing or does not belong to
+    it.
+    """
     kind = _KINDS[asked.type]
     known = {field.name: field.encode_name for field in msgspec.structs.fields(asked)}
-    given = {known[name]: getattr(asked, name) for name in known if getattr(asked, name) is not None}
+    given = {
+        known[name]: getattr(asked, name) for name in known if getattr(asked, name) is not None
+    }
     faults = {}
     if given.pop("id", request_id) != request_id:
         faults["id"] = "is not that of the request"
@@ -195,7 +237,10 @@ def _flow(call: Call) -> str:
     flow = call.engine.flows.get(name)
     if flow is None:
         raise Problem(
-            404, "not_found", f"no flow {name!r} is declared here; known: {', '.join(sorted(call.engine.flows)) or 'none'}"
+            404,
+            "not_found",
+            f"no flow {name!r} is declared here; known:"
+            f" {', '.join(sorted(call.engine.flows)) or 'none'}",
         )
     if not flow.is_external:
         raise invalid({"flow": f"{name} is executed by gesta itself: there is no work to hand out"})
@@ -209,28 +254,74 @@ def _named(call: Call) -> tuple[str, str]:
 
 def _work(item: WorkItem) -> Work:
     return Work(
-        item.flow, item.id, item.token, iso(item.lease_until), item.attempt, item.key, msgspec.json.decode(item.payload, type=dict[str, Any]),
-        item.correlation_id, iso(item.created_at), None if item.due_at is None else iso(item.due_at),
-        None if item.expires_at is None else iso(item.expires_at), item.priority, item.cancel_requested,
-    )  # fmt: skip
+        item.flow,
+        item.id,
+        item.token,
+        iso(item.lease_until),
+        item.attempt,
+        item.key,
+        msgspec.json.decode(item.payload, type=dict[str, Any]),
+        item.correlation_id,
+        iso(item.created_at),
+        None if item.due_at is None else iso(item.due_at),
+        None if item.expires_at is None else iso(item.expires_at),
+        item.priority,
+        item.cancel_requested,
+    )
 
 
 _HERE = "/v1/requests/{flow}/{id}"
 ROUTES = [
     Route(
-        "POST", "/v1/flows/{flow}/work", take_work, "execute", "Take work, by long poll", "external work", body=Take, answer=WorkItems,
-        problems=(404,), example={"limit": 5, "waitSeconds": 20},
+        "POST",
+        "/v1/flows/{flow}/work",
+        take_work,
+        "execute",
+        "Take work, by long poll",
+        "external work",
+        body=Take,
+        answer=WorkItems,
+        problems=(404,),
+        example={"limit": 5, "waitSeconds": 20},
     ),
     Route(
-        "GET", f"{_HERE}/work", show_work, "execute", "Work that was taken elsewhere", "external work", answer=Work, problems=(404, 409, 410),
+        "GET",
+        f"{_HERE}/work",
+        show_work,
+        "execute",
+        "Work that was taken elsewhere",
+        "external work",
+        answer=Work,
+        problems=(404, 409, 410),
         headers={LEASE: "The token that came with the work"},
     ),
     Route(
-        "POST", f"{_HERE}/lease", extend_lease, "execute", "More time for work in hand", "external work", body=Extend, answer=Extended,
-        problems=(404, 409), example={"token": "the token that came with the work", "leaseSeconds": 60},
+        "POST",
+        f"{_HERE}/lease",
+        extend_lease,
+        "execute",
+        "More time for work in hand",
+        "external work",
+        body=Extend,
+        answer=Extended,
+        problems=(404, 409),
+        example={"token": "the token that came with the work", "leaseSeconds": 60},
     ),
     Route(
-        "POST", f"{_HERE}/outcome", report_outcome, "execute", "Say what became of the work", "external work", body=Outcome, answer=Recorded,
-        problems=(404, 409), example={"type": "recordSent", "token": "the token that came with the work", "attempts": 1, "providerMessageId": "box-9"},
+        "POST",
+        f"{_HERE}/outcome",
+        report_outcome,
+        "execute",
+        "Say what became of the work",
+        "external work",
+        body=Outcome,
+        answer=Recorded,
+        problems=(404, 409),
+        example={
+            "type": "recordSent",
+            "token": "the token that came with the work",
+            "attempts": 1,
+            "providerMessageId": "box-9",
+        },
     ),
-]  # fmt: skip
+]

@@ -1,6 +1,9 @@
-"""What intake asks first: is there room? More than the store can carry is refused with "try later", never accepted and lost.
+"""What intake asks first: whether there is room.
 
-Looked at while requests come in, at most once a second: never for each request, and never in an idle process.
+More than the store can carry is refused with "try later", never accepted and lost.
+
+Looked at while requests come in, at most once a second: never for each request, and never in an
+idle process.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from gesta.runtime.settings import Settings
 from gesta.stores import Stores
 
 PERIOD_SECONDS = 1.0
-#: A look that takes long, as at a long backlog, is taken less often: at most this share of the time goes into looking.
+#: A look that takes long, as at a long backlog, is taken less often: at most this share of the time
+#: goes into looking.
 SHARE_MAX = 0.05
 BACKLOG_RETRY_SECONDS = 10.0
 DISK_RETRY_SECONDS = 60.0
@@ -25,10 +29,19 @@ Refusal = tuple[str, str, float]
 
 
 class Admission:
-    def __init__(self, stores: Stores, place: Callable[[], Awaitable[int]], settings: Settings, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        place: Callable[[], Awaitable[int]],
+        settings: Settings,
+        runtime: Runtime,
+    ) -> None:
         """`place` tells the position up to which the log is projected."""
         self._stores, self._place, self._runtime = stores, place, runtime
-        self._backlog_max, self._disk_free_min = settings.backlog_max, settings.disk_free_min_mb * MEGABYTE
+        self._backlog_max, self._disk_free_min = (
+            settings.backlog_max,
+            settings.disk_free_min_mb * MEGABYTE,
+        )
         #: Whether there was room a moment ago: all that most requests ask.
         self.is_open = False
         self._has_looked = self._is_fresh = False
@@ -36,7 +49,10 @@ class Admission:
         self._looking: asyncio.Task[None] | None = None
 
     async def ask(self) -> None:
-        """Raise TryLater when there is no room. A look that is due goes on in the background, unless the last answer was no."""
+        """Raise TryLater when there is no room.
+
+        A look that is due goes on in the background, unless the last answer was no.
+        """
         if not self._is_fresh:
             if self._looking is None:
                 self._looking = spawn(self._look(), "gesta-admission")
@@ -66,7 +82,10 @@ class Admission:
     async def _found(self) -> Refusal | None:
         free, least = await self._stores.disk_free(), self._disk_free_min
         if free is not None and free < least:
-            room = f"{free // MEGABYTE:,} MB are free on its disk, less than the {least // MEGABYTE:,} MB of disk_free_min_mb"
+            room = (
+                f"{free // MEGABYTE:,} MB are free on its disk, less than the {least // MEGABYTE:,}"
+                " MB of disk_free_min_mb"
+            )
             return f"{self._stores.name}: {room}", "Free space", DISK_RETRY_SECONDS
         unseen = await self._stores.events.behind(await self._place())
         backlog = unseen + await self._stores.queue.count(self._backlog_max)
@@ -74,7 +93,10 @@ class Admission:
             backlog += await self._stores.outbox.count(self._backlog_max)
         if backlog >= self._backlog_max:
             return (
-                f"{self._stores.name}: {self._backlog_max:,} requests or more are waiting already, which is the limit (backlog_max)",
+                (
+                    f"{self._stores.name}: {self._backlog_max:,} requests or more are waiting"
+                    " already, which is the limit (backlog_max)"
+                ),
                 "See that `gesta serve` works on it, and for what is paused: gesta pause",
                 BACKLOG_RETRY_SECONDS,
             )

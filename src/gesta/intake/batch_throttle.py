@@ -1,7 +1,10 @@
-"""Batches give way: while several tenants are at work, a large submit_many leaves the others their share of the road.
+"""Batches give way: while several tenants are at work, a large submit_many leaves the others their
+share of the road.
 
-The log has one order, and the projector goes through it. What a batch appends stands before whoever comes next, so a tenant that submits
-batch after batch would make all others wait for its own projection. A tenant that is alone is never slowed down.
+The log has one order, and the projector goes through it. What a batch appends stands before whoever
+comes next, so a tenant that submits
+batch after batch would make all others wait for its own projection. A tenant that is alone is never
+slowed down.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ from gesta.runtime.clock import Runtime, sleep
 TOGETHER_SECONDS = 1.0
 #: Requests of a batch that are appended at once then.
 PART = 100
-#: After each part a batch waits for the projector, and then so many times as long as all this has taken: it has a tenth of the road.
+#: After each part a batch waits for the projector, and then so many times as long as all this has
+#: taken: it has a tenth of the road.
 REST = 9
 #: Neither wait is longer than this.
 WAIT_SECONDS_MAX = 1.0
 
 
 class Pace:
-    def __init__(self, runtime: Runtime, not_far_behind: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(
+        self, runtime: Runtime, not_far_behind: Callable[[float], Awaitable[None]]
+    ) -> None:
         self._runtime, self._not_far_behind = runtime, not_far_behind
         #: Whose request came last, and when that was last another tenant's than the one before.
         self.tenant = ""

@@ -1,4 +1,6 @@
-"""What intake knows of a request before it is in the store: its flow's kind of payload, and the draft itself, checked and in clear."""
+"""What intake knows of a request before it is in the store: its flow's kind of payload, and the
+draft itself, checked and in clear.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +47,39 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 def keyed_by(own: str, flow: Flow, options: Options) -> Options:
-    """The options with the caller's own id as the key: the same id with the same content is a duplicate then."""
+    """The options with the caller's own id as the key: the same id with the same content is a
+    duplicate then.
+    """
     if not REQUEST_ID.fullmatch(own):
-        raise InvalidRequest(flow.name, {"id": "the payload's own id must be a UUID: 36 characters, lower case"})
+        raise InvalidRequest(
+            flow.name, {"id": "the payload's own id must be a UUID: 36 characters, lower case"}
+        )
     if options.key not in (None, own):
-        raise InvalidRequest(flow.name, {"key": "the payload brings an id of its own, which is the key; leave this one out"})
+        raise InvalidRequest(
+            flow.name,
+            {"key": "the payload brings an id of its own, which is the key; leave this one out"},
+        )
     return replace(options, key=own)
 
 
 def clear_of(draft: Draft, plan: Plan) -> Clear:
     apart = places_apart(draft.flow.payload)
-    return Clear(draft.options.tenant, draft.flow.name, draft.request_id, plan, draft.body, draft.about, apart)
+    return Clear(
+        draft.options.tenant,
+        draft.flow.name,
+        draft.request_id,
+        plan,
+        draft.body,
+        draft.about,
+        apart,
+    )
 
 
 def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
-    """Whom the payload says it is about, and what is wrong with that. A property is a program's own, and may do anything."""
+    """Whom the payload says it is about, and what is wrong with that.
+
+    A property is a program's own, and may do anything.
+    """
     name = subject_name(type(payload))
     if name is None:
         return None, {}
@@ -69,4 +89,8 @@ def about_of(payload: Payload) -> tuple[str | None, dict[str, str]]:
         return None, {name: f"the property raised {type(error).__name__}"}
     if about is None or about == "":
         return None, {}
-    return (about, {}) if is_text(about) else (None, {name: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
+    return (
+        (about, {})
+        if is_text(about)
+        else (None, {name: f"a string of at most {KEY_LENGTH_MAX} characters, or None"})
+    )

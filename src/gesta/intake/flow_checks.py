@@ -1,4 +1,7 @@
-"""Station 2, a part of it: what a flow's own check says of a payload, before it is accepted. It may look into the tenant's config and templates."""
+"""Station 2, a part of it: what a flow's own check says of a payload, before it is accepted.
+
+It may look into the tenant's config and templates.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,29 @@ TENANTS_KEPT = 1_000
 
 
 class Checks:
-    def __init__(self, config: ConfigCache, writer: ConfigWriter, templates: Callable[[TenantConfig], Templates]) -> None:
+    def __init__(
+        self,
+        config: ConfigCache,
+        writer: ConfigWriter,
+        templates: Callable[[TenantConfig], Templates],
+    ) -> None:
         self._config, self._writer, self._templates = config, writer, templates
         self._at_hand: dict[str, tuple[TenantConfig, Templates]] = {}
 
     async def faults(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
-        """Field → fault. What this process has read of the config may be old: nobody is ever refused by that."""
+        """Field → fault.
+
+        What this process has read of the config may be old: nobody is ever refused by that.
+        """
         assert flow.check is not None
         if not self._config.version(tenant):
             # Read for the first time: a process that only submits never does it elsewhere.
             await self._writer.refresh(self._config, tenant)
-        return await self.again(flow, payload, tenant) if await flow.check(payload, *self._of(tenant)) else {}
+        return (
+            await self.again(flow, payload, tenant)
+            if await flow.check(payload, *self._of(tenant))
+            else {}
+        )
 
     async def again(self, flow: Flow, payload: Payload, tenant: str) -> dict[str, str]:
         """The same with the config as it is now, of one that is at fault by what was at hand."""

@@ -1,7 +1,10 @@
-"""Station 2 of 7 once more, for what was asked inside callers' transactions: the outbox is emptied into the log, each request once.
+"""Station 2 of 7 once more, for what was asked inside callers' transactions: the outbox is emptied
+into the log, each request once.
 
-Receives what is committed from the outbox; hands Created to the event store. What can no longer be said to the caller becomes the end of the
-request: a duplicate is cancelled, a conflict or what does not fit its flow is a dead letter. Nothing of it is sent.
+Receives what is committed from the outbox; hands Created to the event store. What can no longer be
+said to the caller becomes the end of the
+request: a duplicate is cancelled, a conflict or what does not fit its flow is a dead letter.
+Nothing of it is sent.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from gesta.runtime.telemetry import Telemetry
 
 #: Payloads are held in memory, so that a batch is not larger than it has to be.
 BATCH = 200
-#: A look at an empty outbox is one probe of its index. A caller does not notify: its commit would wait for all others that do.
+#: A look at an empty outbox is one probe of its index. A caller does not notify: its commit would
+#: wait for all others that do.
 POLL_SECONDS = 0.1
-#: Who does not drain looks this often, and only at what whoever drains has left lying: it may not declare the flow.
+#: Who does not drain looks this often, and only at what whoever drains has left lying: it may not
+#: declare the flow.
 STAND_BY_SECONDS = 1.0
 LEFT_MS = 2_000
 STORE_PAUSE_SECONDS = 1.0
@@ -48,8 +53,15 @@ class Draining:
         runtime: Runtime,
         telemetry: Telemetry,
     ) -> None:
-        """Whoever projects the first of the `partitions` drains, for thrift: ids and the rows' locks make a second one harmless."""
-        self._outbox, self._intake, self._flows, self._partitions = outbox, intake, flows, partitions
+        """Whoever projects the first of the `partitions` drains, for thrift: ids and the rows'
+        locks make a second one harmless.
+        """
+        self._outbox, self._intake, self._flows, self._partitions = (
+            outbox,
+            intake,
+            flows,
+            partitions,
+        )
         self._runtime, self._telemetry = runtime, telemetry
         #: Rows that this code cannot take, which is a fault of ours. They stay; the others go on.
         self._broken: list[str] = []
@@ -82,7 +94,10 @@ class Draining:
         raw = [row for row in rows if isinstance(row, Raw)]
         made: dict[str, Append | Invalid] = {}
         try:
-            made = {row.request_id: one for row, one in zip(raw, await self._intake.prepare(raw), strict=True)}
+            made = {
+                row.request_id: one
+                for row, one in zip(raw, await self._intake.prepare(raw), strict=True)
+            }
         except StoreError:
             # Not their fault: they are read again.
             raise
@@ -94,7 +109,9 @@ class Draining:
             one = row.append if isinstance(row, Prepared) else made.get(row.request_id)
             if isinstance(one, Invalid):
                 told = "; ".join(f"{name}: {fault}" for name, fault in one.faults.items())
-                appends[row.request_id] = self._withdrawn(one.append, Withdraw("invalid_request", scrub(told)))
+                appends[row.request_id] = self._withdrawn(
+                    one.append, Withdraw("invalid_request", scrub(told))
+                )
             elif one is not None:
                 appends[row.request_id] = one
         return appends
@@ -109,15 +126,25 @@ class Draining:
             self._telemetry.not_drained(row.request_id, row.flow, error)
 
     async def _end(self, appends: Mapping[str, Append], verdicts: Sequence[Verdict | None]) -> None:
-        """Those whose key leads to an earlier request. A crash before this leaves their rows, and the same verdict."""
+        """Those whose key leads to an earlier request.
+
+        A crash before this leaves their rows, and the same verdict.
+        """
         ended: dict[str, Append] = {}
         for (request_id, append), verdict in zip(appends.items(), verdicts, strict=True):
             if isinstance(verdict, Claimed):
                 assert append.claim is not None
                 if verdict.content == append.claim.content:
-                    command = Withdraw("duplicate", f"request {verdict.request_id} asked for the same under this key")
+                    command = Withdraw(
+                        "duplicate",
+                        f"request {verdict.request_id} asked for the same under this key",
+                    )
                 else:
-                    command = Withdraw("conflict", f"the key was used before for request {verdict.request_id} with other content")
+                    command = Withdraw(
+                        "conflict",
+                        f"the key was used before for request {verdict.request_id} with other"
+                        " content",
+                    )
                 ended[request_id] = self._withdrawn(append, command)
         if ended:
             await self._outbox.drain(list(ended.items()))
@@ -130,7 +157,13 @@ class Draining:
         state: State = evolve(None, types.decode(first.type, first.data), meta)
         (event,) = decide(state, command, Rules())
         at = replace(meta, occurred_at=self._runtime.now_ms(), causation_id=meta.request_id)
-        end = NewEvent(event_id(first.id, 1), types.name_of[type(event)], encode(event), encode(at), Known(event, at))
+        end = NewEvent(
+            event_id(first.id, 1),
+            types.name_of[type(event)],
+            encode(event),
+            encode(at),
+            Known(event, at),
+        )
         self._telemetry.given_up(evolve(state, event, at))
         return Append(append.stream, 0, (first, end))
 

@@ -1,7 +1,11 @@
-"""Reports in: providers tell what became of what they had taken. Verified before anything is believed, then events on the request's stream.
+"""Reports in: providers tell what became of what they had taken.
 
-Receives what was posted from web/reports.py; a flow says whether it is genuine and what it reports (`Flow.reports`); hands commands to
-recorder.py. Which request it is about travels with the message itself and comes back under the provider's signature, so no index by the
+Verified before anything is believed, then events on the request's stream.
+
+Receives what was posted from web/reports.py; a flow says whether it is genuine and what it reports
+(`Flow.reports`); hands commands to
+recorder.py. Which request it is about travels with the message itself and comes back under the
+provider's signature, so no index by the
 provider's ids is kept. A report that is told again is recognised by the provider's own name of it.
 """
 
@@ -73,7 +77,8 @@ class Desk:
     now_ms: int
     #: `{public_url}/v1/reports`; empty where nobody is asked to report.
     address: str
-    #: For a trial, where certificates may come from beside the provider's own hosts; empty: nowhere.
+    #: For a trial, where certificates may come from beside the provider's own hosts; empty:
+    #: nowhere.
     trial_url: str
     #: One GET through the guard; raises TransportFault.
     fetch: Callable[[str], Awaitable[HttpResponse]]
@@ -101,26 +106,64 @@ class Result(msgspec.Struct, frozen=True):
 
 class Reports:
     def __init__(
-        self, flows: Mapping[str, Flow], config: ConfigCache, writer: ConfigWriter, loader: Loader, recorder: Recorder, records: Records,
-        transport: Transport, address: str, trial_url: str, runtime: Runtime, telemetry: Telemetry,
-    ) -> None:  # fmt: skip
-        self._flows = {flow.reports.provider: flow for flow in flows.values() if flow.reports is not None}
-        self._config, self._writer, self._loader, self._recorder, self._records = config, writer, loader, recorder, records
+        self,
+        flows: Mapping[str, Flow],
+        config: ConfigCache,
+        writer: ConfigWriter,
+        loader: Loader,
+        recorder: Recorder,
+        records: Records,
+        transport: Transport,
+        address: str,
+        trial_url: str,
+        runtime: Runtime,
+        telemetry: Telemetry,
+    ) -> None:
+        self._flows = {
+            flow.reports.provider: flow for flow in flows.values() if flow.reports is not None
+        }
+        self._config, self._writer, self._loader, self._recorder, self._records = (
+            config,
+            writer,
+            loader,
+            recorder,
+            records,
+        )
         self._transport, self._address, self._trial_url = transport, address, trial_url
         self._runtime, self._telemetry = runtime, telemetry
 
     async def take(
-        self, provider: str, tenant: str, parts: Sequence[str], header: Callable[[str], str | None], body: bytes
+        self,
+        provider: str,
+        tenant: str,
+        parts: Sequence[str],
+        header: Callable[[str], str | None],
+        body: bytes,
     ) -> Result:
-        """Verify and record. Raises Forged, always the same, for whatever is not genuine; StoreError when it has to come again."""
+        """Verify and record.
+
+        Raises Forged, always the same, for whatever is not genuine; StoreError when it has to come
+        again.
+        """
         flow = self._flows.get(provider)
-        if flow is None or flow.reports is None or not TENANT.fullmatch(tenant) or len(body) > BODY_BYTES_MAX:
+        if (
+            flow is None
+            or flow.reports is None
+            or not TENANT.fullmatch(tenant)
+            or len(body) > BODY_BYTES_MAX
+        ):
             raise Forged
         await self._writer.refresh(self._config, tenant)
         if self._config.version(tenant) == 0:
             # Nobody's: not even its name is kept, or anybody could fill the memory with names.
             self._config.forget(tenant)
-        desk = Desk(self._config.of(tenant), self._runtime.now_ms(), self._address, self._trial_url, self._fetch)
+        desk = Desk(
+            self._config.of(tenant),
+            self._runtime.now_ms(),
+            self._address,
+            self._trial_url,
+            self._fetch,
+        )
         try:
             told = await flow.reports.read(Incoming(tenant, tuple(parts), header, body), desk)
         except AttemptEnded as ended:
@@ -137,18 +180,30 @@ class Reports:
         view = await self._loader.one((flow.name, tenant, told.request_id))
         if view is not None and told.report.report in view.state.reports:
             return "known"
-        # Before the event: a crash in between makes the provider tell it again, and after the event it would be known.
+        # Before the event: a crash in between makes the provider tell it again, and after the event
+        # it would be known.
         assert flow.addresses is not None or not told.suppress
         for address in told.suppress:
             if flow.addresses is not None and flow.addresses.normal(address) is not None:
-                reason = f"{told.report.kind}: {told.report.reason}" if told.report.reason else told.report.kind
+                reason = (
+                    f"{told.report.kind}: {told.report.reason}"
+                    if told.report.reason
+                    else told.report.kind
+                )
                 await suppress(
-                    self._records.of(tenant), flow.addresses, address, reason, self._runtime.now_ms(), f"report of {flow.name}"
+                    self._records.of(tenant),
+                    flow.addresses,
+                    address,
+                    reason,
+                    self._runtime.now_ms(),
+                    f"report of {flow.name}",
                 )
         if view is None:
             # Removed by retention, or never this tenant's: which of the two is nobody's business.
             return "strange"
-        applied = await self._recorder.apply(view, told.report, flow.rules, no_job, causation_id=told.report.report)
+        applied = await self._recorder.apply(
+            view, told.report, flow.rules, no_job, causation_id=told.report.report
+        )
         return "new" if applied.events else "known"
 
     async def _fetch(self, url: str) -> HttpResponse:

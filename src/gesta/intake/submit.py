@@ -37,7 +37,16 @@ from gesta.intake.batch_throttle import PART, Pace
 from gesta.intake.drafts import Draft, Kind, about_of, clear_of, keyed_by
 from gesta.intake.flow_checks import Checks
 from gesta.intake.submit_options import NO_OPTIONS, Options, is_plain, option_errors
-from gesta.ports.event_store import Append, Appended, Claim, Claimed, Known, NewEvent, Stale, Verdict
+from gesta.ports.event_store import (
+    Append,
+    Appended,
+    Claim,
+    Claimed,
+    Known,
+    NewEvent,
+    Stale,
+    Verdict,
+)
 from gesta.ports.outbox import Outbox, Prepared, Raw
 from gesta.runtime.clock import Ids, Runtime, turn
 from gesta.runtime.group_commit import GroupCommit
@@ -50,8 +59,9 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 #: Payloads sealed in one go, which is a matter of milliseconds in which nothing else runs.
 SEALED_MAX = 250
 NO_TESTS = (
-    "this flow takes no test requests: nothing says that it goes out through attempt.http and attempt.mail alone, which lead to the sandbox then. "
-    "If it does, declare it with @flow(…, sandbox=True)"
+    "this flow takes no test requests: nothing says that it goes out through attempt.http and"
+    " attempt.mail alone, which lead to the sandbox then. If it does, declare it with @flow(…,"
+    " sandbox=True)"
 )
 #: Requests of a batch that are prepared before everybody else gets their turn.
 TURN = 300
@@ -78,10 +88,25 @@ class Invalid(msgspec.Struct, frozen=True, gc=False):
 
 class Intake:
     def __init__(
-        self, flows: Mapping[str, Flow], append: AppendAll, admission: Admission, pace: Pace, identity: Identity, subjects: Subjects,
-        checks: Checks, runtime: Runtime, ids: Ids, commit_size: int,
-    ) -> None:  # fmt: skip
-        self._flows, self._identity, self._subjects, self._runtime, self._ids = flows, identity, subjects, runtime, ids
+        self,
+        flows: Mapping[str, Flow],
+        append: AppendAll,
+        admission: Admission,
+        pace: Pace,
+        identity: Identity,
+        subjects: Subjects,
+        checks: Checks,
+        runtime: Runtime,
+        ids: Ids,
+        commit_size: int,
+    ) -> None:
+        self._flows, self._identity, self._subjects, self._runtime, self._ids = (
+            flows,
+            identity,
+            subjects,
+            runtime,
+            ids,
+        )
         self._kinds = {
             flow.payload: Kind(
                 flow,
@@ -93,10 +118,14 @@ class Intake:
             )
             for flow in flows.values()
         }
-        self._plans = {kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None}
+        self._plans = {
+            kind.flow.name: kind.plan for kind in self._kinds.values() if kind.plan is not None
+        }
         self._append_all, self._admission, self._pace = append, admission, pace
         self._checks = checks
-        self._commit: GroupCommit[Append, Verdict] = GroupCommit(append, "gesta-intake", commit_size)
+        self._commit: GroupCommit[Append, Verdict] = GroupCommit(
+            append, "gesta-intake", commit_size
+        )
         self._sealed_commit: GroupCommit[Draft, tuple[Append, Verdict]] = GroupCommit(
             self._seal_and_append, "gesta-sealing", SEALED_MAX
         )
@@ -113,7 +142,9 @@ class Intake:
             if at_hand is None:
                 await self._check(draft, payload)
             # Most have no fault by what is at hand. Nobody is refused by that alone.
-            elif await check(payload, *at_hand) and (faults := await self._checks.again(draft.flow, payload, options.tenant)):
+            elif await check(payload, *at_hand) and (
+                faults := await self._checks.again(draft.flow, payload, options.tenant)
+            ):
                 raise InvalidRequest(draft.flow.name, faults)
         if not self._admission.is_open:
             await self._admission.ask()
@@ -124,28 +155,41 @@ class Intake:
             verdict = await self._commit.add(append, len(draft.body))
         return _answer(verdict, append, draft)
 
-    async def defer(self, payload: Payload, options: Options, outbox: Outbox, within: object) -> Accepted:
-        """Accept a request as part of the transaction on `within`: it exists if and only if that commits."""
+    async def defer(
+        self, payload: Payload, options: Options, outbox: Outbox, within: object
+    ) -> Accepted:
+        """Accept a request as part of the transaction on `within`: it exists if and only if that
+        commits.
+        """
         draft = await self._drafted(payload, options)
         if not self._admission.is_open:
             await self._admission.ask()
         # A rollback, like a crash, then leaves keys that seal nothing.
         (append,) = await self._appends([draft])
-        claimed = await outbox.write(within, Prepared(draft.request_id, draft.flow.name, options.tenant, append))
+        claimed = await outbox.write(
+            within, Prepared(draft.request_id, draft.flow.name, options.tenant, append)
+        )
         if claimed is not None:
             return _answer(claimed, append, draft)
         return Accepted(draft.flow.name, options.tenant, draft.request_id, "deferred")
 
     async def prepare(self, rows: Sequence[Raw]) -> list[Append | Invalid]:
-        """The first events of what another language asked, with what is personal sealed; or what is wrong with it, and the most that may be stored of it."""
+        """The first events of what another language asked, with what is personal sealed; or what is
+        wrong with it, and the most that may be stored of it.
+        """
         found = [await self._draft_of(row) for row in rows]
         appends = iter(await self._appends([one for one in found if isinstance(one, Draft)]))
         return [next(appends) if isinstance(one, Draft) else one for one in found]
 
-    async def submit_many(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict]:
-        """Accept many at once, a verdict each. An invalid one refuses the whole call before anything is written.
+    async def submit_many(
+        self, requests: list[tuple[Payload, Options]]
+    ) -> list[Accepted | Conflict]:
+        """Accept many at once, a verdict each.
 
-        While other tenants are at work, a large batch goes in parts: PartlyAccepted when the store fails between two of them.
+        An invalid one refuses the whole call before anything is written.
+
+        While other tenants are at work, a large batch goes in parts: PartlyAccepted when the store
+        fails between two of them.
         """
         drafts = []
         for number, (payload, options) in enumerate(requests, start=1):
@@ -155,7 +199,9 @@ class Intake:
                 await turn()
         return await self._accept_all(drafts)
 
-    async def submit_each(self, requests: list[tuple[Payload, Options]]) -> list[Accepted | Conflict | InvalidRequest]:
+    async def submit_each(
+        self, requests: list[tuple[Payload, Options]]
+    ) -> list[Accepted | Conflict | InvalidRequest]:
         """As `submit_many`, where an invalid one keeps no other from being accepted."""
         drafts: list[Draft] = []
         refused: dict[int, InvalidRequest] = {}
@@ -167,12 +213,16 @@ class Intake:
             if number % TURN == TURN - 1:
                 await turn()
         accepted = iter(await self._accept_all(drafts) if drafts else [])
-        return [refused[number] if number in refused else next(accepted) for number in range(len(requests))]
+        return [
+            refused[number] if number in refused else next(accepted)
+            for number in range(len(requests))
+        ]
 
     async def _accept_all(self, drafts: list[Draft]) -> list[Accepted | Conflict]:
         if not self._admission.is_open:
             await self._admission.ask()
-        # In one append and not by the group commit, which may cut a batch in two: a full disk takes all of them or none.
+        # In one append and not by the group commit, which may cut a batch in two: a full disk takes
+        # all of them or none.
         parts = batched(drafts, PART) if self._pace.is_mixed else [drafts]
         answers: list[Accepted | Conflict] = []
         for part in parts:
@@ -189,7 +239,9 @@ class Intake:
 
     async def _accept(self, drafts: list[Draft]) -> list[Accepted | Conflict]:
         answers: list[Accepted | Conflict] = []
-        for draft, (append, verdict) in zip(drafts, await self._seal_and_append(drafts), strict=True):
+        for draft, (append, verdict) in zip(
+            drafts, await self._seal_and_append(drafts), strict=True
+        ):
             try:
                 answers.append(_answer(verdict, append, draft))
             except Conflict as conflict:
@@ -203,12 +255,16 @@ class Intake:
         return kind
 
     async def faults(self, payload: Payload, tenant: str) -> dict[str, str]:
-        """What the flow's own check says of a payload; nothing of one that cannot be checked now: it is at fault itself, or the store is away."""
+        """What the flow's own check says of a payload; nothing of one that cannot be checked now:
+        it is at fault itself, or the store is away.
+        """
         kind = self._kind_of(payload)
         if kind.flow.check is None or not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
             return {}
         try:
-            self._validated(kind, payload, NO_OPTIONS, {} if kind.plan is None else about_of(payload)[1])
+            self._validated(
+                kind, payload, NO_OPTIONS, {} if kind.plan is None else about_of(payload)[1]
+            )
             return await self._checks.faults(kind.flow, payload, tenant)
         except (InvalidRequest, StoreError):
             return {}
@@ -223,9 +279,15 @@ class Intake:
             await self._check(draft, payload)
         return draft
 
-    async def _refusal(self, refused: InvalidRequest, payload: Payload, options: Options) -> InvalidRequest:
-        """Where the options alone are at fault, the payload is checked all the same: nobody has to mend one after the other."""
-        return InvalidRequest(refused.flow, await self.faults(payload, options.tenant) | refused.fields)
+    async def _refusal(
+        self, refused: InvalidRequest, payload: Payload, options: Options
+    ) -> InvalidRequest:
+        """Where the options alone are at fault, the payload is checked all the same: nobody has to
+        mend one after the other.
+        """
+        return InvalidRequest(
+            refused.flow, await self.faults(payload, options.tenant) | refused.fields
+        )
 
     def _draft(self, payload: Payload, options: Options) -> Draft:
         kind = self._kind_of(payload)
@@ -237,9 +299,26 @@ class Intake:
         own = None if kind.flow.request_id is None else kind.flow.request_id(payload)
         if own is not None and options.test:
             # As the key alone: a test must not take the id of the live one.
-            return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, id_text(raw_id), about)
+            return Draft(
+                kind.flow,
+                body,
+                keyed_by(own, kind.flow, options),
+                at,
+                raw_id,
+                id_text(raw_id),
+                about,
+            )
         if own is not None:
-            return Draft(kind.flow, body, keyed_by(own, kind.flow, options), at, raw_id, own, about, is_own=True)
+            return Draft(
+                kind.flow,
+                body,
+                keyed_by(own, kind.flow, options),
+                at,
+                raw_id,
+                own,
+                about,
+                is_own=True,
+            )
         return Draft(kind.flow, body, options, at, raw_id, id_text(raw_id), about)
 
     async def _check(self, draft: Draft, payload: Payload) -> None:
@@ -251,10 +330,21 @@ class Intake:
         flow, raw_id = self._flows[row.flow], id_bytes(row.request_id)
         kind = self._kinds[flow.payload]
         options = Options(
-            row.key, row.tenant, None if row.deliver_at_ms is None else datetime.fromtimestamp(row.deliver_at_ms / 1000, UTC),
-            None if row.ttl_ms is None else timedelta(milliseconds=row.ttl_ms), row.priority, row.correlation_id,
-        )  # fmt: skip
-        body, draft = row.payload.encode(), Draft(flow, b"{}", options, row.created_ms, raw_id, row.request_id, None)
+            row.key,
+            row.tenant,
+            (
+                None
+                if row.deliver_at_ms is None
+                else datetime.fromtimestamp(row.deliver_at_ms / 1000, UTC)
+            ),
+            None if row.ttl_ms is None else timedelta(milliseconds=row.ttl_ms),
+            row.priority,
+            row.correlation_id,
+        )
+        body, draft = (
+            row.payload.encode(),
+            Draft(flow, b"{}", options, row.created_ms, raw_id, row.request_id, None),
+        )
         try:
             payload, faults = decode_fields(flow.payload, msgspec.json.decode(body))
             if payload is None:
@@ -264,7 +354,9 @@ class Intake:
             if own is not None:
                 # Its id was told already, before anybody had read the payload.
                 draft = replace(draft, options=keyed_by(own, flow, options), is_own=True)
-            checked = replace(draft, body=self._validated(kind, payload, draft.options, faults), about=about)
+            checked = replace(
+                draft, body=self._validated(kind, payload, draft.options, faults), about=about
+            )
             if flow.check is not None:
                 await self._check(checked, payload)
             return checked
@@ -275,7 +367,8 @@ class Intake:
         except RecursionError:
             # Whoever looked at it later would not come to its end either: nothing of it is kept.
             return Invalid(self._append(draft, b"{}"), {"payload": TOO_DEEP})
-        # What does not fit its type cannot be sealed either, and what looks sealed is not: then nothing of it is kept.
+        # What does not fit its type cannot be sealed either, and what looks sealed is not: then
+        # nothing of it is kept.
         if kind.plan is None and MARK not in body and len(body) <= PAYLOAD_BYTES_MAX:
             draft = replace(draft, body=body)
         return Invalid(self._append(draft, draft.body), faults)
@@ -285,14 +378,22 @@ class Intake:
         return list(zip(appends, await self._append_all(appends), strict=True))
 
     async def _appends(self, drafts: list[Draft]) -> list[Append]:
-        """The first events of drafts, what is personal in them sealed. A crash before they are appended leaves keys that seal nothing."""
+        """The first events of drafts, what is personal in them sealed.
+
+        A crash before they are appended leaves keys that seal nothing.
+        """
         if not self._plans:
             return await self._appends_of(drafts, [draft.body for draft in drafts])
-        personal = [clear_of(draft, plan) for draft in drafts if (plan := self._plans.get(draft.flow.name)) is not None]
+        personal = [
+            clear_of(draft, plan)
+            for draft in drafts
+            if (plan := self._plans.get(draft.flow.name)) is not None
+        ]
         # Told by their order and not by their ids: callers may bring one id twice.
         sealed = iter(await self._subjects.seal(personal))
         return await self._appends_of(
-            drafts, [next(sealed) if draft.flow.name in self._plans else draft.body for draft in drafts]
+            drafts,
+            [next(sealed) if draft.flow.name in self._plans else draft.body for draft in drafts],
         )
 
     async def _appends_of(self, drafts: list[Draft], stored: Iterable[bytes]) -> list[Append]:
@@ -304,28 +405,58 @@ class Intake:
         return appends
 
     def _append(self, draft: Draft, stored: bytes) -> Append:
-        """The first event, with the payload as it is `stored`. Identity is told from the body in clear: no two sealings are alike."""
-        flow, options, at, raw_id, request_id = draft.flow, draft.options, draft.at, draft.raw_id, draft.request_id
+        """The first event, with the payload as it is `stored`.
+
+        Identity is told from the body in clear: no two sealings are alike.
+        """
+        flow, options, at, raw_id, request_id = (
+            draft.flow,
+            draft.options,
+            draft.at,
+            draft.raw_id,
+            draft.request_id,
+        )
         tenant, key = options.tenant, options.key
-        ttl_ms = flow.ttl_seconds * 1000 if options.ttl is None and flow.ttl_seconds is not None else None
+        ttl_ms = (
+            flow.ttl_seconds * 1000
+            if options.ttl is None and flow.ttl_seconds is not None
+            else None
+        )
         if options.ttl is not None:
             ttl_ms = options.ttl.total_seconds() * 1000
         command = Create(
-            request_id, flow.name, stored, at, None if key is None else scrubbed_name(key),
+            request_id,
+            flow.name,
+            stored,
+            at,
+            None if key is None else scrubbed_name(key),
             None if options.deliver_at is None else round(options.deliver_at.timestamp() * 1000),
-            None if ttl_ms is None else round(ttl_ms), options.priority, options.test, flow.is_external,
+            None if ttl_ms is None else round(ttl_ms),
+            options.priority,
+            options.test,
+            flow.is_external,
             draft.is_own and key == request_id,
-        )  # fmt: skip
+        )
         correlation_id, causation_id = options.correlation_id, options.causation_id
         meta = Meta(
-            tenant, flow.name, request_id, at,
+            tenant,
+            flow.name,
+            request_id,
+            at,
             request_id if correlation_id is None else scrubbed_name(correlation_id),
             request_id if causation_id is None else scrubbed_name(causation_id),
-            options.source, options.actor,
-        )  # fmt: skip
+            options.source,
+            options.actor,
+        )
         stored_meta, name_of = encode(meta), event_types(flow.name).name_of
         events = [
-            NewEvent(event_id(raw_id, n), name_of[type(event)], encode(event), stored_meta, Known(event, meta))
+            NewEvent(
+                event_id(raw_id, n),
+                name_of[type(event)],
+                encode(event),
+                stored_meta,
+                Known(event, meta),
+            )
             for n, event in enumerate(decide(None, command, flow.rules))
         ]
         claim = None
@@ -333,17 +464,22 @@ class Intake:
             name = self._identity.name_of(tenant, flow.name, key, test=options.test)
             claim = Claim(name, request_id, self._identity.content(draft.body))
         if key is not None and draft.is_own:
-            # For all tenants and flows at once, as when jobs were told by the ids of requests alone: what was claimed then must be found.
-            # Each submit claims as somebody else: only an append that is sent again is no second one.
+            # For all tenants and flows at once, as when jobs were told by the ids of requests
+            # alone: what was claimed then must be found.
+            # Each submit claims as somebody else: only an append that is sent again is no second
+            # one.
             content = self._identity.content(f"{tenant}\0{flow.name}\0".encode() + draft.body)
             claim = Claim(self._identity.name("", "", key), id_text(raw_id), content)
         return Append(request_stream(flow.name, tenant, request_id), 0, tuple(events), claim)
 
-    def _validated(self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]) -> bytes:
+    def _validated(
+        self, kind: Kind, payload: Payload, options: Options, faults: dict[str, str]
+    ) -> bytes:
         """The payload as stored; raises with every fault of payload and options at once."""
         try:
             body = kind.encode(payload)
-            # Built by a program, so never checked: decoding is the check, and cheaper than any other.
+            # Built by a program, so never checked: decoding is the check, and cheaper than any
+            # other.
             stored = kind.decode(body)
             if is_too_deep(body):
                 faults |= {"payload": TOO_DEEP}
@@ -357,7 +493,10 @@ class Intake:
             faults |= value_errors(payload) or {"payload": f"cannot be stored: {error}"}
         if len(body) > PAYLOAD_BYTES_MAX:
             faults = {
-                "payload": f"{len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are taken. Store it elsewhere and send a reference"
+                "payload": (
+                    f"{len(body)} bytes; at most {PAYLOAD_BYTES_MAX} are taken. Store it elsewhere"
+                    " and send a reference"
+                )
             }
         if MARK in body:
             faults |= forged(body)

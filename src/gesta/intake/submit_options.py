@@ -1,6 +1,7 @@
 """How a request is to be treated, beside its payload; and what may be wrong with that.
 
-A program may pass anything, whatever the annotations say, and what is stored has to be readable for ever.
+A program may pass anything, whatever the annotations say, and what is stored has to be readable for
+ever.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ YEARS = (1970, 9_000)
 
 
 def is_plain(options: Options) -> bool:
-    """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the others in passing."""
+    """Whether nothing was asked for but perhaps an ordinary key: most requests, told from the
+    others in passing.
+    """
     key = options.key
     if options.actor is not None:
         return False
@@ -69,7 +72,9 @@ def option_errors(options: Options) -> dict[str, str]:
         text = getattr(options, name)
         if text is not None and not is_text(text):
             faults[name] = f"a string of 1 to {KEY_LENGTH_MAX} characters"
-    if deliver_at is not None and (not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None):
+    if deliver_at is not None and (
+        not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None
+    ):
         faults["deliver_at"] = "a datetime with a time zone, for instance datetime.now(UTC)"
     elif deliver_at is not None and not YEARS[0] <= deliver_at.year <= YEARS[1]:
         faults["deliver_at"] = f"a time in the years {YEARS[0]} to {YEARS[1]}"
@@ -82,7 +87,9 @@ def option_errors(options: Options) -> dict[str, str]:
 
 
 def _is_usual(options: Options) -> bool:
-    """Whether nothing can be wrong with any of them: what comes with each call of an API, told from the rest in passing."""
+    """Whether nothing can be wrong with any of them: what comes with each call of an API, told from
+    the rest in passing.
+    """
     tenant, key, priority = options.tenant, options.key, options.priority
     return (
         options.deliver_at is None
@@ -109,7 +116,9 @@ def _is_usual_actor(actor: object) -> bool:
     if type(actor) is not Actor or type(actor.user_id) is not str or not actor.user_id.isascii():
         return False
     roles: object = actor.roles
-    return roles == () or (type(roles) is tuple and all(type(word) is str and word.isascii() for word in roles))
+    return roles == () or (
+        type(roles) is tuple and all(type(word) is str and word.isascii() for word in roles)
+    )
 
 
 def ttl_errors(ttl: object) -> dict[str, str]:

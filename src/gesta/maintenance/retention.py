@@ -1,4 +1,6 @@
-"""Old requests go: events and view together, in small commits, while their keys stay claimed. Part of the sweep.
+"""Old requests go: events and view together, in small commits, while their keys stay claimed.
+
+Part of the sweep.
 
 Nobody who follows the log misses anything: what some checkpoint has not passed stays.
 """
@@ -20,20 +22,29 @@ from gesta.runtime.telemetry import Telemetry
 DAY_MS = 86_400_000
 #: Requests looked at per step, each step one commit.
 BATCH = 500
-#: From the end of one walk through the old requests to the next. Those that are still open are looked at once in a walk.
+#: From the end of one walk through the old requests to the next. Those that are still open are
+#: looked at once in a walk.
 PAUSE_SECONDS = 3600.0
 _START: Place = ("", "", "")
 
 
 class Retention:
     def __init__(
-        self, days: int | None, flows: Mapping[str, Flow], views: Views, commits: Commits, runtime: Runtime, telemetry: Telemetry
+        self,
+        days: int | None,
+        flows: Mapping[str, Flow],
+        views: Views,
+        commits: Commits,
+        runtime: Runtime,
+        telemetry: Telemetry,
     ) -> None:
         self._keep_ms = None if days is None else days * DAY_MS
         self._flows, self._views, self._commits = flows, views, commits
         self._runtime, self._telemetry = runtime, telemetry
         #: Flows whose ids tell nothing about their age.
-        self._foreign = frozenset(name for name, flow in flows.items() if flow.request_id is not None)
+        self._foreign = frozenset(
+            name for name, flow in flows.items() if flow.request_id is not None
+        )
         self._place = _START
         self._rests_until = float("-inf")
 
@@ -66,4 +77,7 @@ def removed_text(request_id: str, days: int | None, now_ms: int) -> str:
     made_ms = made_at(request_id)
     if days is None or made_ms is None or made_ms >= now_ms - days * DAY_MS:
         return ""
-    return f"; it was made more than {days} days ago, and retention_days = {days} removes ended requests of that age"
+    return (
+        f"; it was made more than {days} days ago, and retention_days = {days} removes ended"
+        " requests of that age"
+    )

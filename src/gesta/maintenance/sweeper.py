@@ -1,4 +1,5 @@
-"""Puts right what crashes and long waits leave: expiry, what is due, jobs that were lost or stayed held, work that nobody reported.
+"""Puts right what crashes and long waits leave: expiry, what is due, jobs that were lost or stayed
+held, work that nobody reported.
 
 It never calls a provider: it appends what time has decided, or puts a job like any other.
 """
@@ -46,11 +47,27 @@ BUCKETS = 1_000
 
 class Sweep:
     def __init__(
-        self, flows: Mapping[str, Flow], views: Views, queue: JobQueue, loader: Loader, recorder: Recorder, pausing: Pausing,
-        buckets: Buckets, retention: Retention, lapses: Lapses, runtime: Runtime, telemetry: Telemetry, owner: str,
-    ) -> None:  # fmt: skip
+        self,
+        flows: Mapping[str, Flow],
+        views: Views,
+        queue: JobQueue,
+        loader: Loader,
+        recorder: Recorder,
+        pausing: Pausing,
+        buckets: Buckets,
+        retention: Retention,
+        lapses: Lapses,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
+    ) -> None:
         self._flows, self._views, self._queue, self._loader = flows, views, queue, loader
-        self._recorder, self._pausing, self._buckets, self._retention = recorder, pausing, buckets, retention
+        self._recorder, self._pausing, self._buckets, self._retention = (
+            recorder,
+            pausing,
+            buckets,
+            retention,
+        )
         self._lapses, self._runtime, self._telemetry = lapses, runtime, telemetry
         self.role = Role(ROLE, owner, views, runtime)
         self._held_checked_at = self._lost_checked_at = self._lapsed_checked_at = float("-inf")
@@ -86,7 +103,11 @@ class Sweep:
             self._lost_checked_at = now
             await self._restore_lost_jobs()
             await self._buckets.forget(BUCKETS)
-            self._telemetry.looked_at(await self._queue.backlog(), self._runtime.now_ms(), await self._pausing.paused(None))
+            self._telemetry.looked_at(
+                await self._queue.backlog(),
+                self._runtime.now_ms(),
+                await self._pausing.paused(None),
+            )
 
     async def _deal_with(self, due: list[View]) -> None:
         """Bounded batches: what was dealt with is postponed, so the next batch is another one."""
@@ -98,9 +119,15 @@ class Sweep:
         looks: dict[Key, int | None] = {key_of(view.state): now + LOOK_AGAIN_MS for view in due}
         for view in fresh:
             state, flow = view.state, self._flows.get(view.state.flow)
-            if flow is not None and state.expires_at is not None and state.expires_at <= now and state.status != "unknown":
+            if (
+                flow is not None
+                and state.expires_at is not None
+                and state.expires_at <= now
+                and state.status != "unknown"
+            ):
                 with suppress(Fenced):
-                    # Of a tenant that has left: its new home will do it. The others must not wait for that.
+                    # Of a tenant that has left: its new home will do it. The others must not wait
+                    # for that.
                     await self._expire(view, flow)
             elif state.wants is not None and (state.due_at or 0) <= now:
                 jobs.append(job_for(state))
@@ -110,21 +137,32 @@ class Sweep:
         await self._views.postpone([(view.state, looks[key_of(view.state)]) for view in due])
 
     async def _fresh(self, states: list[State]) -> list[View]:
-        """The requests as they are now. One whose stream cannot be read is left out: the projector has parked it and told."""
+        """The requests as they are now.
+
+        One whose stream cannot be read is left out: the projector has parked it and told.
+        """
         try:
             found, _ = await self._loader.load([key_of(state) for state in states])
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 -- whatever is wrong with one, the rest must go on
-            return [] if len(states) == 1 else [fresh for state in states for fresh in await self._fresh([state])]
+            return (
+                []
+                if len(states) == 1
+                else [fresh for state in states for fresh in await self._fresh([state])]
+            )
         return list(found.values())
 
     async def _expire(self, view: View, flow: Flow) -> None:
         # The job goes first; while somebody holds it, the attempt's end decides.
-        await self._recorder.apply(view, Expire(self._runtime.now_ms()), flow.rules, drop_job, causation_id=ROLE)
+        await self._recorder.apply(
+            view, Expire(self._runtime.now_ms()), flow.rules, drop_job, causation_id=ROLE
+        )
 
     async def _restore_lost_jobs(self) -> None:
-        """Requests that want a job and have none: the queue was lost, or a hand-over between two stores broke."""
+        """Requests that want a job and have none: the queue was lost, or a hand-over between two
+        stores broke.
+        """
         before_ms = self._runtime.now_ms() - LOST_AGE_MS
         cursor: Cursor | None = FROM_THE_START
         while cursor is not None:
@@ -140,7 +178,11 @@ class Sweep:
         fresh = await self._fresh(missing)
         old = {key_of(state): state.version for state in missing}
         # One that has changed meanwhile is being worked on: its view only lags.
-        lost = [view.state for view in fresh if view.state.version == old[key_of(view.state)] and view.state.wants is not None]
+        lost = [
+            view.state
+            for view in fresh
+            if view.state.version == old[key_of(view.state)] and view.state.wants is not None
+        ]
         if lost:
             self._telemetry.log.warning("jobs restored", count=len(lost))
             await self._queue.put([job_for(state, suspect=True) for state in lost])
@@ -149,7 +191,8 @@ class Sweep:
 def _next_look(state: State, now_ms: int) -> int | None:
     """When to look again at a request that a job was put for.
 
-    A job to execute is put once: should it be lost, its request is found as one without a job, and nobody takes it for one that was never called.
+    A job to execute is put once: should it be lost, its request is found as one without a job, and
+    nobody takes it for one that was never called.
     """
     if state.wants == "reconcile":
         return now_ms + LOOK_AGAIN_MS

@@ -1,4 +1,6 @@
-"""Which addresses an outgoing request may reach: the public internet, and what the operator names beside it."""
+"""Which addresses an outgoing request may reach: the public internet, and what the operator names
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Literal
 Network = IPv4Network | IPv6Network
 Refusal = Literal["private_address", "plain_http"]
 
-#: IPv4 that is not the public internet, from IANA's special-purpose registry; written out, because `is_global` of the standard
+#: IPv4 that is not the public internet, from IANA's special-purpose registry; written out, because
+#: `is_global` of the standard
 #: library differs between Python versions.
 _CLOSED_V4 = tuple(
     IPv4Network(text)
@@ -32,16 +35,23 @@ _CLOSED_V4 = tuple(
         "240.0.0.0/4",  # reserved and broadcast
     )
 )
-#: All of public IPv6. Outside of it lie loopback, link-local, unique local, multicast, IPv4-mapped and NAT64 addresses.
+#: All of public IPv6. Outside of it lie loopback, link-local, unique local, multicast, IPv4-mapped
+#: and NAT64 addresses.
 _OPEN_V6 = IPv6Network("2000::/3")
-#: The parts of it that are not: tunnels that carry an IPv4 address inside (Teredo, 6to4), protocol and documentation ranges.
-_CLOSED_V6 = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+#: The parts of it that are not: tunnels that carry an IPv4 address inside (Teredo, 6to4), protocol
+#: and documentation ranges.
+_CLOSED_V6 = tuple(
+    IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
+)
 
 
 class PrivateAddressGuard:
-    """Refuses what is not public. `allow` names networks that may be reached all the same, also without TLS.
+    """Refuses what is not public.
 
-    An IPv6 address with an IPv4 address inside (mapped, NAT64, 6to4) is refused as a whole: no public host has only such a one,
+    `allow` names networks that may be reached all the same, also without TLS.
+
+    An IPv6 address with an IPv4 address inside (mapped, NAT64, 6to4) is refused as a whole: no
+    public host has only such a one,
     and a network that needs NAT64 can name `64:ff9b::/96`.
     """
 

@@ -1,11 +1,16 @@
-"""Rate limits of providers: token buckets that all processes of a store share, each tenant's apart from everybody else's.
+"""Rate limits of providers: token buckets that all processes of a store share, each tenant's apart
+from everybody else's.
 
-A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment ahead and in blocks, so that there is no
-round trip for each request: whoever asks in the same turn asks together, and four times what was asked for lately is asked for in advance, again
-when half of it is used up: attempts come in bursts, and then fewer of them wait for the store. A token that nobody uses lapses; with a process die
+A flow takes a token right before it calls the provider. Tokens are reserved in the store a moment
+ahead and in blocks, so that there is no
+round trip for each request: whoever asks in the same turn asks together, and four times what was
+asked for lately is asked for in advance, again
+when half of it is used up: attempts come in bursts, and then fewer of them wait for the store. A
+token that nobody uses lapses; with a process die
 the tokens that it had reserved, a quarter of a second's at most.
 
-Who gets none is postponed to where the next free one is likely, one behind the other, and none of its request's attempts is spent.
+Who gets none is postponed to where the next free one is likely, one behind the other, and none of
+its request's attempts is spent.
 """
 
 from __future__ import annotations
@@ -26,12 +31,14 @@ from gesta.runtime.group_commit import GroupCommit
 
 #: Tokens are reserved so far ahead; an attempt waits for its own in its slot.
 AHEAD_MS = 250
-#: One that was not used this long after its time has lapsed. Attempts come in waves, and under load a wave takes a good part of a second; however
+#: One that was not used this long after its time has lapsed. Attempts come in waves, and under load
+#: a wave takes a good part of a second; however
 #: long they last, no more are kept than were reserved in advance.
 LAPSE_MS = 1_000
 #: In advance no more is reserved than falls in this time: others want their part of what is ahead.
 ADVANCE_MS = 100
-#: Waves are so far apart at most, in times of ADVANCE_MS; what is wanted no more counts half as much with each one beyond, and nothing in the end.
+#: Waves are so far apart at most, in times of ADVANCE_MS; what is wanted no more counts half as
+#: much with each one beyond, and nothing in the end.
 _WAVES, _FORGOTTEN = LAPSE_MS // ADVANCE_MS, 32
 #: Those who are postponed are spread over this long; then again from the front.
 SPREAD_MS = 300_000
@@ -40,7 +47,8 @@ STORE_PAUSE_SECONDS = 1.0
 #: More names than this are looked through for those that say nothing any more.
 NAMES_MAX = 10_000
 
-#: A rate in a tenant's config. Slower than once in a quarter of an hour is a pause, and near nothing the times of tokens are no numbers any more.
+#: A rate in a tenant's config. Slower than once in a quarter of an hour is a pause, and near
+#: nothing the times of tokens are no numbers any more.
 PerSecond = Annotated[float, msgspec.Meta(ge=0.001)]
 
 
@@ -54,7 +62,9 @@ class Limit(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.name or not self.per_second > 0 or self.burst < 1:
-            raise ValueError(f"a limit needs a name, a rate above 0 and a burst of at least 1, not {self}")
+            raise ValueError(
+                f"a limit needs a name, a rate above 0 and a burst of at least 1, not {self}"
+            )
 
     @property
     def gap_ms(self) -> float:
@@ -64,7 +74,18 @@ class Limit(msgspec.Struct, frozen=True):
 class _Tap:
     """What this process knows of one bucket. Times are epoch milliseconds."""
 
-    __slots__ = ("before", "began_at", "closed_until", "empty_until", "low", "promised", "sure", "sure_until", "takes", "times")
+    __slots__ = (
+        "before",
+        "began_at",
+        "closed_until",
+        "empty_until",
+        "low",
+        "promised",
+        "sure",
+        "sure_until",
+        "takes",
+        "times",
+    )
 
     def __init__(self) -> None:
         #: Tokens that are ours, the earliest first.
@@ -77,13 +98,17 @@ class _Tap:
         self.closed_until = 0.0
         #: Where the one stands that was postponed last.
         self.promised = 0.0
-        #: So many of them may be taken without a further thought until then, once their times have come: see `look_ahead`.
+        #: So many of them may be taken without a further thought until then, once their times have
+        #: come: see `look_ahead`.
         self.sure, self.sure_until = 0, 0.0
-        #: How many were wanted since then, and how many in as long a time before; a burst counts half as much each time after.
+        #: How many were wanted since then, and how many in as long a time before; a burst counts
+        #: half as much each time after.
         self.began_at = self.takes = self.before = 0
 
     def look_ahead(self, now: int) -> None:
-        """How many of our tokens may be taken from here, and until when, without anything else having to be thought of: once their times have come."""
+        """How many of our tokens may be taken from here, and until when, without anything else
+        having to be thought of: once their times have come.
+        """
         self.sure = 0
         if self.times and self.closed_until <= now:
             self.sure = max(0, len(self.times) - self.low - 1)
@@ -92,7 +117,9 @@ class _Tap:
     def begin_anew(self, now: int) -> None:
         """Count those who want a token from here."""
         silences = (now - self.began_at) // ADVANCE_MS - 1
-        self.before = max(self.takes, self.before // 2) >> min(max(0, silences - _WAVES), _FORGOTTEN)
+        self.before = max(self.takes, self.before // 2) >> min(
+            max(0, silences - _WAVES), _FORGOTTEN
+        )
         self.takes, self.began_at = 0, now
 
     def promise(self, gap_ms: float, next_at: float, now: int) -> float:
@@ -103,7 +130,9 @@ class _Tap:
         return self.promised - now
 
     def is_idle(self, now: int) -> bool:
-        return not self.times and max(self.empty_until, self.promised, self.began_at + LAPSE_MS) < now
+        return (
+            not self.times and max(self.empty_until, self.promised, self.began_at + LAPSE_MS) < now
+        )
 
 
 class _Asked(msgspec.Struct, frozen=True, gc=False):
@@ -120,7 +149,10 @@ _Answer = list[float] | Postponed
 
 
 def _unheard(asked: asyncio.Future[_Answer]) -> None:
-    """Nobody waits for what is asked in advance. Should it have failed, whoever finds no token will ask and hear."""
+    """Nobody waits for what is asked in advance.
+
+    Should it have failed, whoever finds no token will ask and hear.
+    """
     if not asked.cancelled():
         asked.exception()
 
@@ -197,17 +229,22 @@ class Tokens:
         try:
             await self._buckets.close([((tenant, name), wait_ms)])
         except StoreError:
-            # What the attempt has to say is worth more than this: other processes will hear it from the provider.
+            # What the attempt has to say is worth more than this: other processes will hear it from
+            # the provider.
             return
 
     def _at_hand(self, tap: _Tap, name: Name, limit: Limit, now: int) -> float | None:
-        """When our token falls; None when the store has to be asked for one. Raises Postponed when it need not be."""
+        """When our token falls; None when the store has to be asked for one.
+
+        Raises Postponed when it need not be.
+        """
         times = tap.times
         tap.sure = 0
         while times and times[0] + LAPSE_MS < now:
             times.popleft()
         if times and times[0] > now + AHEAD_MS:
-            # None is reserved for later than that: the clock was set back, and who waited for them would wait until it is there again.
+            # None is reserved for later than that: the clock was set back, and who waited for them
+            # would wait until it is there again.
             times.clear()
         if now - tap.began_at >= ADVANCE_MS:
             tap.begin_anew(now)
@@ -257,11 +294,18 @@ class Tokens:
         return given
 
     def _wanted(self, name: Name, asked: list[_Asked]) -> Wanted:
-        """A token for each who waits, and in advance four times as many as were wanted lately: a lone request reserves nothing for nobody."""
+        """A token for each who waits, and in advance four times as many as were wanted lately: a
+        lone request reserves nothing for nobody.
+        """
         tap, limit, waiting = self._tap(name), asked[0].limit, sum([one.tokens for one in asked])
-        # Many who wait together are the first part of a wave: the rest of it must not have to wait, too.
-        in_advance = min(4 * max(tap.before, tap.takes - waiting, waiting - 1), int(ADVANCE_MS / limit.gap_ms))
-        return Wanted(name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times)))
+        # Many who wait together are the first part of a wave: the rest of it must not have to wait,
+        # too.
+        in_advance = min(
+            4 * max(tap.before, tap.takes - waiting, waiting - 1), int(ADVANCE_MS / limit.gap_ms)
+        )
+        return Wanted(
+            name, Rate(limit.gap_ms, limit.burst), waiting + max(0, in_advance - len(tap.times))
+        )
 
     def _given(self, question: _Question, now: int) -> _Answer:
         """A token of each or none."""
@@ -281,7 +325,9 @@ class Tokens:
         if tap is None:
             if len(self._taps) >= NAMES_MAX:
                 now = self._runtime.now_ms()
-                self._taps = {known: one for known, one in self._taps.items() if not one.is_idle(now)}
+                self._taps = {
+                    known: one for known, one in self._taps.items() if not one.is_idle(now)
+                }
             tap = self._taps[name] = _Tap()
         return tap
 
@@ -295,13 +341,18 @@ class Limits:
         self._tokens, self._tenant = tokens, tenant
 
     async def take(self, *limits: Limit) -> None:
-        """One token of each, or Postponed: then none was taken. Await it right before the provider is called."""
+        """One token of each, or Postponed: then none was taken.
+
+        Await it right before the provider is called.
+        """
         if not self._tokens.take_now(self._tenant, limits):
             await self._tokens.take(self._tenant, limits)
 
     async def close(self, name: str, seconds: float) -> None:
-        """Nobody takes a token of this name before that: the provider said when it wants to be asked again.
+        """Nobody takes a token of this name before that: the provider said when it wants to be
+        asked again.
 
-        At once in this process; others may use what they have reserved already, a quarter of a second's at most.
+        At once in this process; others may use what they have reserved already, a quarter of a
+        second's at most.
         """
         await self._tokens.close(self._tenant, name, seconds)

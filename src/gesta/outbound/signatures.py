@@ -1,6 +1,8 @@
-"""Standard Webhooks signatures (scheme v1, HMAC-SHA256), on raw bytes: sign before sending, verify before parsing.
+"""Standard Webhooks signatures (scheme v1, HMAC-SHA256), on raw bytes: sign before sending, verify
+before parsing.
 
-The signed text is `{id}.{timestamp}.{body}`; the header lists one signature for each active secret, so that a receiver may
+The signed text is `{id}.{timestamp}.{body}`; the header lists one signature for each active secret,
+so that a receiver may
 change its secret at any time while two are active.
 """
 
@@ -26,9 +28,14 @@ _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
 
 class BadSignature(Exception):
-    """The message is not from the holder of a secret, or not from now. `reason` is one of a closed set."""
+    """The message is not from the holder of a secret, or not from now.
 
-    def __init__(self, reason: Literal["missing_header", "bad_header", "too_old", "too_new", "no_match"]) -> None:
+    `reason` is one of a closed set.
+    """
+
+    def __init__(
+        self, reason: Literal["missing_header", "bad_header", "too_old", "too_new", "no_match"]
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -40,11 +47,16 @@ def secret_bytes(secret: str) -> bytes:
         raise ValueError(f"a webhook secret starts with {SECRET_PREFIX}")
     try:
         # Secrets are handed around with and without padding.
-        key = base64.b64decode(encoded.rstrip("=") + "=" * (-len(encoded.rstrip("=")) % 4), validate=True)
+        key = base64.b64decode(
+            encoded.rstrip("=") + "=" * (-len(encoded.rstrip("=")) % 4), validate=True
+        )
     except (binascii.Error, ValueError):
         raise ValueError(f"a webhook secret is {SECRET_PREFIX} and base64") from None
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
-        raise ValueError(f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, this one has {len(key)}")
+        raise ValueError(
+            f"a webhook secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, this one has"
+            f" {len(key)}"
+        )
     return key
 
 
@@ -52,7 +64,10 @@ def sign(secrets: Sequence[str], message_id: str, timestamp_seconds: int, body: 
     """The value of `webhook-signature`: one signature for each secret, the current one first."""
     if not _MESSAGE_ID.fullmatch(message_id):
         raise ValueError("a message id has no dot and no blank")
-    signatures = (_signature(secret_bytes(secret), message_id, str(timestamp_seconds), body) for secret in secrets)
+    signatures = (
+        _signature(secret_bytes(secret), message_id, str(timestamp_seconds), body)
+        for secret in secrets
+    )
     return " ".join(f"{_SCHEME},{base64.b64encode(signature).decode()}" for signature in signatures)
 
 
@@ -63,16 +78,28 @@ def verify(
     now_seconds: float,
     tolerance_seconds: int = TOLERANCE_SECONDS,
 ) -> str:
-    """The message's id, once one of its signatures is shown to be by one of the secrets. Raises BadSignature."""
+    """The message's id, once one of its signatures is shown to be by one of the secrets.
+
+    Raises BadSignature.
+    """
     found = {name.lower(): value for name, value in headers.items()}
     try:
-        message_id, timestamp, listed = (found[f"webhook-{part}"] for part in ("id", "timestamp", "signature"))
+        message_id, timestamp, listed = (
+            found[f"webhook-{part}"] for part in ("id", "timestamp", "signature")
+        )
     except KeyError:
         raise BadSignature("missing_header") from None
     if not _MESSAGE_ID.fullmatch(message_id) or not _TIMESTAMP.fullmatch(timestamp):
         raise BadSignature("bad_header")
-    given = [base64_text for scheme, _, base64_text in (entry.partition(",") for entry in listed.split()) if scheme == _SCHEME]
-    expected = [base64.b64encode(_signature(secret_bytes(secret), message_id, timestamp, body)) for secret in secrets]
+    given = [
+        base64_text
+        for scheme, _, base64_text in (entry.partition(",") for entry in listed.split())
+        if scheme == _SCHEME
+    ]
+    expected = [
+        base64.b64encode(_signature(secret_bytes(secret), message_id, timestamp, body))
+        for secret in secrets
+    ]
     # Every pair is compared, each in constant time, before anything is concluded.
     matches = [hmac.compare_digest(ours, theirs.encode()) for ours in expected for theirs in given]
     if not any(matches):

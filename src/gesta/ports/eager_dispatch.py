@@ -1,6 +1,8 @@
-"""Station 5, the short way: free slots of a worker are offered with the jobs that are put, so that put and take are one.
+"""Station 5, the short way: free slots of a worker are offered with the jobs that are put, so that
+put and take are one.
 
-The projector asks its own process's worker for an offer (worker/offering.py) and gives it to the store with the jobs.
+The projector asks its own process's worker for an offer (worker/offering.py) and gives it to the
+store with the jobs.
 """
 
 from __future__ import annotations
@@ -15,26 +17,42 @@ from gesta.ports.read_model import View
 
 
 class Offer:
-    """So many free slots of each flow. Jobs that find nobody waiting before them are taken in the commit that puts them.
+    """So many free slots of each flow.
 
-    `taken` is filled in once that commit stands. The long way, ready for the next take, go: a job that is suspect or not due, all jobs of a
-    flow of which one is ready already, those beyond its slots, and everything while some lease is dead or some other job has fallen due and
+    Jobs that find nobody waiting before them are taken in the commit that puts them.
+
+    `taken` is filled in once that commit stands. The long way, ready for the next take, go: a job
+    that is suspect or not due, all jobs of a
+    flow of which one is ready already, those beyond its slots, and everything while some lease is
+    dead or some other job has fallen due and
     waits to be woken. One that is live stays as it is. A store may take fewer, or none.
     """
 
     __slots__ = ("durable", "free", "lease_seconds", "made", "renewed", "taken", "token")
 
-    def __init__(self, token: str, free: Mapping[str, int], lease_seconds: float, *, durable: bool) -> None:
-        self.token, self.free, self.lease_seconds, self.durable = token, free, lease_seconds, durable
+    def __init__(
+        self, token: str, free: Mapping[str, int], lease_seconds: float, *, durable: bool
+    ) -> None:
+        self.token, self.free, self.lease_seconds, self.durable = (
+            token,
+            free,
+            lease_seconds,
+            durable,
+        )
         self.taken: list[Taken] = []
-        #: Whether the lease lasts for `lease_seconds` from here; otherwise it was left as it was, with half of that to go at least.
+        #: Whether the lease lasts for `lease_seconds` from here; otherwise it was left as it was,
+        #: with half of that to go at least.
         self.renewed = True
-        #: Job id → the request, where that commit makes it, too: then nothing of its stream is unseen when the job is taken.
+        #: Job id → the request, where that commit makes it, too: then nothing of its stream is
+        #: unseen when the job is taken.
         self.made: Mapping[str, View] = {}
 
 
 class Offers(Protocol):
-    """Where a projector gets offers. Each has to be answered, also where the store's answer is lost."""
+    """Where a projector gets offers.
+
+    Each has to be answered, also where the store's answer is lost.
+    """
 
     def make(self, jobs: Sequence[Job]) -> Offer | None:
         """For jobs that are about to be put."""
@@ -44,7 +62,9 @@ class Offers(Protocol):
 
 
 def chosen_of(jobs: Sequence[Job], free: Mapping[str, int], now_ms: int) -> list[Job]:
-    """Those of new jobs that so many free slots take, where nobody waits before them: in their turns, if there are more of them."""
+    """Those of new jobs that so many free slots take, where nobody waits before them: in their
+    turns, if there are more of them.
+    """
     takable = [job for job in jobs if job.due_ms <= now_ms and job.flow in free and not job.suspect]
     counts = Counter([job.flow for job in takable])
     if all(free[flow] >= count for flow, count in counts.items()):

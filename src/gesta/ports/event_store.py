@@ -1,6 +1,9 @@
-"""Station 3, port: the event store, the only truth. Receives appends from intake, worker and sweep; the projector follows it.
+"""Station 3, port: the event store, the only truth.
 
-Version = how many events the stream has, so the first event is version 1 and a new stream is expected at 0.
+Receives appends from intake, worker and sweep; the projector follows it.
+
+Version = how many events the stream has, so the first event is version 1 and a new stream is
+expected at 0.
 Position = opaque, ordered, one total order over all streams; gaps are allowed, going back is not.
 """
 
@@ -26,13 +29,17 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event to append. Ids are made by the caller, so that an append repeated after a lost answer is recognised."""
+    """An event to append.
+
+    Ids are made by the caller, so that an append repeated after a lost answer is recognised.
+    """
 
     id: bytes
     type: str
     data: bytes
     meta: bytes
-    #: What the bytes say, handed on to a follower in the same process so that it need not read them. Never stored.
+    #: What the bytes say, handed on to a follower in the same process so that it need not read
+    #: them. Never stored.
     known: Known | None = None
 
 
@@ -50,7 +57,10 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A caller's key, claimed in the same commit as the stream it leads to. `name` and `content` are keyed digests."""
+    """A caller's key, claimed in the same commit as the stream it leads to.
+
+    `name` and `content` are keyed digests.
+    """
 
     name: bytes
     request_id: str
@@ -58,7 +68,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """All events or none, if the stream still has `expected` events and the claim, if any, is free."""
+    """All events or none, if the stream still has `expected` events and the claim, if any, is
+    free.
+    """
 
     stream: str
     expected: int
@@ -67,7 +79,10 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """On disk. `version` is the stream's version after these events. Also the answer to an append that already stands there."""
+    """On disk. `version` is the stream's version after these events.
+
+    Also the answer to an append that already stands there.
+    """
 
     version: int
 
@@ -79,7 +94,10 @@ class Stale(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """The key leads to an earlier request; nothing was written. Equal `content` means: the same was asked."""
+    """The key leads to an earlier request; nothing was written.
+
+    Equal `content` means: the same was asked.
+    """
 
     request_id: str
     content: bytes
@@ -89,7 +107,10 @@ Verdict = Appended | Stale | Claimed
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
-    """Some of the partitions into which a log is divided: `numbers` out of 0 to `count` - 1. A stream is in one of them for ever."""
+    """Some of the partitions into which a log is divided: `numbers` out of 0 to `count` - 1.
+
+    A stream is in one of them for ever.
+    """
 
     count: int
     numbers: tuple[int, ...]
@@ -99,12 +120,16 @@ class Share(msgspec.Struct, frozen=True, gc=False):
         return sha256(stream.encode()).digest()[0] % self.count in self.numbers
 
 
-#: Of the data of events, what one look at the log gives at most, but for the last of them: whoever follows has to hold it in memory.
+#: Of the data of events, what one look at the log gives at most, but for the last of them: whoever
+#: follows has to hold it in memory.
 FOLLOW_BYTES = 16 * 1024 * 1024
 
 
 def until_full(events: Iterable[Recorded]) -> list[Recorded]:
-    """These events up to the one with which their data comes to FOLLOW_BYTES. The others are not asked for."""
+    """These events up to the one with which their data comes to FOLLOW_BYTES.
+
+    The others are not asked for.
+    """
     found: list[Recorded] = []
     size = 0
     for event in events:
@@ -119,11 +144,17 @@ class EventStore(Protocol):
     """Append, read, follow; each call carries many."""
 
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
-        """A verdict for each append, in order, once it is on disk. One refused append does not touch the others."""
+        """A verdict for each append, in order, once it is on disk.
+
+        One refused append does not touch the others.
+        """
         ...
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
-        """The events of each stream after the given version, in order within a stream. Reads what is committed now."""
+        """The events of each stream after the given version, in order within a stream.
+
+        Reads what is committed now.
+        """
         ...
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
@@ -131,35 +162,54 @@ class EventStore(Protocol):
         ...
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
-        """The next events of all streams after a position, oldest first; empty at the end. Never skips one that commits later.
+        """The next events of all streams after a position, oldest first; empty at the end.
 
-        At most `limit`, and none behind the one with which their data comes to FOLLOW_BYTES. So fewer than `limit` does not mean the end.
+        Never skips one that commits later.
+
+        At most `limit`, and none behind the one with which their data comes to FOLLOW_BYTES. So
+        fewer than `limit` does not mean the end.
         """
         ...
 
-    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
-        """As `follow`, only the events of some partitions among the next `limit` of all; and the position up to which all were looked at.
+    async def follow_share(
+        self, after: int, limit: int, share: Share
+    ) -> tuple[list[Recorded], int]:
+        """As `follow`, only the events of some partitions among the next `limit` of all; and the
+        position up to which all were looked at.
 
         What their data comes to may be counted with or without the events of others.
         """
         ...
 
     async def end(self) -> int:
-        """The position of the newest event, whether or not it is still there; 0 when there never was one."""
+        """The position of the newest event, whether or not it is still there; 0 when there never
+        was one.
+        """
         ...
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        """Claimed keys in the order of their names, from behind `after`, so that somebody can go through all."""
+        """Claimed keys in the order of their names, from behind `after`, so that somebody can go
+        through all.
+        """
         ...
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
-        """Claim keys without a stream, for one that was copied or removed. False: it leads to another request, and stays. On disk."""
+        """Claim keys without a stream, for one that was copied or removed.
+
+        False: it leads to another request, and stays. On disk.
+        """
         ...
 
     async def behind(self, after: int) -> int:
-        """How many events follow a position: 0 at the end, never fewer than there are. Cheap, so it may be somewhat more."""
+        """How many events follow a position: 0 at the end, never fewer than there are.
+
+        Cheap, so it may be somewhat more.
+        """
         ...
 
     async def changed(self, timeout_seconds: float) -> None:
-        """Return when something may have been appended, at the latest after the timeout. A hint, never a promise."""
+        """Return when something may have been appended, at the latest after the timeout.
+
+        A hint, never a promise.
+        """
         ...

@@ -1,4 +1,5 @@
-"""Port: a fence keeps everybody from writing to a store, or to a tenant's part of it, once its content has another home.
+"""Port: a fence keeps everybody from writing to a store, or to a tenant's part of it, once its
+content has another home.
 
 `gesta copy` puts it up (copying/). Reading stays possible. While no fence stands, it costs nothing.
 """
@@ -17,7 +18,9 @@ FenceKind = Literal["left", "filling"]
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Why nothing is written. `other` is the other store as people may read it, without a password."""
+    """Why nothing is written. `other` is the other store as people may read it, without a
+    password.
+    """
 
     kind: FenceKind
     other: str
@@ -28,16 +31,26 @@ class Fence(msgspec.Struct, frozen=True):
 class Fences(Protocol):
     """What they stop, until they are taken down.
 
-    left: every write but that of a secret's version that stands already; of one tenant, its events and its secrets alone.
-    filling: jobs are neither put, pending nor taken. Everything else goes on, so that the store can be filled.
+    left: every write but that of a secret's version that stands already; of one tenant, its events
+    and its secrets alone.
+    filling: jobs are neither put, pending nor taken. Everything else goes on, so that the store can
+    be filled.
     """
 
     async def put_up(self, fence: Fence) -> None:
-        """From this commit on what it stops raises Fenced, in every process; on disk when this returns. Repeated, the last one counts."""
+        """From this commit on what it stops raises Fenced, in every process; on disk when this
+        returns.
+
+        Repeated, the last one counts.
+        """
         ...
 
     async def take_down(self, fence: Fence, jobs: Sequence[Job] = ()) -> None:
-        """In one commit it goes, if it stands, and these jobs are put; one that is live stays as it is. On disk when this returns."""
+        """In one commit it goes, if it stands, and these jobs are put; one that is live stays as it
+        is.
+
+        On disk when this returns.
+        """
         ...
 
     async def standing(self) -> list[Fence]:

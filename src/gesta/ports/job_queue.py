@@ -1,4 +1,7 @@
-"""Station 5, port: the queue holds pointers, never data or secrets. Projector and sweep put; workers take under a lease."""
+"""Station 5, port: the queue holds pointers, never data or secrets.
+
+Projector and sweep put; workers take under a lease.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ from gesta.domain.state import JobKind
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A pointer to a request's open operation."""
 
-    #: `{requestId}-{dispatchVersion}`; where the caller brought the id, tenant and flow are part of it (State.job_id).
+    #: `{requestId}-{dispatchVersion}`; where the caller brought the id, tenant and flow are part of
+    #: it (State.job_id).
     id: str
     tenant: str
-    #: What it is taken by: the flow, or the lane of a tenant where others execute the flow (domain/ids.py, lane_of).
+    #: What it is taken by: the flow, or the lane of a tenant where others execute the flow
+    #: (domain/ids.py, lane_of).
     flow: str
     request_id: str
     dispatch_version: int
@@ -25,7 +30,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     due_ms: int = 0
     #: 1 = most urgent, 10 = least.
     priority: int = 5
-    #: Put back by sweep, restore or rebuild: nobody knows whether an earlier job of this id was executed.
+    #: Put back by sweep, restore or rebuild: nobody knows whether an earlier job of this id was
+    #: executed.
     suspect: bool = False
 
 
@@ -65,7 +71,10 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
-    """Set the job aside under a scope until `unhold`: nothing was called. Whoever may have held it before stays remembered."""
+    """Set the job aside under a scope until `unhold`: nothing was called.
+
+    Whoever may have held it before stays remembered.
+    """
 
     job_id: str
     token: str
@@ -81,7 +90,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 Settlement = Ack | Release | Drop | Hold
-#: done: acked, released, held or removed. lost: the lease is another's by now. active: somebody holds it. absent: no such job.
+#: done: acked, released, held or removed. lost: the lease is another's by now. active: somebody
+#: holds it. absent: no such job.
 Settled = Literal["done", "lost", "active", "absent"]
 
 
@@ -103,7 +113,10 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     until_ms: int | None = None
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Its lease is over, and nobody has come for it since. One that ends later than any lasts was made before the clock was set back."""
+        """Its lease is over, and nobody has come for it since.
+
+        One that ends later than any lasts was made before the clock was set back.
+        """
         return self.until_ms is not None and not now_ms < self.until_ms <= now_ms + LONGEST_LEASE_MS
 
 
@@ -117,7 +130,8 @@ class Backlog(msgspec.Struct, frozen=True, gc=False):
     #: Since when the oldest ready one could have been taken.
     oldest_ready_ms: int | None = None
     held: int = 0
-    #: Leased ones whose lease is over: whoever took them is gone, and nobody has come for them since.
+    #: Leased ones whose lease is over: whoever took them is gone, and nobody has come for them
+    #: since.
     abandoned: int = 0
 
     @property
@@ -135,39 +149,53 @@ def by_flow(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
 
 
 def _together(parts: list[Backlog]) -> Backlog:
-    oldest = min((one.oldest_ready_ms for one in parts if one.oldest_ready_ms is not None), default=None)
+    oldest = min(
+        (one.oldest_ready_ms for one in parts if one.oldest_ready_ms is not None), default=None
+    )
     names = ("waiting", "ready", "leased", "held", "abandoned")
-    return Backlog(oldest_ready_ms=oldest, **{name: sum(getattr(one, name) for one in parts) for name in names})
+    return Backlog(
+        oldest_ready_ms=oldest, **{name: sum(getattr(one, name) for one in parts) for name in names}
+    )
 
 
 class JobQueue(Protocol):
     """Put, take, extend, settle (ack, release, drop, hold), unhold, find; each call carries many.
 
-    Jobs that others execute stand in lanes, and are handed out, prolonged and taken over when they lapsed: no take sees them.
+    Jobs that others execute stand in lanes, and are handed out, prolonged and taken over when they
+    lapsed: no take sees them.
 
-    A job gets its turn (domain/turns.py) when it becomes ready: put or released when due, woken, unheld. Turns are fair between the
+    A job gets its turn (domain/turns.py) when it becomes ready: put or released when due, woken,
+    unheld. Turns are fair between the
     tenants of a flow.
     """
 
     async def put(self, jobs: Sequence[Job]) -> list[bool]:
-        """True: created. False: a job of that id is live already; nothing changed. On disk when it returns: a relay forgets them then."""
+        """True: created. False: a job of that id is live already; nothing changed.
+
+        On disk when it returns: a relay forgets them then.
+        """
         ...
 
     async def take(
         self, token: str, flows: dict[str, int], lease_seconds: float, *, durable: bool
     ) -> tuple[list[Taken], int | None]:
-        """Lease up to `flows[flow]` due jobs of each flow in their turns, dead leases included, and tell when the next one falls due.
+        """Lease up to `flows[flow]` due jobs of each flow in their turns, dead leases included, and
+        tell when the next one falls due.
 
         `durable`: the take serves as the journal, so it must be on disk before it is answered.
         """
         ...
 
     async def taken_by(self, token: str) -> list[Taken]:
-        """What is held under this token, as `take` gave it: for whoever has lost the answer to one."""
+        """What is held under this token, as `take` gave it: for whoever has lost the answer to
+        one.
+        """
         ...
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
-        """Renew every lease of this token; False when it ran out: its jobs may be another's by now."""
+        """Renew every lease of this token; False when it ran out: its jobs may be another's by
+        now.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -175,7 +203,10 @@ class JobQueue(Protocol):
         ...
 
     async def unhold(self, scope: str, limit: int) -> int:
-        """Make up to `limit` jobs that are held under this scope ready again; how many. Fewer than `limit`: none is left."""
+        """Make up to `limit` jobs that are held under this scope ready again; how many.
+
+        Fewer than `limit`: none is left.
+        """
         ...
 
     async def held(self) -> list[Held]:
@@ -186,15 +217,21 @@ class JobQueue(Protocol):
         """How many jobs are live, counted up to `limit`."""
         ...
 
-    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
-        """Lease up to `limit` due jobs of a lane in their turns, each by itself; on disk when it returns: the take is the journal.
+    async def hand_out(
+        self, token: str, lane: str, limit: int, lease_seconds: float
+    ) -> list[Taken]:
+        """Lease up to `limit` due jobs of a lane in their turns, each by itself; on disk when it
+        returns: the take is the journal.
 
-        Nobody renews these leases but their holder. One that runs out stays where it is until `lapsed` takes it over.
+        Nobody renews these leases but their holder. One that runs out stays where it is until
+        `lapsed` takes it over.
         """
         ...
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
-        """When the lease on a job that was handed out ends from now on, never earlier than before; None: it is not this token's any more."""
+        """When the lease on a job that was handed out ends from now on, never earlier than before;
+        None: it is not this token's any more.
+        """
         ...
 
     async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
@@ -210,13 +247,20 @@ class JobQueue(Protocol):
         ...
 
     async def backlog(self) -> dict[str, Backlog]:
-        """What is live, by flow. It may look at every job: for people and gauges, never for the road."""
+        """What is live, by flow.
+
+        It may look at every job: for people and gauges, never for the road.
+        """
         ...
 
     async def jobs(self, after_id: str, limit: int) -> list[Standing]:
-        """Live jobs in the order of their ids, from behind `after_id`, so that somebody can go through all."""
+        """Live jobs in the order of their ids, from behind `after_id`, so that somebody can go
+        through all.
+        """
         ...
 
     async def ready(self, timeout_seconds: float) -> None:
-        """Return when a job may be ready, at the latest after the timeout. A hint, never a promise."""
+        """Return when a job may be ready, at the latest after the timeout. A hint, never a
+        promise.
+        """
         ...

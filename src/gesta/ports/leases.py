@@ -1,4 +1,7 @@
-"""A role that one process at a time should play: projecting, sweeping. A lease for thrift; correctness never rests on it."""
+"""A role that one process at a time should play: projecting, sweeping.
+
+A lease for thrift; correctness never rests on it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from gesta.errors import StoreError
 from gesta.ports.read_model import Views
 from gesta.runtime.clock import Runtime
 
-#: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of both after the player died.
+#: Those who wait look once in RENEWAL_SECONDS, so another process takes over at most the sum of
+#: both after the player died.
 LEASE_SECONDS = 3.0
 RENEWAL_SECONDS = 1.0
 NEVER = float("-inf")

@@ -1,6 +1,9 @@
-"""Port: requests that were asked for inside a caller's own transaction. They wait here from its commit until they are appended.
+"""Port: requests that were asked for inside a caller's own transaction.
 
-Intake writes, through the caller's connection; draining.py appends. Only a store that can share a transaction with its callers has one.
+They wait here from its commit until they are appended.
+
+Intake writes, through the caller's connection; draining.py appends. Only a store that can share a
+transaction with its callers has one.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
-    """As another language asked, through the store's own function: nothing but its form was looked at, and nothing is sealed."""
+    """As another language asked, through the store's own function: nothing but its form was looked
+    at, and nothing is sealed.
+    """
 
     request_id: str
     flow: str
@@ -49,18 +54,26 @@ class Standing(msgspec.Struct, frozen=True):
 
 class Outbox(Protocol):
     async def write(self, within: object, request: Prepared) -> Claimed | None:
-        """Write it down in the transaction that is open on `within`; or, nothing written, to whom its key leads as far as that transaction sees.
+        """Write it down in the transaction that is open on `within`; or, nothing written, to whom
+        its key leads as far as that transaction sees.
 
-        Nobody waits for that transaction, nor it for anybody. Raises BadTransaction when `within` is nothing that it can be part of.
+        Nobody waits for that transaction, nor it for anybody. Raises BadTransaction when `within`
+        is nothing that it can be part of.
         """
         ...
 
-    async def waiting(self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int) -> list[Prepared | Raw]:
-        """The oldest that are committed: prepared ones, and raw ones of these flows; none younger than `age_ms`, none of the ids `without`."""
+    async def waiting(
+        self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int
+    ) -> list[Prepared | Raw]:
+        """The oldest that are committed: prepared ones, and raw ones of these flows; none younger
+        than `age_ms`, none of the ids `without`.
+        """
         ...
 
     async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[Verdict | None]:
-        """Append requests and remove them from here in one commit, a verdict each. None: another process has it in hand, or had.
+        """Append requests and remove them from here in one commit, a verdict each.
+
+        None: another process has it in hand, or had.
 
         What is refused (Claimed, Stale) stays here.
         """

@@ -1,4 +1,7 @@
-"""Port: the views, what the projector folded from events, and how far it got. Disposable: a rebuild gives the same."""
+"""Port: the views, what the projector folded from events, and how far it got.
+
+Disposable: a rebuild gives the same.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,18 @@ from gesta.ports.job_queue import Job
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
-    """A request as everybody but the event store sees it: `state.id`, `state.status`, `state.reason` and more; the payload as JSON, what is personal in it sealed."""
+    """A request as everybody but the event store sees it: `state.id`, `state.status`,
+    `state.reason` and more; the payload as JSON, what is personal in it sealed.
+    """
 
     state: State
     payload: bytes
 
 
 class Parked(msgspec.Struct, frozen=True, gc=False):
-    """An event or job that could not be processed; set aside and reported so that the rest goes on."""
+    """An event or job that could not be processed; set aside and reported so that the rest goes
+    on.
+    """
 
     what: str
     tenant: str
@@ -30,7 +37,9 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
 
 
 def dispatched_of(name: str) -> str:
-    """The checkpoint that says how far jobs have been put of what is projected under the checkpoint `name`: `dispatched/3` of `projector/3`."""
+    """The checkpoint that says how far jobs have been put of what is projected under the checkpoint
+    `name`: `dispatched/3` of `projector/3`.
+    """
     return f"dispatched{name.removeprefix('projector')}"
 
 
@@ -40,8 +49,10 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     name: str
     before: int
     after: int
-    #: Where `dispatched_of(name)` stood for whoever folded. A rebuild has swapped the views since if it stands elsewhere: then nothing
-    #: is written, even where it turned the checkpoint back to this very place. None: nothing was folded.
+    #: Where `dispatched_of(name)` stood for whoever folded. A rebuild has swapped the views since
+    #: if it stands elsewhere: then nothing
+    #: is written, even where it turned the checkpoint back to this very place. None: nothing was
+    #: folded.
     dispatched: int | None = None
 
 
@@ -63,14 +74,18 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
 
     def is_held(self, now_ms: int) -> bool:
-        """A lease that ends later than any lasts was made before the clock was set back: nobody holds that one."""
+        """A lease that ends later than any lasts was made before the clock was set back: nobody
+        holds that one.
+        """
         return now_ms < self.until_ms <= now_ms + 600_000
 
 
 def fair_part(parts: Sequence[Held], owner: str, now_ms: int) -> list[str]:
-    """Which parts of a role somebody should hold who asks for it now: what they have, what is free, and what others have too much of.
+    """Which parts of a role somebody should hold who asks for it now: what they have, what is free,
+    and what others have too much of.
 
-    Nobody takes from one who would then have less than the least that everybody gets, so that it comes to rest.
+    Nobody takes from one who would then have less than the least that everybody gets, so that it
+    comes to rest.
     """
     mine = [part.name for part in parts if part.owner == owner]
     others: dict[str, list[str]] = {}
@@ -82,7 +97,15 @@ def fair_part(parts: Sequence[Held], owner: str, now_ms: int) -> list[str]:
     free = [part.name for part in parts if part.owner != owner and not part.is_held(now_ms)]
     mine += free[: max(0, most - len(mine))]
     # Whoever has most gives first.
-    spare = sorted(((nth, name) for names in others.values() for nth, name in enumerate(names) if nth >= least), reverse=True)
+    spare = sorted(
+        (
+            (nth, name)
+            for names in others.values()
+            for nth, name in enumerate(names)
+            if nth >= least
+        ),
+        reverse=True,
+    )
     return mine + [name for _, name in spare[: max(0, least - len(mine))]]
 
 
@@ -96,7 +119,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     limit: int = 50
 
 
-#: Flow, tenant, request id. The id alone tells no request from all others: some flows let callers bring their own.
+#: Flow, tenant, request id. The id alone tells no request from all others: some flows let callers
+#: bring their own.
 Key = tuple[str, str, str]
 
 
@@ -116,7 +140,10 @@ WANTING = ("queued", "unknown")
 
 
 def should_have_a_job(state: State, sweep_at_ms: int | None, before_ms: int) -> bool:
-    """Whether somebody should have put and taken its job before that. `sweep_at_ms`: when the sweep looks at it next, as it is stored."""
+    """Whether somebody should have put and taken its job before that.
+
+    `sweep_at_ms`: when the sweep looks at it next, as it is stored.
+    """
     is_put = not state.is_far or sweep_at_ms != state.sweep_at
     return state.wants is not None and is_put and (state.due_at or 0) < before_ms
 
@@ -126,21 +153,35 @@ class Views(Protocol):
         """The views of these requests. May lag behind the events; never shows another tenant's."""
         ...
 
-    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
-        """Write views and checkpoint together; False when another projector moved the checkpoint: nothing was written."""
+    async def save(
+        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
+        """Write views and checkpoint together; False when another projector moved the checkpoint:
+        nothing was written.
+        """
         ...
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
     ) -> bool:
-        """As `save`, and these jobs are pending from the same commit on: to be put into a queue of another database.
+        """As `save`, and these jobs are pending from the same commit on: to be put into a queue of
+        another database.
 
-        One that is pending already stays as it is. Of several moves all are made or none, and then nothing is written.
+        One that is pending already stays as it is. Of several moves all are made or none, and then
+        nothing is written.
         """
         ...
 
     async def pending(self, limit: int) -> list[Job]:
-        """Jobs that wait to be put, the tenants in turn: whoever has many pending waits behind itself. They stay pending."""
+        """Jobs that wait to be put, the tenants in turn: whoever has many pending waits behind
+        itself.
+
+        They stay pending.
+        """
         ...
 
     async def are_pending(self, job_ids: Sequence[str]) -> set[str]:
@@ -148,7 +189,10 @@ class Views(Protocol):
         ...
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
-        """These are in the queue, or nobody wants them there any more: pending no longer. Which of them were."""
+        """These are in the queue, or nobody wants them there any more: pending no longer.
+
+        Which of them were.
+        """
         ...
 
     async def checkpoint(self, name: str) -> int:
@@ -160,15 +204,21 @@ class Views(Protocol):
         ...
 
     async def begin(self, name: str, position: int) -> int:
-        """Make the checkpoint there unless it exists, on disk before this returns; where it stands."""
+        """Make the checkpoint there unless it exists, on disk before this returns; where it
+        stands.
+        """
         ...
 
     async def forget(self, name: str) -> None:
-        """Nobody follows the log under this name any more: the checkpoint is gone, and holds nothing back."""
+        """Nobody follows the log under this name any more: the checkpoint is gone, and holds
+        nothing back.
+        """
         ...
 
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
-        """Note what keeps a checkpoint from moving; the first time stays, and the next move forgets it."""
+        """Note what keeps a checkpoint from moving; the first time stays, and the next move forgets
+        it.
+        """
         ...
 
     async def find(self, chosen: Filter) -> list[View]: ...
@@ -182,14 +232,21 @@ class Views(Protocol):
         ...
 
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
-        """The sweep has dealt with these: look again then, or not at all; unless the request has changed since."""
+        """The sweep has dealt with these: look again then, or not at all; unless the request has
+        changed since.
+        """
         ...
 
-    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
-        """Requests that should have a job and have not changed since, among the `limit` next ones; and where to go on, None at the end.
+    async def stale(
+        self, before_ms: int, after: Cursor, limit: int
+    ) -> tuple[list[State], Cursor | None]:
+        """Requests that should have a job and have not changed since, among the `limit` next ones;
+        and where to go on, None at the end.
 
-        In an order of the store's own: what a page costs must not grow with how many requests are open. A page may be empty long before the end.
-        Whoever goes on until the end meets every request that stays as it is meanwhile. One that is due beyond what a queue may hold has a job
+        In an order of the store's own: what a page costs must not grow with how many requests are
+        open. A page may be empty long before the end.
+        Whoever goes on until the end meets every request that stays as it is meanwhile. One that is
+        due beyond what a queue may hold has a job
         from when the sweep has looked at it.
         """
         ...
@@ -197,14 +254,18 @@ class Views(Protocol):
     async def old(
         self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
     ) -> tuple[list[State], Place | None]:
-        """Ended requests that have not changed since, among the `limit` next ones behind a place; and where to go on, if anywhere.
+        """Ended requests that have not changed since, among the `limit` next ones behind a place;
+        and where to go on, if anywhere.
 
-        Our ids tell when they were made: what is newer is passed over without being looked at. Not so in `foreign` flows, whose ids callers may bring.
+        Our ids tell when they were made: what is newer is passed over without being looked at. Not
+        so in `foreign` flows, whose ids callers may bring.
         """
         ...
 
     async def undecided(self) -> tuple[int, int | None]:
-        """How many requests of all tenants wait for a person's word, and since when the oldest does."""
+        """How many requests of all tenants wait for a person's word, and since when the oldest
+        does.
+        """
         ...
 
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]: ...
@@ -214,9 +275,11 @@ class Views(Protocol):
         ...
 
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
-        """Take or renew leases on parts of a role that several processes divide, called `role/0` to `role/{count - 1}`: which are ours now.
+        """Take or renew leases on parts of a role that several processes divide, called `role/0` to
+        `role/{count - 1}`: which are ours now.
 
-        Everybody gets about as many (`fair_part`). A lease of no length gives all of ours up. While another process holds `role` itself,
+        Everybody gets about as many (`fair_part`). A lease of no length gives all of ours up. While
+        another process holds `role` itself,
         nobody has a part, and ours are given up.
         """
         ...
@@ -226,7 +289,10 @@ class Views(Protocol):
         ...
 
     async def shadow(self) -> Shadow:
-        """A second, empty set of views beside the ones in use, which go on unchanged. What an earlier one left is dropped."""
+        """A second, empty set of views beside the ones in use, which go on unchanged.
+
+        What an earlier one left is dropped.
+        """
         ...
 
 
@@ -240,10 +306,13 @@ class Shadow(Protocol):
     async def save(self, views: Sequence[View]) -> None: ...
 
     async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
-        """In one commit these become the views, the parked events become these, and the checkpoints `names` go back to `position`.
+        """In one commit these become the views, the parked events become these, and the checkpoints
+        `names` go back to `position`.
 
-        Where each stood becomes its `dispatched_of`, unless that is further already: jobs up to there have been put. Parked
-        jobs, pending ones and other checkpoints stay. False, and nothing changes, when one of them stands before `position`, or when requests
+        Where each stood becomes its `dispatched_of`, unless that is further already: jobs up to
+        there have been put. Parked
+        jobs, pending ones and other checkpoints stay. False, and nothing changes, when one of them
+        stands before `position`, or when requests
         were removed since the shadow was made: it may still have them.
         """
         ...

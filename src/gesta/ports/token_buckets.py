@@ -1,4 +1,7 @@
-"""Port: token buckets that all processes of a store share. What is in them is worth a second: it need not survive a power loss."""
+"""Port: token buckets that all processes of a store share.
+
+What is in them is worth a second: it need not survive a power loss.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ Name = tuple[str, str]
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """Tokens that somebody wants, and how fast the bucket fills. The rate is theirs who ask: it is stored nowhere."""
+    """Tokens that somebody wants, and how fast the bucket fills.
+
+    The rate is theirs who ask: it is stored nowhere.
+    """
 
     name: Name
     rate: Rate
@@ -22,7 +28,11 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reserved(msgspec.Struct, frozen=True, gc=False):
-    """The times of the tokens that are now the asker's alone, and when the next one after them falls. Epoch milliseconds."""
+    """The times of the tokens that are now the asker's alone, and when the next one after them
+    falls.
+
+    Epoch milliseconds.
+    """
 
     times: list[float]
     next_at: float
@@ -30,13 +40,21 @@ class Reserved(msgspec.Struct, frozen=True, gc=False):
 
 class Buckets(Protocol):
     async def reserve(self, wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
-        """Up to so many tokens of each, none that falls later than `ahead_ms` from now. One call for many, in their order."""
+        """Up to so many tokens of each, none that falls later than `ahead_ms` from now.
+
+        One call for many, in their order.
+        """
         ...
 
     async def close(self, closed: Sequence[tuple[Name, int]]) -> None:
-        """Nobody gets a token of these for so many milliseconds. A bucket that is closed for longer stays so."""
+        """Nobody gets a token of these for so many milliseconds.
+
+        A bucket that is closed for longer stays so.
+        """
         ...
 
     async def forget(self, limit: int) -> int:
-        """Remove up to `limit` buckets that are full and open, which is what one is that nobody has ever used; how many."""
+        """Remove up to `limit` buckets that are full and open, which is what one is that nobody has
+        ever used; how many.
+        """
         ...

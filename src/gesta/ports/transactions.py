@@ -1,4 +1,6 @@
-"""Port: what has to be one transaction where ports share a database. Where the queue is apart, see apart.py.
+"""Port: what has to be one transaction where ports share a database.
+
+Where the queue is apart, see apart.py.
 
 The projector projects; worker, sweep and people's decisions record.
 """
@@ -20,13 +22,15 @@ from gesta.ports.read_model import Move, Parked, View
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """Events and what becomes of the job, together.
 
-    Ack and Release follow the append: refused events leave the job as it is, and a lost lease does not stop evidence from being
+    Ack and Release follow the append: refused events leave the job as it is, and a lost lease does
+    not stop evidence from being
     recorded. Drop comes first: when somebody holds the job, nothing is appended.
     """
 
     append: Append | None
     settlement: Settlement | None
-    #: What a Drop takes away, to be put back where drop and append are not one transaction and the events are refused.
+    #: What a Drop takes away, to be put back where drop and append are not one transaction and the
+    #: events are refused.
     dropped: Job | None = None
     #: The request after the events.
     view: View | None = None
@@ -40,22 +44,31 @@ class Recording(msgspec.Struct, frozen=True, gc=False):
 
 
 class Projection:
-    """What appends make of views and jobs, folded beforehand, to be projected in the commit that appends them.
+    """What appends make of views and jobs, folded beforehand, to be projected in the commit that
+    appends them.
 
-    That is done where these checkpoints (name → how far jobs were put) stand right before the events. `reached` then is the position of the
-    last one; None: somebody's events lie between, or not all of the appends were taken, and the projector has to come for them.
+    That is done where these checkpoints (name → how far jobs were put) stand right before the
+    events. `reached` then is the position of the
+    last one; None: somebody's events lie between, or not all of the appends were taken, and the
+    projector has to come for them.
     """
 
     __slots__ = ("checkpoints", "jobs", "offer", "reached", "views")
 
     def __init__(
-        self, views: Sequence[View], jobs: Sequence[Job], checkpoints: Mapping[str, int], offer: Offer | None = None
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        checkpoints: Mapping[str, int],
+        offer: Offer | None = None,
     ) -> None:
         self.views, self.jobs, self.checkpoints, self.offer = views, jobs, checkpoints, offer
         self.reached: int | None = None
 
     def moves(self, before: int, after: int) -> list[Move]:
-        return [Move(name, before, after, dispatched) for name, dispatched in self.checkpoints.items()]
+        return [
+            Move(name, before, after, dispatched) for name, dispatched in self.checkpoints.items()
+        ]
 
 
 class Commits(Protocol):
@@ -71,16 +84,26 @@ class Commits(Protocol):
         moves: Sequence[Move],
         offer: Offer | None = None,
     ) -> bool:
-        """Views, jobs and checkpoints in one commit; False when another projector moved one of the checkpoints: nothing was written."""
-        ...
-
-    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
-        """Events and view of each request (stream, state as it was seen), in one commit; its key stays claimed. How many went.
-
-        Left alone is one that has changed since, and one with an event that some checkpoint has not passed.
+        """Views, jobs and checkpoints in one commit; False when another projector moved one of the
+        checkpoints: nothing was written.
         """
         ...
 
-    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
-        """Each entry whole or not at all, and the projection of their events where it fits; all of them in one commit."""
+    async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
+        """Events and view of each request (stream, state as it was seen), in one commit; its key
+        stays claimed.
+
+        How many went.
+
+        Left alone is one that has changed since, and one with an event that some checkpoint has not
+        passed.
+        """
+        ...
+
+    async def record(
+        self, entries: Sequence[Entry], projection: Projection | None = None
+    ) -> list[Recording]:
+        """Each entry whole or not at all, and the projection of their events where it fits; all of
+        them in one commit.
+        """
         ...

@@ -1,4 +1,5 @@
-"""Port: the vault holds sealed secrets apart from the log: durable, mutable, never in events, jobs or views.
+"""Port: the vault holds sealed secrets apart from the log: durable, mutable, never in events, jobs
+or views.
 
 The vault never sees clear text: sealing.py seals before and opens after.
 """
@@ -25,7 +26,10 @@ class Sealed(msgspec.Struct, frozen=True):
 
 class Vault(Protocol):
     async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
-        """True: written. False: that version exists already and stays as it is, or it was destroyed and stays so."""
+        """True: written.
+
+        False: that version exists already and stays as it is, or it was destroyed and stays so.
+        """
         ...
 
     async def get(self, refs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], Sealed]:
@@ -33,13 +37,19 @@ class Vault(Protocol):
         ...
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
-        """The highest version ever written of each (tenant, name); its box is empty when that version was destroyed."""
+        """The highest version ever written of each (tenant, name); its box is empty when that
+        version was destroyed.
+        """
         ...
 
     async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
-        """Versions in the order of tenant, name, version, from behind `after`; a destroyed one with an empty box, as `put` takes it, too."""
+        """Versions in the order of tenant, name, version, from behind `after`; a destroyed one with
+        an empty box, as `put` takes it, too.
+        """
         ...
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
-        """Destroy versions for good: no trace of the box is left where the store can help it, and the version never comes back."""
+        """Destroy versions for good: no trace of the box is left where the store can help it, and
+        the version never comes back.
+        """
         ...

@@ -1,4 +1,7 @@
-"""Station 4 of 7, the fold itself: events and the views they meet become new views and jobs. The same for projector and rebuild."""
+"""Station 4 of 7, the fold itself: events and the views they meet become new views and jobs.
+
+The same for projector and rebuild.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,18 @@ class Folded(NamedTuple):
 
 
 class Folding:
-    def __init__(self, events: EventStore, known: Known, runtime: Runtime, telemetry: Telemetry) -> None:
+    def __init__(
+        self, events: EventStore, known: Known, runtime: Runtime, telemetry: Telemetry
+    ) -> None:
         self._events, self._known = events, known
         self._runtime, self._telemetry = runtime, telemetry
         #: What was parked by the last fold, and is news.
         self._untold: list[tuple[Recorded, Exception]] = []
 
     async def fold(self, batch: list[Recorded], quiet_until: int) -> Folded:
-        """Up to `quiet_until` everything was done before: no job, and nothing is told or counted again."""
+        """Up to `quiet_until` everything was done before: no job, and nothing is told or counted
+        again.
+        """
         self._untold.clear()
         told: list[tuple[Recorded, Meta]] = []
         parked: list[Parked] = []
@@ -75,13 +82,19 @@ class Folding:
         return Folded(list(changed.values()), _still_wanted(jobs, changed), parked)
 
     def tell_of_parked(self) -> None:
-        """Once it is on record: a store that refuses the commit makes the same event be met again and again."""
+        """Once it is on record: a store that refuses the commit makes the same event be met again
+        and again.
+        """
         for recorded, error in self._untold:
             self._telemetry.parked("event", recorded.stream, recorded.version, error)
         self._untold.clear()
 
     async def _met(self, told: list[tuple[Recorded, Meta]]) -> dict[Key, View]:
-        keys = dict.fromkeys((meta.flow, meta.tenant, meta.request_id) for recorded, meta in told if recorded.version > 1)
+        keys = dict.fromkeys(
+            (meta.flow, meta.tenant, meta.request_id)
+            for recorded, meta in told
+            if recorded.version > 1
+        )
         return await self._known(list(keys)) if keys else {}
 
     async def _past_gap(self, view: View | None, recorded: Recorded, meta: Meta) -> View | None:
@@ -89,7 +102,8 @@ class Folding:
         version = 0 if view is None else view.state.version
         if recorded.version <= version:
             return None
-        # An earlier event was parked or the view is older than it should be. The stream has them all.
+        # An earlier event was parked or the view is older than it should be. The stream has them
+        # all.
         stream = request_stream(meta.flow, meta.tenant, meta.request_id)
         for missed in await self._events.read([(stream, version)]):
             if missed.version <= recorded.version:
@@ -100,7 +114,12 @@ class Folding:
         if recorded.position > quiet_until:
             self._untold.append((recorded, error))
         return Parked(
-            "event", tenant, recorded.stream, recorded.version, type(error.__cause__ or error).__name__, self._runtime.now_ms()
+            "event",
+            tenant,
+            recorded.stream,
+            recorded.version,
+            type(error.__cause__ or error).__name__,
+            self._runtime.now_ms(),
         )
 
 

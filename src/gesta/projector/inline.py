@@ -1,7 +1,10 @@
-"""Station 4 of 7, the short way: what this process appends is folded first, and projected in the commit that appends it.
+"""Station 4 of 7, the short way: what this process appends is folded first, and projected in the
+commit that appends it.
 
-Receives appends from intake and entries from the recorder, in place of the store. Only while this process projects all of the log and stands
-at its end; otherwise, and wherever a store has no such commit, the projector comes after (follow.py).
+Receives appends from intake and entries from the recorder, in place of the store. Only while this
+process projects all of the log and stands
+at its end; otherwise, and wherever a store has no such commit, the projector comes after
+(follow.py).
 """
 
 from __future__ import annotations
@@ -78,11 +81,15 @@ class AtOnce:
 def _made(projection: Projection) -> Mapping[str, View]:
     """The requests by their jobs, where each of them has one."""
     views, jobs = projection.views, projection.jobs
-    return dict(zip([job.id for job in jobs], views, strict=True)) if len(views) == len(jobs) else {}
+    return (
+        dict(zip([job.id for job in jobs], views, strict=True)) if len(views) == len(jobs) else {}
+    )
 
 
 def _folded(append: Append, after: View | None) -> tuple[View | None, Job | None]:
-    """The request after these events, and the job that they open; no view where nobody here knows what they say."""
+    """The request after these events, and the job that they open; no view where nobody here knows
+    what they say.
+    """
     if after is None:
         known = append.events[0].known
         if known is None or not isinstance(known.event, Created):

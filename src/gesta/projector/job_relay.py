@@ -1,6 +1,8 @@
-"""Station 4 of 7, only where the queue is in another database: pending jobs are put, then they are pending no longer.
+"""Station 4 of 7, only where the queue is in another database: pending jobs are put, then they are
+pending no longer.
 
-A crash between the two puts them once more, which changes nothing while they are live and leads nowhere once they are done with: ids are
+A crash between the two puts them once more, which changes nothing while they are live and leads
+nowhere once they are done with: ids are
 deterministic, and the worker's guard looks at the stream. The other order would lose them.
 """
 
@@ -15,16 +17,25 @@ from gesta.runtime.clock import Runtime, Signal, sleep
 from gesta.runtime.telemetry import Telemetry
 
 BATCH = 1_000
-#: Who projects in this process tells when jobs became pending; should it ever not, this is how long they lie unnoticed.
+#: Who projects in this process tells when jobs became pending; should it ever not, this is how long
+#: they lie unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
 
 
 class Relay:
     def __init__(
-        self, views: Views, queue: JobQueue, partitions: Partitions, news: Signal, runtime: Runtime, telemetry: Telemetry
+        self,
+        views: Views,
+        queue: JobQueue,
+        partitions: Partitions,
+        news: Signal,
+        runtime: Runtime,
+        telemetry: Telemetry,
     ) -> None:
-        """`partitions` are the projector's: where jobs are written down, the news of them is heard at once."""
+        """`partitions` are the projector's: where jobs are written down, the news of them is heard
+        at once.
+        """
         self._views, self._queue, self._partitions, self._news = views, queue, partitions, news
         self._runtime, self._telemetry = runtime, telemetry
 

@@ -1,6 +1,8 @@
-"""Station 4 of 7, divided: each process that projects has some partitions of the log, by lease, and each partition has a place of its own.
+"""Station 4 of 7, divided: each process that projects has some partitions of the log, by lease, and
+each partition has a place of its own.
 
-A lease is for thrift. What keeps two owners of one partition apart is that its checkpoint is moved by compare-and-set, in the commit of views
+A lease is for thrift. What keeps two owners of one partition apart is that its checkpoint is moved
+by compare-and-set, in the commit of views
 and jobs: whoever stood still past a lease writes nothing.
 """
 
@@ -16,7 +18,8 @@ from gesta.ports.leases import LEASE_SECONDS, NEVER, RENEWAL_SECONDS
 from gesta.ports.read_model import Held, Move, Views, dispatched_of
 from gesta.runtime.clock import Runtime
 
-#: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the store has several partitions.
+#: The role and the checkpoint of whoever projects; `projector/0`, `projector/1` and so on where the
+#: store has several partitions.
 CHECKPOINT = "projector"
 
 
@@ -31,7 +34,9 @@ def projects(role: Held) -> bool:
 
 
 class Stand(NamedTuple):
-    """Where a partition stands, and how far its jobs have been put: further than its place while views are folded again."""
+    """Where a partition stands, and how far its jobs have been put: further than its place while
+    views are folded again.
+    """
 
     place: int
     dispatched: int
@@ -44,7 +49,9 @@ class Stand(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What to project next: these partitions from a place on, up to another if that is given, without jobs up to `quiet_until`."""
+    """What to project next: these partitions from a place on, up to another if that is given,
+    without jobs up to `quiet_until`.
+    """
 
     numbers: tuple[int, ...]
     place: int
@@ -56,14 +63,19 @@ async def stands_of(views: Views, count: int) -> list[Stand]:
     """Of every partition, by number, read at one moment."""
     found = {one.name: one.position for one in await views.checkpoints()}
     names = checkpoints_of(count)
-    return [Stand(found.get(name, 0), found.get(dispatched_of(name), 0), name in found) for name in names]
+    return [
+        Stand(found.get(name, 0), found.get(dispatched_of(name), 0), name in found)
+        for name in names
+    ]
 
 
 async def begin_places(events: EventStore, views: Views, count: int) -> None:
     """Make the checkpoints that are not there; before this process appends anything.
 
-    Where the log has events already they were lost, with the views or by hand, and nobody knows what was dispatched: all of it is taken as
-    dispatched, so nothing is called again unasked. What has no job then is found by the sweep, as suspect.
+    Where the log has events already they were lost, with the views or by hand, and nobody knows
+    what was dispatched: all of it is taken as
+    dispatched, so nothing is called again unasked. What has no job then is found by the sweep, as
+    suspect.
     """
     # In this order: whoever appends has made them before.
     end = await events.end()
@@ -95,29 +107,45 @@ class Places:
         return min(stand.place for stand in self._stands.values())
 
     def next_stretch(self, *, again: bool) -> Stretch | None:
-        """Those that stand furthest behind go on up to where others stand: so they meet, and nothing is folded twice.
+        """Those that stand furthest behind go on up to where others stand: so they meet, and
+        nothing is folded twice.
 
         `again`: only over what was projected before.
         """
-        stands = {number: one for number, one in self._stands.items() if not again or one.place < one.dispatched}
+        stands = {
+            number: one
+            for number, one in self._stands.items()
+            if not again or one.place < one.dispatched
+        }
         if not stands:
             return None
         first = min((one.place, one.quiet_until) for one in stands.values())
-        numbers = tuple(number for number, one in stands.items() if (one.place, one.quiet_until) == first)
+        numbers = tuple(
+            number for number, one in stands.items() if (one.place, one.quiet_until) == first
+        )
         ahead = [one.place for one in stands.values() if one.place > first[0]]
         if again:
             ahead.append(first[1])
         return Stretch(numbers, first[0], min(ahead, default=None), first[1])
 
     def moves(self, stretch: Stretch, after: int) -> list[Move]:
-        """From where the stretch began: an append of ours that was projected at once may have moved them since, and is part of it."""
-        return [Move(self._names[number], stretch.place, after, self._stands[number].dispatched) for number in stretch.numbers]
+        """From where the stretch began: an append of ours that was projected at once may have moved
+        them since, and is part of it.
+        """
+        return [
+            Move(self._names[number], stretch.place, after, self._stands[number].dispatched)
+            for number in stretch.numbers
+        ]
 
     @property
     def level(self) -> dict[str, int] | None:
-        """Checkpoint → how far its jobs have been put, where all of them stand at one place with nothing to fold again; else None."""
+        """Checkpoint → how far its jobs have been put, where all of them stand at one place with
+        nothing to fold again; else None.
+        """
         places = {stand.place for stand in self._stands.values()}
-        if len(places) != 1 or any(stand.dispatched > stand.place for stand in self._stands.values()):
+        if len(places) != 1 or any(
+            stand.dispatched > stand.place for stand in self._stands.values()
+        ):
             return None
         return {self._names[number]: stand.dispatched for number, stand in self._stands.items()}
 
@@ -142,9 +170,11 @@ class Partitions:
         self._is_given_up = False
         #: Those that were ours when they were last taken or renewed.
         self.ours: frozenset[int] = frozenset()
-        #: How often others may have had them since: a lease of ours had run out before it was renewed.
+        #: How often others may have had them since: a lease of ours had run out before it was
+        #: renewed.
         self.lapses = 0
-        #: Whether the store has ever said whose they are: ours, or somebody's whom we can stand in for.
+        #: Whether the store has ever said whose they are: ours, or somebody's whom we can stand in
+        #: for.
         self.is_known = False
 
     @property
@@ -187,6 +217,8 @@ class Partitions:
     async def _claim(self, lease_seconds: float) -> frozenset[int]:
         """All partitions in one call."""
         if self.count > 1:
-            return frozenset(await self._views.share(CHECKPOINT, self.count, self._owner, lease_seconds))
+            return frozenset(
+                await self._views.share(CHECKPOINT, self.count, self._owner, lease_seconds)
+            )
         is_ours = await self._views.claim(CHECKPOINT, self._owner, lease_seconds)
         return frozenset({0}) if is_ours else frozenset()

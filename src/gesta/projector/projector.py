@@ -1,6 +1,8 @@
-"""Station 4 of 7: follow the log from the checkpoint, fold, write views, jobs and checkpoint in one commit.
+"""Station 4 of 7: follow the log from the checkpoint, fold, write views, jobs and checkpoint in one
+commit.
 
-Receives events from the event store; hands jobs to the queue (dispatch.py) and views to everybody. Of several processes each does this for
+Receives events from the event store; hands jobs to the queue (dispatch.py) and views to everybody.
+Of several processes each does this for
 some partitions of the log (partitions.py).
 """
 
@@ -17,7 +19,14 @@ from gesta.ports.leases import RENEWAL_SECONDS
 from gesta.ports.read_model import Move, Parked, View, Views
 from gesta.ports.transactions import Commits, Projection
 from gesta.projector.batch_fold import Folding
-from gesta.projector.partitions import Partitions, Places, Stretch, begin_places, place_of, stands_of
+from gesta.projector.partitions import (
+    Partitions,
+    Places,
+    Stretch,
+    begin_places,
+    place_of,
+    stands_of,
+)
 from gesta.runtime.clock import Runtime, Signal, sleep
 from gesta.runtime.telemetry import Telemetry
 
@@ -25,29 +34,43 @@ from gesta.runtime.telemetry import Telemetry
 BATCH = 2_000
 #: A batch of this size says that there is more than a moment's work to be projected.
 BEHIND = 250
-#: A store tells when something was appended; should it ever not, this is how long an event lies unnoticed.
+#: A store tells when something was appended; should it ever not, this is how long an event lies
+#: unnoticed.
 POLL_SECONDS = 1.0
 STORE_PAUSE_SECONDS = 1.0
 #: How soon another process's event is looked for while we append ourselves.
 OWN_SECONDS = 0.1
-#: For how long appends wait at most so that those on their way land and are projected, and how often that may be: ever more rarely where not so
+#: For how long appends wait at most so that those on their way land and are projected, and how
+#: often that may be: ever more rarely where not so
 #: many commits were projected at once after the last time, because others append, too.
 HOLD_SECONDS = 0.05
 HOLD_EVERY_SECONDS = 1.0
 HOLD_RARELY_SECONDS = 60.0
 WORTH_IT = 20
-#: How old the place that we remember may be when there is nothing to do: a rebuild that died after its swap has turned it back.
+#: How old the place that we remember may be when there is nothing to do: a rebuild that died after
+#: its swap has turned it back.
 PLACE_SECONDS = 5.0
-#: How often another process's projector is looked at by whoever waits for it, and after how long without a move it is taken to stand still.
+#: How often another process's projector is looked at by whoever waits for it, and after how long
+#: without a move it is taken to stand still.
 LOOK_SECONDS = 0.05
 STILL_SECONDS = 0.25
 
 
 class Projector:
     def __init__(
-        self, events: EventStore, views: Views, commits: Commits, count: int, runtime: Runtime, telemetry: Telemetry, owner: str
+        self,
+        events: EventStore,
+        views: Views,
+        commits: Commits,
+        count: int,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
     ) -> None:
-        """`count` is the number of the store's partitions. All of them are followed, until `run` says which of them are ours."""
+        """`count` is the number of the store's partitions.
+
+        All of them are followed, until `run` says which of them are ours.
+        """
         self._events, self._views, self._commits, self._count = events, views, commits, count
         self._folding = Folding(events, views.get, runtime, telemetry)
         self._runtime, self._telemetry = runtime, telemetry
@@ -59,9 +82,11 @@ class Projector:
         self._places_read_at = float("-inf")
         self._is_behind = self._had_places = False
         self._caught_up = Signal(runtime)
-        #: Appends of ours on their way, and how many of them came to be projected at once (at_once.py).
+        #: Appends of ours on their way, and how many of them came to be projected at once
+        #: (at_once.py).
         self._sent = self._at_once = 0
-        #: The checkpoints, while nothing is known to be left: then appends of ours are projected at once, and nobody looks for them.
+        #: The checkpoints, while nothing is known to be left: then appends of ours are projected at
+        #: once, and nobody looks for them.
         self._at_end: dict[str, int] | None = None
         self._looked_at = 0.0
         #: Appends of ours wait until then, or until they are let go.
@@ -72,13 +97,21 @@ class Projector:
         self.offers: Offers | None = None
 
     async def place(self) -> int:
-        """The position up to which the views show the log: our own where we project all of it, else what the store says."""
-        if self.is_here and self._places is not None and self._places.numbers == self.partitions.ours:
+        """The position up to which the views show the log: our own where we project all of it, else
+        what the store says.
+        """
+        if (
+            self.is_here
+            and self._places is not None
+            and self._places.numbers == self.partitions.ours
+        ):
             return self._places.lowest
         return await place_of(self._views, self._count)
 
     async def not_far_behind(self, seconds: float) -> None:
-        """Return when little is left to be projected, at the latest after so many seconds; soon where nobody projects."""
+        """Return when little is left to be projected, at the latest after so many seconds; soon
+        where nobody projects.
+        """
         end = self._runtime.monotonic() + seconds
         while self._is_behind and self.is_here and (left := end - self._runtime.monotonic()) > 0:
             await self._caught_up.wait(left)
@@ -100,7 +133,9 @@ class Projector:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is the one that projects, all of it: then whoever listens hears of every outcome."""
+        """Whether this process is the one that projects, all of it: then whoever listens hears of
+        every outcome.
+        """
         return self.partitions.are_all_ours
 
     def listen(self, listener: Callable[[Sequence[View]], None]) -> None:
@@ -108,11 +143,19 @@ class Projector:
         self._listeners.append(listener)
 
     def checkpoints_at_end(self) -> dict[str, int] | None:
-        """Name → how far jobs have been put, where what is appended next can be projected at once; else None."""
-        return self._at_end if self.is_here and self._at_end is not None and len(self._at_end) == self._count else None
+        """Name → how far jobs have been put, where what is appended next can be projected at once;
+        else None.
+        """
+        return (
+            self._at_end
+            if self.is_here and self._at_end is not None and len(self._at_end) == self._count
+            else None
+        )
 
     async def before_append(self) -> None:
-        """Wait, for a moment at most, where appends that follow each other without a pause keep us from ever standing at the end of the log."""
+        """Wait, for a moment at most, where appends that follow each other without a pause keep us
+        from ever standing at the end of the log.
+        """
         while (left := self._held_until - self._runtime.monotonic()) > 0:
             await self._let_go.wait(left)
 
@@ -139,9 +182,14 @@ class Projector:
         while True:
             try:
                 ours = await self.partitions.hold()
-                if ours != self._followed or self.partitions.lapses != self._lapses or self._places is None:
+                if (
+                    ours != self._followed
+                    or self.partitions.lapses != self._lapses
+                    or self._places is None
+                ):
                     self._followed, self._lapses = ours, self.partitions.lapses
-                    # Also where none is left: what was remembered of their views is forgotten with it.
+                    # Also where none is left: what was remembered of their views is forgotten with
+                    # it.
                     await self._read_places()
                 if not ours:
                     await sleep(self._runtime, RENEWAL_SECONDS)
@@ -155,12 +203,17 @@ class Projector:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
     async def _rest(self) -> None:
-        """Until there may be something to project. What we append is none as long as it is projected at once, so we look less often."""
+        """Until there may be something to project.
+
+        What we append is none as long as it is projected at once, so we look less often.
+        """
         if self._held_until > self._runtime.monotonic():
-            # Those who wait for us wait for the answers of those on their way, of which nobody tells us.
+            # Those who wait for us wait for the answers of those on their way, of which nobody
+            # tells us.
             await sleep(self._runtime, HOLD_SECONDS / 10)
             return
-        # What was passed over because an append of ours was on its way is looked for soon, should that one fail.
+        # What was passed over because an append of ours was on its way is looked for soon, should
+        # that one fail.
         end = self._runtime.monotonic() + (OWN_SECONDS if self._sent else POLL_SECONDS)
         while (now := self._runtime.monotonic()) < end:
             before = self._at_once
@@ -170,21 +223,29 @@ class Projector:
             end = min(end, self._looked_at + OWN_SECONDS)
 
     async def finish(self, until: float) -> None:
-        """After `run` was cancelled: project what is left, so that whoever looks at the store meanwhile sees how it ended.
+        """After `run` was cancelled: project what is left, so that whoever looks at the store
+        meanwhile sees how it ended.
 
-        Until a moment of the monotonic clock: others may append for ever. Then another process may project at once.
+        Until a moment of the monotonic clock: others may append for ever. Then another process may
+        project at once.
         """
         with suppress(StoreError):
             self._followed = await self.partitions.hold()
             if self._followed:
-                # A step that was cut off may have been committed, or may be about to be: then the checkpoint moves under us.
+                # A step that was cut off may have been committed, or may be about to be: then the
+                # checkpoint moves under us.
                 self._places = self._at_end = None
-                while (await self.step() or self._places is None) and self._runtime.monotonic() < until:
+                while (
+                    await self.step() or self._places is None
+                ) and self._runtime.monotonic() < until:
                     pass
         await self.partitions.give_up()
 
     async def step(self, *, again: bool = False) -> int:
-        """Project one batch; how far it went. `again`: of what was projected before, and nothing else."""
+        """Project one batch; how far it went.
+
+        `again`: of what was projected before, and nothing else.
+        """
         places = self._places or await self._read_places()
         stretch = places.next_stretch(again=again)
         if stretch is None:
@@ -213,7 +274,13 @@ class Projector:
             listener(views)
         return reached - stretch.place
 
-    async def _project(self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    async def _project(
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+    ) -> bool:
         with self.offered(jobs) as offer:
             return await self._commits.project(views, jobs, parked, moves, offer)
 
@@ -234,12 +301,18 @@ class Projector:
                 self.offers.answered(offer, is_lost=is_lost)
 
     def _stand_at_end(self, checkpoints: dict[str, int] | None) -> None:
-        """From here on appends are projected at once; not yet while one is on its way that is not: the next one would meet a gap."""
+        """From here on appends are projected at once; not yet while one is on its way that is not:
+        the next one would meet a gap.
+        """
         now = self._runtime.monotonic()
         self._at_end = None if self._sent else checkpoints
         if self._sent and self.is_here and now - self._held_at >= self._hold_every:
             was_worth_it = self._at_once - self._at_once_before >= WORTH_IT
-            self._hold_every = HOLD_EVERY_SECONDS if was_worth_it else min(2 * self._hold_every, HOLD_RARELY_SECONDS)
+            self._hold_every = (
+                HOLD_EVERY_SECONDS
+                if was_worth_it
+                else min(2 * self._hold_every, HOLD_RARELY_SECONDS)
+            )
             self._at_once_before = self._at_once
             self._held_at, self._held_until = now, now + HOLD_SECONDS
         elif not self._sent and self._held_until:
@@ -247,15 +320,21 @@ class Projector:
             self._let_go.set()
 
     async def _look(self, stretch: Stretch) -> tuple[list[Recorded], int] | None:
-        """As `_next_events`; None while appends of ours are projected at once: what we would see of them is done, and only not told yet."""
+        """As `_next_events`; None while appends of ours are projected at once: what we would see of
+        them is done, and only not told yet.
+        """
         self._looked_at, before = self._runtime.monotonic(), self._at_once
         if self._at_end is not None and self._sent:
             return None
         looked = await self._next_events(stretch)
-        return None if self._at_end is not None and (self._sent or self._at_once != before) else looked
+        return (
+            None if self._at_end is not None and (self._sent or self._at_once != before) else looked
+        )
 
     async def _next_events(self, stretch: Stretch) -> tuple[list[Recorded], int]:
-        """The next events of these partitions, and the position up to which there are no more of them."""
+        """The next events of these partitions, and the position up to which there are no more of
+        them.
+        """
         if len(stretch.numbers) == self._count:
             batch = await self._events.follow(stretch.place, BATCH)
             reached = batch[-1].position if batch else stretch.place
@@ -276,12 +355,17 @@ class Projector:
             await begin_places(self._events, self._views, self._count)
             stands = await stands_of(self._views, self._count)
         self._had_places = all(one.is_known for one in stands)
-        self._places = Places(self._count, {number: stands[number] for number in sorted(self._followed)})
+        self._places = Places(
+            self._count, {number: stands[number] for number in sorted(self._followed)}
+        )
         self._places_read_at = self._runtime.monotonic()
         return self._places
 
     async def catch_up(self) -> int:
-        """After the views were swapped: fold again what was folded before and nothing else. How far that went."""
+        """After the views were swapped: fold again what was folded before and nothing else.
+
+        How far that went.
+        """
         self._places = self._at_end = None
         folded = 0
         while count := await self.step(again=True):

@@ -1,4 +1,7 @@
-"""Views folded anew beside the ones in use, then swapped for them. Everything else goes on; nothing is sent again."""
+"""Views folded anew beside the ones in use, then swapped for them.
+
+Everything else goes on; nothing is sent again.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,42 @@ from gesta.runtime.clock import Runtime
 from gesta.runtime.telemetry import Telemetry
 
 ROLE = "rebuild"
-#: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's, who folds it again anyway.
+#: Under load the log grows meanwhile. So often we run after its end; the rest is the projector's,
+#: who folds it again anyway.
 ROUNDS = 10
 
-RUNS = "the views of this store are being rebuilt already; nothing was changed. Wait for the end of that"
+RUNS = (
+    "the views of this store are being rebuilt already; nothing was changed. Wait for the end of"
+    " that"
+)
 
 Progress = Callable[[int, int], None]
 
 
 class Rebuild:
     def __init__(
-        self, events: EventStore, views: Views, commits: Commits, count: int, runtime: Runtime, telemetry: Telemetry, owner: str
+        self,
+        events: EventStore,
+        views: Views,
+        commits: Commits,
+        count: int,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
     ) -> None:
         """`count` is the number of the store's partitions."""
         self._events, self._views, self._count = events, views, count
         self._runtime, self._telemetry, self._owner = runtime, telemetry, owner
         self._is_running = False
-        # One of our own: the station of this process may be at work, too, and has its own place in the log.
+        # One of our own: the station of this process may be at work, too, and has its own place in
+        # the log.
         self._projector = Projector(events, views, commits, count, runtime, telemetry, owner)
 
     async def run(self, progress: Progress) -> int:
-        """How many events were folded. Raises, and nothing has changed, when another rebuild runs or takes over."""
+        """How many events were folded.
+
+        Raises, and nothing has changed, when another rebuild runs or takes over.
+        """
         if self._is_running:
             # The role knows processes only.
             raise GestaError(RUNS)
@@ -60,9 +78,12 @@ class Rebuild:
         position = folded = 0
         for _ in range(ROUNDS):
             target = await place_of(self._views, self._count)
-            # The last event is left over: so every checkpoint goes back in any case, and what a projector has folded onto the old
+            # The last event is left over: so every checkpoint goes back in any case, and what a
+            # projector has folded onto the old
             # views is refused.
-            while batch := [one for one in await self._events.follow(position, BATCH) if one.position < target]:
+            while batch := [
+                one for one in await self._events.follow(position, BATCH) if one.position < target
+            ]:
                 await _hold(role)
                 views, _, poison = await folding.fold(batch, quiet_until=target)
                 await shadow.save(views)
@@ -74,7 +95,8 @@ class Rebuild:
         await _hold(role)
         if not await shadow.swap(checkpoints_of(self._count), position, parked):
             raise GestaError(
-                "another rebuild was faster, or old requests were removed meanwhile; nothing was changed. Run it again"
+                "another rebuild was faster, or old requests were removed meanwhile; nothing was"
+                " changed. Run it again"
             )
         return folded + await self._projector.catch_up()
 

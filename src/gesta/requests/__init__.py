@@ -1,1 +1,3 @@
-"""One request: load it, apply a command to it, append and settle in one commit, wait for its outcome."""
+"""One request: load it, apply a command to it, append and settle in one commit, wait for its
+outcome.
+"""

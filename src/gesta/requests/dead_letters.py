@@ -1,4 +1,6 @@
-"""Dead letters: requests that failed for good, each with the record that an operator needs (X-9)."""
+"""Dead letters: requests that failed for good, each with the record that an operator needs
+(X-9).
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ class DeadLetter(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def dead_letter(state: State, flow: Flow | None, now_ms: int) -> DeadLetter | None:
-    """The dead letter of a failed request; None when it is not one, was purged or has been kept long enough."""
-    keep_ms = round((flow.dead_letter_seconds if flow is not None else Flow.dead_letter_seconds) * 1000)
+    """The dead letter of a failed request; None when it is not one, was purged or has been kept
+    long enough.
+    """
+    keep_ms = round(
+        (flow.dead_letter_seconds if flow is not None else Flow.dead_letter_seconds) * 1000
+    )
     if state.status != "failed" or state.purged or now_ms >= state.updated_at + keep_ms:
         return None
     failed_at = iso(state.updated_at)
@@ -67,4 +73,8 @@ def dead_letter(state: State, flow: Flow | None, now_ms: int) -> DeadLetter | No
 
 def iso(at_ms: int) -> str:
     """Epoch milliseconds as ISO-8601 in UTC with a Z."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(at_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

@@ -1,4 +1,6 @@
-"""Station 4 of 7, second half: an opened operation becomes a job. Never a planned retry, never while rebuilding.
+"""Station 4 of 7, second half: an opened operation becomes a job.
+
+Never a planned retry, never while rebuilding.
 
 Receives folded states from follow.py; hands jobs to the queue in the same commit as the views.
 """
@@ -11,7 +13,9 @@ from gesta.ports.job_queue import Job
 
 
 def opened_job(state: State) -> Job | None:
-    """The job for an operation that the last event of this state opened, if it opened one that is due soon."""
+    """The job for an operation that the last event of this state opened, if it opened one that is
+    due soon.
+    """
     if state.dispatch_version != state.version or state.wants != "execute" or state.is_far:
         return None
     return job_for(state)
@@ -28,6 +32,13 @@ def job_for(state: State, *, suspect: bool = False) -> Job:
     assert kind is not None
     flow = lane_of(state.flow, state.tenant) if state.external else state.flow
     return Job(
-        state.job_id, state.tenant, flow, state.id, state.dispatch_version, kind, state.due_at or 0,
-        state.priority, suspect,
-    )  # fmt: skip
+        state.job_id,
+        state.tenant,
+        flow,
+        state.id,
+        state.dispatch_version,
+        kind,
+        state.due_at or 0,
+        state.priority,
+        suspect,
+    )

@@ -1,4 +1,7 @@
-"""What a request is right now: its view, with newer events of its stream folded in. A view may lag; the stream never does."""
+"""What a request is right now: its view, with newer events of its stream folded in.
+
+A view may lag; the stream never does.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def apply_event(view: View | None, recorded: Recorded, flow: str) -> View:
         # The same fold, of the same events: the append would have been refused otherwise.
         return View(known.after, view.payload)
     try:
-        event = event_types(flow).decode(recorded.type, recorded.data) if known is None else known.event
+        event = (
+            event_types(flow).decode(recorded.type, recorded.data) if known is None else known.event
+        )
         meta = decode_meta(recorded.meta) if known is None else known.meta
         state = evolve(None if view is None else view.state, event, meta)
     except ValueError as error:
@@ -38,12 +43,17 @@ class Loader:
     def __init__(self, events: EventStore, views: Views) -> None:
         self._events, self._views = events, views
 
-    async def load(self, keys: Sequence[Key], also: Sequence[tuple[str, int]] = ()) -> tuple[dict[Key, View], list[Recorded]]:
-        """The current view of each request that exists, and the events of the `also` streams read in the same call."""
+    async def load(
+        self, keys: Sequence[Key], also: Sequence[tuple[str, int]] = ()
+    ) -> tuple[dict[Key, View], list[Recorded]]:
+        """The current view of each request that exists, and the events of the `also` streams read
+        in the same call.
+        """
         found = await self._views.get(keys)
         heads: list[tuple[str, int]] = []
         key_of: dict[str, Key] = {}
-        # Once each: two jobs of one take may point to one request, and its events must not be folded in twice.
+        # Once each: two jobs of one take may point to one request, and its events must not be
+        # folded in twice.
         for key in dict.fromkeys(keys):
             stream = request_stream(*key)
             view = found.get(key)

@@ -1,4 +1,6 @@
-"""Lists of a tenant's requests that are more than one index can answer, in pages: each costs a bounded number of reads, however few fit."""
+"""Lists of a tenant's requests that are more than one index can answer, in pages: each costs a
+bounded number of reads, however few fit.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,25 @@ LOOKED_AT_MAX = 2_000
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Newest first. `next` continues the list, also behind a page that is short or empty; None: that was all."""
+    """Newest first.
+
+    `next` continues the list, also behind a page that is short or empty; None: that was all.
+    """
 
     items: list[T]
     next: str | None
 
 
 async def page_of(views: Views, chosen: Filter, pick: Callable[[View], T | None]) -> Page[T]:
-    """What `pick` makes of the chosen views, `chosen.limit` at most; those it gives None for are passed over."""
+    """What `pick` makes of the chosen views, `chosen.limit` at most; those it gives None for are
+    passed over.
+    """
     found: list[T] = []
     before, looked_at = chosen.before_id, 0
     while looked_at < LOOKED_AT_MAX:
-        read = await views.find(msgspec.structs.replace(chosen, before_id=before, limit=READ_AT_ONCE))
+        read = await views.find(
+            msgspec.structs.replace(chosen, before_id=before, limit=READ_AT_ONCE)
+        )
         is_last = len(read) < READ_AT_ONCE
         for number, view in enumerate(read, start=1):
             before = view.state.id

@@ -1,6 +1,8 @@
-"""A command becomes events on a request's stream: decide, append at the version that was read, settle the job in the same commit.
+"""A command becomes events on a request's stream: decide, append at the version that was read,
+settle the job in the same commit.
 
-Receives commands from worker, sweep and engine; hands entries to the store through one group commit.
+Receives commands from worker, sweep and engine; hands entries to the store through one group
+commit.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ Settle = Callable[[State, State], Settlement | None]
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """The view after the command, the events it caused (none: nothing changed), and what became of the job."""
+    """The view after the command, the events it caused (none: nothing changed), and what became of
+    the job.
+    """
 
     view: View
     events: Sequence[e.Event]
@@ -47,9 +51,13 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    def __init__(self, record: Record, loader: Loader, repeats: Repeats, runtime: Runtime, commit_size: int) -> None:
+    def __init__(
+        self, record: Record, loader: Loader, repeats: Repeats, runtime: Runtime, commit_size: int
+    ) -> None:
         self._loader, self._repeats, self._runtime = loader, repeats, runtime
-        self._commit: GroupCommit[Entry, Recording] = GroupCommit(record, "gesta-recorder", commit_size)
+        self._commit: GroupCommit[Entry, Recording] = GroupCommit(
+            record, "gesta-recorder", commit_size
+        )
 
     async def apply(
         self,
@@ -66,14 +74,18 @@ class Recorder:
     ) -> Applied:
         """Decide and record, again from a fresh read when the stream moved.
 
-        `insist`: never give up because the store is out of reach or full; an outcome that was learned must not be forgotten.
-        `cause`: 16 bytes by which its events can be told later; the same ones only for what may be recorded once. `correlation_id`:
+        `insist`: never give up because the store is out of reach or full; an outcome that was
+        learned must not be forgotten.
+        `cause`: 16 bytes by which its events can be told later; the same ones only for what may be
+        recorded once. `correlation_id`:
         another than the request's own.
         """
         cause = cause or self._runtime.random_bytes(16)
         for tries in count(1):
             events = decide(view.state, command, rules)
-            after, append = self._append(view.state, events, cause, causation_id, actor, correlation_id)
+            after, append = self._append(
+                view.state, events, cause, causation_id, actor, correlation_id
+            )
             settlement, dropped = settle(view.state, after), None
             if isinstance(settlement, Drop):
                 if append is None:
@@ -89,8 +101,14 @@ class Recorder:
                 if not insist:
                     raise
                 recording = await self._again(entry)
-            if append is None or isinstance(recording.verdict, Appended) or recording.settled == "active":
-                return Applied(changed if recording.settled != "active" else view, events, recording.settled)
+            if (
+                append is None
+                or isinstance(recording.verdict, Appended)
+                or recording.settled == "active"
+            ):
+                return Applied(
+                    changed if recording.settled != "active" else view, events, recording.settled
+                )
             assert isinstance(recording.verdict, Stale)
             if tries >= TRIES and not insist:
                 break
@@ -98,7 +116,9 @@ class Recorder:
             await sleep(self._runtime, self._runtime.chance() * 0.02)
         raise Busy(view.state.id, TRIES)
 
-    async def settle(self, settlement: Settlement | None, *, insist: bool = False) -> Settled | None:
+    async def settle(
+        self, settlement: Settlement | None, *, insist: bool = False
+    ) -> Settled | None:
         """What becomes of a job whose request does not change."""
         if settlement is None:
             return None
@@ -117,7 +137,8 @@ class Recorder:
         return view if fresh is None else fresh
 
     async def _again(self, entry: Entry) -> Recording:
-        # The same events with the same ids: if the lost answer was a yes, the store recognises them.
+        # The same events with the same ids: if the lost answer was a yes, the store recognises
+        # them.
         settlements = () if entry.settlement is None else (entry.settlement,)
         return await self._repeats.again(lambda: self._commit.add(entry), settlements)
 
@@ -133,17 +154,31 @@ class Recorder:
         if not events:
             return state, None
         meta = e.Meta(
-            state.tenant, state.flow, state.id, self._runtime.now_ms(), correlation_id or state.correlation_id or state.id, causation_id,
-            state.source, actor,
-        )  # fmt: skip
+            state.tenant,
+            state.flow,
+            state.id,
+            self._runtime.now_ms(),
+            correlation_id or state.correlation_id or state.id,
+            causation_id,
+            state.source,
+            actor,
+        )
         stored_meta, name_of = encode(meta), event_types(state.flow).name_of
         expected, after, new = state.version, state, []
         for ordinal, event in enumerate(events):
             after = evolve(after, event, meta)
             new.append(
-                NewEvent(event_id(cause, ordinal), name_of[type(event)], encode(event), stored_meta, Known(event, meta, after))
+                NewEvent(
+                    event_id(cause, ordinal),
+                    name_of[type(event)],
+                    encode(event),
+                    stored_meta,
+                    Known(event, meta, after),
+                )
             )
-        return after, Append(request_stream(state.flow, state.tenant, state.id), expected, tuple(new))
+        return after, Append(
+            request_stream(state.flow, state.tenant, state.id), expected, tuple(new)
+        )
 
 
 def drop_job(before: State, _: State) -> Settlement:

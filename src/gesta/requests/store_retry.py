@@ -1,7 +1,10 @@
-"""What has to be done however long the store is out of reach, and may have been done already when only its answer was lost.
+"""What has to be done however long the store is out of reach, and may have been done already when
+only its answer was lost.
 
-A job that was given back that way may be ours again, under the same token, before it is given back once more; and that ends the second
-take. So whoever takes can ask whether a job was spoken of again meanwhile, and then has to ask the queue whose it is.
+A job that was given back that way may be ours again, under the same token, before it is given back
+once more; and that ends the second
+take. So whoever takes can ask whether a job was spoken of again meanwhile, and then has to ask the
+queue whose it is.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ class Repeats:
         self.gave_back: Callable[[Settlement], None] = lambda _: None
 
     def spoke_of(self, job_id: str, since: int) -> bool:
-        """Whether a settlement of this job was repeated since the count was that, or is being repeated."""
+        """Whether a settlement of this job was repeated since the count was that, or is being
+        repeated.
+        """
         return self._under_way[job_id] > 0 or self._last.get(job_id, 0) > since
 
     async def insist(

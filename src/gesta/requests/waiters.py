@@ -1,4 +1,6 @@
-"""Those who wait for an outcome in this process, told as soon as the view of their request is saved."""
+"""Those who wait for an outcome in this process, told as soon as the view of their request is
+saved.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""What every component runs on: clock and tasks, settings, group commit, logs, metrics, redaction."""
+"""What every component runs on: clock and tasks, settings, group commit, logs, metrics,
+redaction.
+"""

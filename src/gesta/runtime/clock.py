@@ -1,4 +1,7 @@
-"""The one door to time, chance, threads and tasks. Everything else asks a Runtime, so that tests own the clock and the dice."""
+"""The one door to time, chance, threads and tasks.
+
+Everything else asks a Runtime, so that tests own the clock and the dice.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,12 @@ T = TypeVar("T")
 
 
 class Signal:
-    """Wakes whoever waits. Set while nobody waits, it is kept for the next waiter, so that it is not slept through.
+    """Wakes whoever waits.
 
-    A task that waits again and again is also told what was set between its waits although another has heard of it: two that
+    Set while nobody waits, it is kept for the next waiter, so that it is not slept through.
+
+    A task that waits again and again is also told what was set between its waits although another
+    has heard of it: two that
     follow one log must not take each other's news.
     """
 
@@ -43,7 +49,9 @@ class Signal:
             _wake(waiter)
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Return when it is set, or was since this task last waited; at the latest after the timeout."""
+        """Return when it is set, or was since this task last waited; at the latest after the
+        timeout.
+        """
         if self._has_news():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -57,7 +65,9 @@ class Signal:
             self._has_news()
 
     def _has_news(self) -> bool:
-        """Whether it was set since this task last asked; since anybody did, where it asks for the first time."""
+        """Whether it was set since this task last asked; since anybody did, where it asks for the
+        first time.
+        """
         if not self._count:
             return False
         if self._seen is None:
@@ -103,7 +113,8 @@ class Ids:
         self._last = 0
 
     def new_bytes(self) -> bytes:
-        # 48 bits of time and 12 bits of sequence move as one number, so an id never sorts before an earlier one.
+        # 48 bits of time and 12 bits of sequence move as one number, so an id never sorts before an
+        # earlier one.
         now = self._runtime.now_ms() << 12
         self._last = last = now if now > self._last else self._last + 1
         head = (last >> 12) << 16 | 0x7000 | last & 0xFFF
@@ -125,27 +136,38 @@ async def turn() -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether this task itself is to end. A CancelledError without that comes from something else that it awaited."""
+    """Whether this task itself is to end.
+
+    A CancelledError without that comes from something else that it awaited.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def spawn(coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """Start a task. The caller keeps the reference: a task that nobody holds may be collected while it runs."""
+    """Start a task.
+
+    The caller keeps the reference: a task that nobody holds may be collected while it runs.
+    """
     return asyncio.get_running_loop().create_task(coroutine, name=name)
 
 
-#: Objects made before the youngest are searched for cycles. An engine makes many that live for a moment and hardly any cycle;
-#: with Python's own 700 a quarter of the time goes into searching. More than what some thousand requests on their way consist of,
+#: Objects made before the youngest are searched for cycles. An engine makes many that live for a
+#: moment and hardly any cycle;
+#: with Python's own 700 a quarter of the time goes into searching. More than what some thousand
+#: requests on their way consist of,
 #: because a search of those finds nothing and takes 25 ms and more.
 GC_THRESHOLD = 250_000
-#: How long the event loop may keep Python's lock while the SQLite thread waits for it between two statements. Small batches, as 64 callers of the API
+#: How long the event loop may keep Python's lock while the SQLite thread waits for it between two
+#: statements. Small batches, as 64 callers of the API
 #: make them, have as many statements as large ones, and each waits for so long.
 SWITCH_SECONDS = 0.00005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a program to its end in an event loop of its own (uvloop's where it is installed), tuned for a process that is an engine."""
+    """Run a program to its end in an event loop of its own (uvloop's where it is installed), tuned
+    for a process that is an engine.
+    """
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -157,7 +179,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for programs that have none: coroutines are run there, and waited for here."""
+    """An event loop in a thread of its own, for programs that have none: coroutines are run there,
+    and waited for here.
+    """
 
     def __init__(self, runtime: Runtime, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -203,7 +227,9 @@ async def _next(items: AsyncIterator[T]) -> T:
 
 
 class Lane(Generic[T]):
-    """A thread that runs whatever has gathered since it last looked, as one batch: batches form while the last one is at work."""
+    """A thread that runs whatever has gathered since it last looked, as one batch: batches form
+    while the last one is at work.
+    """
 
     def __init__(self, runtime: Runtime, name: str, run: Callable[[list[T]], None]) -> None:
         self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
@@ -237,9 +263,12 @@ class Lane(Generic[T]):
 
 
 class LastResort:
-    """Ends this process with 0 once its time is up, whatever still runs in it. To the store it is like a kill, which loses nothing.
+    """Ends this process with 0 once its time is up, whatever still runs in it.
 
-    Code may swallow its cancellation or block the event loop, and a thread may never return: only a thread of our own is sure to get through.
+    To the store it is like a kill, which loses nothing.
+
+    Code may swallow its cancellation or block the event loop, and a thread may never return: only a
+    thread of our own is sure to get through.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -264,7 +293,11 @@ class LastResort:
             end = None if sooner is None else min(end, sooner)
         if end is None:
             return
-        os.write(2, b"gesta: left something behind that did not end in time; the next start goes on where it stood\n")
+        os.write(
+            2,
+            b"gesta: left something behind that did not end in time; the next start goes on where"
+            b" it stood\n",
+        )
         os._exit(0)
 
 
@@ -298,11 +331,17 @@ class SystemRuntime:
 
 
 class OnClock:
-    """Another's runtime with the time of day of a store: the one clock that all processes on the store share, whatever their own say."""
+    """Another's runtime with the time of day of a store: the one clock that all processes on the
+    store share, whatever their own say.
+    """
 
     def __init__(self, runtime: Runtime, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
-        self.monotonic, self.chance, self.random_bytes = runtime.monotonic, runtime.chance, runtime.random_bytes
+        self.monotonic, self.chance, self.random_bytes = (
+            runtime.monotonic,
+            runtime.chance,
+            runtime.random_bytes,
+        )
         self.call_later, self.thread = runtime.call_later, runtime.thread
 
 
@@ -347,7 +386,9 @@ class ManualRuntime(SystemRuntime):
 
     @property
     def waits_begun(self) -> int:
-        """How many waits have begun so far; unchanged over some turns of the loop: everybody waits."""
+        """How many waits have begun so far; unchanged over some turns of the loop: everybody
+        waits.
+        """
         return self._begun
 
     @property

@@ -1,4 +1,6 @@
-"""Many callers, one write: a batch forms while the previous one is being written, never by waiting."""
+"""Many callers, one write: a batch forms while the previous one is being written, never by
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ I = TypeVar("I")  # noqa: E741 -- what goes in
 O = TypeVar("O")  # noqa: E741 -- what comes out
 
 
-#: A batch is cut here, so that a burst of large requests does not hold the store for longer than a lease lasts.
+#: A batch is cut here, so that a burst of large requests does not hold the store for longer than a
+#: lease lasts.
 WEIGHT_MAX = 8 * 1024 * 1024
 
 
@@ -38,7 +41,8 @@ class GroupCommit(Generic[I, O]):
         self._waiting.append((item, future, weight))
         self._weight += weight
         if self._writer is None:
-            # The task starts after everybody who is ready in this turn of the loop has added theirs.
+            # The task starts after everybody who is ready in this turn of the loop has added
+            # theirs.
             self._writer = spawn(self._write_all(), self._name)
         return future
 
@@ -71,7 +75,8 @@ class GroupCommit(Generic[I, O]):
                     future.set_result(answer)
         except Exception as error:  # noqa: BLE001 -- told to those who wait, whatever it is
             if isinstance(error, Fenced) and error.tenant is not None and len(batch) > 1:
-                # One tenant has left, and nothing was written: the others must not be refused for it.
+                # One tenant has left, and nothing was written: the others must not be refused for
+                # it.
                 for one in batch:
                     await self._write_batch([one])
                 return

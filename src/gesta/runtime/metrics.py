@@ -1,14 +1,37 @@
-"""The numbers, counted in plain integers and made into Prometheus families when somebody asks: counting is per attempt, asking is not."""
+"""The numbers, counted in plain integers and made into Prometheus families when somebody asks:
+counting is per attempt, asking is not.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-LATENCY_BUCKETS_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)
+LATENCY_BUCKETS_MS = (
+    1,
+    2,
+    5,
+    10,
+    25,
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    30_000,
+    60_000,
+)
 
 
 class FlowCounts:
@@ -58,9 +81,11 @@ class Metrics(Collector):
         self.parked: dict[str, int] = {}
         #: Requests that retention has removed.
         self.removed = 0
-        #: Flow → how long its oldest ready job had waited when the sweep looked last, which one process does once a minute.
+        #: Flow → how long its oldest ready job had waited when the sweep looked last, which one
+        #: process does once a minute.
         self.oldest_ready_ms: dict[str, int] = {}
-        #: Flow → its held jobs, as the sweep found them; and since when the oldest refused credential holds some.
+        #: Flow → its held jobs, as the sweep found them; and since when the oldest refused
+        #: credential holds some.
         self.held: dict[str, int] = {}
         self.oldest_refusal_ms = 0
         self._subscriptions: dict[str, SubscriptionCounts] = {}
@@ -75,15 +100,35 @@ class Metrics(Collector):
         return self._subscriptions.setdefault(name, SubscriptionCounts())
 
     def collect(self) -> Iterator[Metric]:
-        attempts = CounterMetricFamily("executor_attempts", "Attempts that ended", labels=["namespace"])
-        success = CounterMetricFamily("executor_success", "Attempts that had their effect", labels=["namespace"])
-        failed = CounterMetricFamily("executor_failed", "Attempts that did not, by reason", labels=["namespace", "reason"])
-        latency = HistogramMetricFamily("executor_latency_ms", "Time in the executor", labels=["namespace"])
-        lag = GaugeMetricFamily("queue_lag_ms", "From available to taken, of the job taken last", labels=["queue"])
-        late = CounterMetricFamily("late_outcomes", "Outcomes that came after the end and changed nothing", labels=["namespace"])
-        postponed = CounterMetricFamily("executor_postponed", "Attempts put off before a call, none spent", labels=["namespace"])
-        refused = CounterMetricFamily("credentials_refused", "Credentials held until they change", labels=["namespace"])
-        reported = CounterMetricFamily("provider_reports", "Reports of providers that were new", labels=["namespace"])
+        attempts = CounterMetricFamily(
+            "executor_attempts", "Attempts that ended", labels=["namespace"]
+        )
+        success = CounterMetricFamily(
+            "executor_success", "Attempts that had their effect", labels=["namespace"]
+        )
+        failed = CounterMetricFamily(
+            "executor_failed", "Attempts that did not, by reason", labels=["namespace", "reason"]
+        )
+        latency = HistogramMetricFamily(
+            "executor_latency_ms", "Time in the executor", labels=["namespace"]
+        )
+        lag = GaugeMetricFamily(
+            "queue_lag_ms", "From available to taken, of the job taken last", labels=["queue"]
+        )
+        late = CounterMetricFamily(
+            "late_outcomes",
+            "Outcomes that came after the end and changed nothing",
+            labels=["namespace"],
+        )
+        postponed = CounterMetricFamily(
+            "executor_postponed", "Attempts put off before a call, none spent", labels=["namespace"]
+        )
+        refused = CounterMetricFamily(
+            "credentials_refused", "Credentials held until they change", labels=["namespace"]
+        )
+        reported = CounterMetricFamily(
+            "provider_reports", "Reports of providers that were new", labels=["namespace"]
+        )
         parked = CounterMetricFamily("parked", "Events and jobs set aside", labels=["what"])
         for flow, counts in self._flows.items():
             attempts.add_metric([flow], counts.attempts)
@@ -98,15 +143,23 @@ class Metrics(Collector):
                 failed.add_metric([flow, reason], count)
         for what, count in self.parked.items():
             parked.add_metric([what], count)
-        oldest = GaugeMetricFamily("queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"])
+        oldest = GaugeMetricFamily(
+            "queue_oldest_ready_ms", "How long the oldest ready job has waited", labels=["queue"]
+        )
         for flow, age_ms in self.oldest_ready_ms.items():
             oldest.add_metric([flow], age_ms)
-        removed = CounterMetricFamily("requests_removed", "Old requests that retention has removed", value=self.removed)
-        held = GaugeMetricFamily("queue_held", "Jobs held by a pause or a refused credential", labels=["queue"])
+        removed = CounterMetricFamily(
+            "requests_removed", "Old requests that retention has removed", value=self.removed
+        )
+        held = GaugeMetricFamily(
+            "queue_held", "Jobs held by a pause or a refused credential", labels=["queue"]
+        )
         for flow, count in self.held.items():
             held.add_metric([flow], count)
         oldest_refusal = GaugeMetricFamily(
-            "credential_refused_ms", "How long the oldest refused credential has held jobs", value=self.oldest_refusal_ms
+            "credential_refused_ms",
+            "How long the oldest refused credential has held jobs",
+            value=self.oldest_refusal_ms,
         )
         yield from (
             attempts,
@@ -127,9 +180,17 @@ class Metrics(Collector):
         yield from self._of_subscriptions()
 
     def _of_subscriptions(self) -> Iterator[Metric]:
-        told = CounterMetricFamily("subscription_events", "Events that a handler has taken", labels=["name"])
-        failed = CounterMetricFamily("subscription_failures", "Times that a handler raised", labels=["name"])
-        stuck = GaugeMetricFamily("subscription_failing", "Times in a row that a handler raised for one event", labels=["name"])
+        told = CounterMetricFamily(
+            "subscription_events", "Events that a handler has taken", labels=["name"]
+        )
+        failed = CounterMetricFamily(
+            "subscription_failures", "Times that a handler raised", labels=["name"]
+        )
+        stuck = GaugeMetricFamily(
+            "subscription_failing",
+            "Times in a row that a handler raised for one event",
+            labels=["name"],
+        )
         for name, counts in self._subscriptions.items():
             told.add_metric([name], counts.told)
             failed.add_metric([name], counts.failed)
@@ -139,7 +200,9 @@ class Metrics(Collector):
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
     total, rows = 0, []
-    for edge, count in zip([*(f"{edge:.1f}" for edge in LATENCY_BUCKETS_MS), "+Inf"], buckets, strict=True):
+    for edge, count in zip(
+        [*(f"{edge:.1f}" for edge in LATENCY_BUCKETS_MS), "+Inf"], buckets, strict=True
+    ):
         total += count
         rows.append((edge, float(total)))
     return rows

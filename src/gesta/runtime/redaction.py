@@ -1,6 +1,8 @@
-"""The one scrubber before every log line, dead letter and event text: no credential, nobody's address or number.
+"""The one scrubber before every log line, dead letter and event text: no credential, nobody's
+address or number.
 
-Texts of exceptions and providers pass through here. It errs on the side of hiding, but leaves what people need to find a request:
+Texts of exceptions and providers pass through here. It errs on the side of hiding, but leaves what
+people need to find a request:
 ids, times, reasons.
 """
 
@@ -19,7 +21,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LONG_SEGMENT = re.compile(r"[^/\s?#]{20,}")
 
 _URL = (
-    # Behind a user part the host may be missing, as where the server is at a socket; without either it is the path of a file.
+    # Behind a user part the host may be missing, as where the server is at a socket; without either
+    # it is the path of a file.
     r"(?i)\b(?P<scheme>[a-z][a-z0-9+.-]{1,15})://(?:[^\s/?#]*@(?P<host>[^\s/?#@\"'<>]*)|(?P<alone>[^\s/?#@\"'<>]+))"
     r"(?P<path>/[^\s?#\"'<>]*)?(?P<rest>[?#][^\s\"'<>]*)?"
 )
@@ -33,8 +36,12 @@ _NAMED = (
 
 
 def _url(match: re.Match[str]) -> str:
-    """Scheme, host and path; user, query and fragment go, and every part of the path that could be a token."""
-    path = _LONG_SEGMENT.sub(lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or "")
+    """Scheme, host and path; user, query and fragment go, and every part of the path that could be
+    a token.
+    """
+    path = _LONG_SEGMENT.sub(
+        lambda part: part[0] if _UUID.fullmatch(part[0]) else "[token]", match["path"] or ""
+    )
     return f"{match['scheme']}://{match['host'] or match['alone'] or ''}{path}{'?…' if match['rest'] else ''}"
 
 
@@ -44,10 +51,15 @@ def _tax_id(match: re.Match[str]) -> str:
 
 
 def _has_check_digits(digits: list[int]) -> bool:
-    """Whether the last two of 11 (CPF) or 14 (CNPJ) digits follow from the others: any number of that length does by chance in 1 %."""
+    """Whether the last two of 11 (CPF) or 14 (CNPJ) digits follow from the others: any number of
+    that length does by chance in 1 %.
+    """
     for length in (len(digits) - 2, len(digits) - 1):
         cycle = 12 if len(digits) == 11 else 8
-        weighted = sum(digit * (2 + (length - 1 - place) % cycle) for place, digit in enumerate(digits[:length]))
+        weighted = sum(
+            digit * (2 + (length - 1 - place) % cycle)
+            for place, digit in enumerate(digits[:length])
+        )
         if digits[length] != (0 if weighted % 11 < 2 else 11 - weighted % 11):
             return False
     return True
@@ -55,31 +67,50 @@ def _has_check_digits(digits: list[int]) -> bool:
 
 Replacement = str | Callable[[re.Match[str]], str]
 
-#: In this order: whole URLs first, so that a user part is not taken for an e-mail address; then values by what they are called;
+#: In this order: whole URLs first, so that a user part is not taken for an e-mail address; then
+#: values by what they are called;
 #: then values by their shape.
 _RULES: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (_URL, _url),
         # Headers that carry a credential whatever follows.
-        (r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)([\"']?\s*[:=]\s*+[\"']?+)(?!\[)[^\r\n\"',}]+", r"\1\2[token]"),
+        (
+            r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)([\"']?\s*[:=]\s*+[\"']?+)(?!\[)[^\r\n\"',}]+",
+            r"\1\2[token]",
+        ),
         # A scheme word before a value that does not look like a word of a sentence.
-        (r"(?i)\b(bearer|basic)\s+(?=\S*[0-9=_~+/]|\S{20}|\S*(?-i:[a-z][A-Z]))[a-z0-9._~+/=-]{6,}", r"\1 [token]"),
+        (
+            r"(?i)\b(bearer|basic)\s+(?=\S*[0-9=_~+/]|\S{20}|\S*(?-i:[a-z][A-Z]))[a-z0-9._~+/=-]{6,}",
+            r"\1 [token]",
+        ),
         # name=value, "name": "value", and name: value where the value has a digit.
         (rf"(?i)\b({_NAMED})=(?!\[)[^\s&;,\"']+", r"\1=[token]"),
-        (rf"(?i)([\"'])({_NAMED})\1(\s*[:=]\s*)([\"'])(?!\[token\])(?:(?!\4).)+", r"\1\2\1\3\4[token]"),
+        (
+            rf"(?i)([\"'])({_NAMED})\1(\s*[:=]\s*)([\"'])(?!\[token\])(?:(?!\4).)+",
+            r"\1\2\1\3\4[token]",
+        ),
         (rf"(?i)\b({_NAMED})(:\s*+)(?=\S*\d)(?!\[)[^\s,;\"']{{6,}}", r"\1\2[token]"),
-        (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "[token]"),
+        (
+            r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            "[token]",
+        ),
         # Slack; webhook secrets; our own keys; Stripe and its kin; AWS, GitHub, JSON web tokens.
         (r"(?i)\b(?:xox[a-z]|xapp)[-.][a-z0-9.-]{6,}", "[token]"),
         (r"\bwhs(?:ec|k)_[A-Za-z0-9+/=_-]+", "[token]"),
         (r"gesta_(?:live|test)_[0-9a-z]+_[0-9A-Za-z]+", "[token]"),
         (r"\b[sr]k[_-][A-Za-z0-9_-]{8,}", "[token]"),
-        (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+", "[token]"),
+        (
+            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+",
+            "[token]",
+        ),
         (r"[^\s@\"'<>()\[\],;:]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+", "[email]"),
         # CPF and CNPJ, with their dots, and bare where the check digits are right.
         (r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])", "[tax id]"),
-        (r"(?<![\w.-])[0-9A-Z]{2}\.[0-9A-Z]{3}\.[0-9A-Z]{3}/[0-9A-Z]{4}-\d{2}(?![\w-])", "[tax id]"),
+        (
+            r"(?<![\w.-])[0-9A-Z]{2}\.[0-9A-Z]{3}\.[0-9A-Z]{3}/[0-9A-Z]{4}-\d{2}(?![\w-])",
+            "[tax id]",
+        ),
         (r"(?<![\w.:+-])(?:\d{14}|\d{11})(?![\w.:-])", _tax_id),
         # Numbers with a country code, and area codes in brackets.
         (r"(?<![\w.:])(?:\+|00)[1-9](?:[ ().-]{0,2}\d){7,16}(?![\w:])", "[phone]"),
@@ -101,22 +132,33 @@ def scrub(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
     return text if len(text) <= length_max and not is_cut else text[: length_max - 1] + _CUT
 
 
-#: What every match of a rule has somewhere in it. Cheaper than the rules by far, and never blind where they see.
+#: What every match of a rule has somewhere in it. Cheaper than the rules by far, and never blind
+#: where they see.
 _SUSPECT = re.compile(
     r"[@+(\s]|://|/[0-9A-Z]{4}-\d\d|(?:\d[.-]{0,2}){9}|whs|gesta_|[sr]k[_-]|A[KS]IA|gh[a-z]_|eyJ"
     r"|(?i:xox|xapp|key|token|secret|passw|pwd|senha|sig|authorization|cookie)"
 )
-#: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: told from the others at a glance.
-#: Beside a letter or a hyphen, digits are a number to no rule, but for a country code after noughts.
+#: Most keys are lower case, hyphens and digits, or hexadecimal like a UUID: told from the others at
+#: a glance.
+#: Beside a letter or a hyphen, digits are a number to no rule, but for a country code after
+#: noughts.
 _HEXADECIMAL = re.compile(r"(?!00)(?!.*-00)(?=[0-9-]*[a-f])[0-9a-f-]+")
 _LOWER_CASE = re.compile(r"(?!00)(?!.*-00)(?=[0-9-]*[a-z])[0-9a-z-]+")
 #: Of the words that _SUSPECT looks for, those that can be made of lower-case letters and hyphens.
-_SUSPECT_WORD = re.compile("key|token|secret|passw|pwd|senha|sig|authorization|cookie|xox|xapp|whs|k-")
+_SUSPECT_WORD = re.compile(
+    "key|token|secret|passw|pwd|senha|sig|authorization|cookie|xox|xapp|whs|k-"
+)
 
 
 def scrubbed_name(name: str) -> str:
-    """A caller's own key or id as it may be stored and shown: an address, a number or a token in it is masked."""
-    return name if _is_ordinary(name) or _SUSPECT.search(name) is None else scrub(name, len(name) + TEXT_LENGTH_MAX)
+    """A caller's own key or id as it may be stored and shown: an address, a number or a token in it
+    is masked.
+    """
+    return (
+        name
+        if _is_ordinary(name) or _SUSPECT.search(name) is None
+        else scrub(name, len(name) + TEXT_LENGTH_MAX)
+    )
 
 
 def _is_ordinary(name: str) -> bool:
@@ -126,12 +168,17 @@ def _is_ordinary(name: str) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """The text with its URLs as people know them: only the user part and the query go, which may be credentials."""
+    """The text with its URLs as people know them: only the user part and the query go, which may be
+    credentials.
+    """
     return _AFTER_PATH.sub(r"\1?…", _USER_PART.sub(r"\1[hidden]@", text))
 
 
 def masked_host(url: str) -> str:
-    """What a log may tell of a URL: the last two labels of its host. The labels before them can be a customer's name or a token."""
+    """What a log may tell of a URL: the last two labels of its host.
+
+    The labels before them can be a customer's name or a token.
+    """
     match = re.match(r"[a-z][a-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]]*\]|[^:/?#]*)", url, re.IGNORECASE)
     host = match[1] if match else ""
     labels = host.split(".")

@@ -1,4 +1,7 @@
-"""Settings of a process: argument > GESTA_* > gesta.toml > default. The only reader of the environment."""
+"""Settings of a process: argument > GESTA_* > gesta.toml > default.
+
+The only reader of the environment.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,17 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a process needs to know before it can open its store. `sources` tells where each value came from."""
+    """What a process needs to know before it can open its store.
+
+    `sources` tells where each value came from.
+    """
 
     #: The store: sqlite:///file.db
     url: str = "sqlite:///gesta.db"
     #: The queue, where it is to be in another database than the rest: sqlite:///queue.db
     queue_url: str | None = None
-    #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when there is none.
+    #: 32 bytes in base64. Without one, a key file beside the SQLite file is used, and made when
+    #: there is none.
     master_key: str | None = field(default=None, repr=False)
     #: The tenant that commands act for.
     tenant: str = "default"
@@ -41,24 +48,31 @@ class Settings:
     app: str | None = None
     #: Private networks that outgoing requests may reach, e.g. ["10.1.0.0/16"].
     allow_private: tuple[str, ...] = ()
-    #: Ended requests are removed so many days after their last change; their keys stay known. None: kept for ever.
+    #: Ended requests are removed so many days after their last change; their keys stay known. None:
+    #: kept for ever.
     retention_days: int | None = None
-    #: Requests that may wait, live jobs and events not projected yet; beyond, submit says "try later".
+    #: Requests that may wait, live jobs and events not projected yet; beyond, submit says "try
+    #: later".
     backlog_max: int = 1_000_000
-    #: Megabytes that must stay free on the store's disk for what was accepted already; below, submit says "try later".
+    #: Megabytes that must stay free on the store's disk for what was accepted already; below,
+    #: submit says "try later".
     disk_free_min_mb: int = 200
     #: Where `gesta serve` and `gesta api` answer HTTP.
     api_host: str = "127.0.0.1"
     api_port: int = 8420
     #: Calls a second that one API key may make of one process; after a rest twice as many at once.
     api_rate: int = 5_000
-    #: Who hears of what needs a person, flow:destination: notification.slack:ops. In gesta.toml: [alerts] to = "…"
+    #: Who hears of what needs a person, flow:destination: notification.slack:ops. In gesta.toml:
+    #: [alerts] to = "…"
     alerts_to: str | None = None
-    #: Where providers reach this installation, e.g. https://gesta.example.com. Without it they are not asked to report.
+    #: Where providers reach this installation, e.g. https://gesta.example.com. Without it they are
+    #: not asked to report.
     public_url: str | None = None
-    #: For a trial: where certificates of SNS may come from beside Amazon's own hosts, e.g. http://127.0.0.1:8025
+    #: For a trial: where certificates of SNS may come from beside Amazon's own hosts, e.g.
+    #: http://127.0.0.1:8025
     sns_url: str | None = None
-    #: A running server, http://127.0.0.1:8420: commands then ask it instead of opening the store, with this key.
+    #: A running server, http://127.0.0.1:8420: commands then ask it instead of opening the store,
+    #: with this key.
     server: str | None = None
     api_key: str | None = field(default=None, repr=False)
     #: Per-flow settings of gesta.toml: [flows.webhook] and so on.
@@ -66,13 +80,16 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A program may write anything here, and retention of -3 days would remove all that has ended.
+        # A program may write anything here, and retention of -3 days would remove all that has
+        # ended.
         faults: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name != "sources" and value is not None:
                 source = self.sources.get(one.name, "Settings(…)")
-                object.__setattr__(self, one.name, _checked_or_told(one.name, value, source, faults))
+                object.__setattr__(
+                    self, one.name, _checked_or_told(one.name, value, source, faults)
+                )
         _refuse(faults)
 
 
@@ -83,7 +100,10 @@ WHOLE = {"backlog_max": 1, "disk_free_min_mb": 0, "api_port": 0, "api_rate": 1}
 
 
 def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None) -> Settings:
-    """Read all sources. Raises BadSettings naming every setting at fault and its source, a line each."""
+    """Read all sources.
+
+    Raises BadSettings naming every setting at fault and its source, a line each.
+    """
     file = file or os.environ.get(f"{PREFIX}FILE")
     path = Path(file or FILE)
     values: dict[str, Any] = {}
@@ -92,7 +112,11 @@ def load(arguments: Mapping[str, Any] | None = None, *, file: str | None = None)
     unknown: list[str] = []
     if file is not None and not path.is_file():
         faults.append(f"{path}: there is no such file")
-    layers = [(_from_file(path, faults), str(path)), (_from_environment(), "environment"), (dict(arguments or {}), "argument")]
+    layers = [
+        (_from_file(path, faults), str(path)),
+        (_from_environment(), "environment"),
+        (dict(arguments or {}), "argument"),
+    ]
     for layer, source in layers:
         for name, value in layer.items():
             if value is None:
@@ -116,18 +140,25 @@ def _refuse(faults: list[str]) -> None:
 
 
 def odd_variables() -> list[str]:
-    """Variables of the environment that look like settings and are none, with what was probably meant."""
+    """Variables of the environment that look like settings and are none, with what was probably
+    meant.
+    """
     known = {PREFIX + name.upper() for name in NAMES if name != "flows"} | {f"{PREFIX}FILE"}
     found = []
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in known:
             close = get_close_matches(name, known, n=1)
-            found.append(f"{name} is no setting and does nothing" + (f"; {close[0]} is" if close else ""))
+            found.append(
+                f"{name} is no setting and does nothing" + (f"; {close[0]} is" if close else "")
+            )
     return found
 
 
 def resolve_reference(text: str) -> str:
-    """The value behind `env:NAME`; any other text is its own value. Raises KeyError when the variable is not set."""
+    """The value behind `env:NAME`; any other text is its own value.
+
+    Raises KeyError when the variable is not set.
+    """
     return os.environ[text[4:]] if text.startswith("env:") else text
 
 
@@ -141,18 +172,27 @@ def _from_file(path: Path, faults: list[str]) -> dict[str, Any]:
         return {}
     alerts = found.pop("alerts", {})
     if not isinstance(alerts, dict) or any(name != "to" for name in alerts):
-        faults.append(f'alerts in {path}: a table with `to` in it, for instance [alerts] to = "notification.slack:ops"')
+        faults.append(
+            f"alerts in {path}: a table with `to` in it, for instance [alerts] to ="
+            ' "notification.slack:ops"'
+        )
         return found
     return found | {f"alerts_{name}": value for name, value in alerts.items()}
 
 
 def _from_environment() -> dict[str, Any]:
     names = [name for name in NAMES if name != "flows"]
-    return {name: os.environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in os.environ}
+    return {
+        name: os.environ[PREFIX + name.upper()]
+        for name in names
+        if PREFIX + name.upper() in os.environ
+    }
 
 
 def _checked_or_told(name: str, value: Any, source: str, faults: list[str]) -> Any:
-    """The value as it is used; one that is wrong is told among the faults, so that whoever mends them sees all at once."""
+    """The value as it is used; one that is wrong is told among the faults, so that whoever mends
+    them sees all at once.
+    """
     try:
         return _checked(name, value, source)
     except BadSettings as error:
@@ -162,8 +202,12 @@ def _checked_or_told(name: str, value: Any, source: str, faults: list[str]) -> A
 
 def _checked(name: str, value: Any, source: str) -> Any:
     if name == "flows":
-        if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
-            raise BadSettings(f"flows in {source}: write one table per flow, for instance [flows.webhook]")
+        if not isinstance(value, dict) or not all(
+            isinstance(table, dict) for table in value.values()
+        ):
+            raise BadSettings(
+                f"flows in {source}: write one table per flow, for instance [flows.webhook]"
+            )
         return value
     if name == "allow_private":
         return _networks(value, source)
@@ -176,7 +220,9 @@ def _checked(name: str, value: Any, source: str) -> Any:
     if name == "log_level" and value not in LOG_LEVELS:
         raise BadSettings(f"log_level in {source}: {value!r} is not one of {', '.join(LOG_LEVELS)}")
     if name == "alerts_to" and not ALERTS_TO.fullmatch(value):
-        raise BadSettings(f"alerts_to in {source}: write flow:destination, for instance notification.slack:ops")
+        raise BadSettings(
+            f"alerts_to in {source}: write flow:destination, for instance notification.slack:ops"
+        )
     if name in ("public_url", "sns_url"):
         return _url(name, value, source)
     return value
@@ -185,7 +231,10 @@ def _checked(name: str, value: Any, source: str) -> Any:
 def _url(name: str, value: str, source: str) -> str:
     """Without a slash at its end, so that a path can follow."""
     if not WEB_ADDRESS.fullmatch(value):
-        raise BadSettings(f"{name} in {source}: a URL like https://gesta.example.com is needed, without query and fragment")
+        raise BadSettings(
+            f"{name} in {source}: a URL like https://gesta.example.com is needed, without query and"
+            " fragment"
+        )
     return value.rstrip("/")
 
 
@@ -193,7 +242,8 @@ def _days(name: str, value: Any, source: str) -> int:
     text = str(value)
     if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= DAYS_MAX:
         raise BadSettings(
-            f"{name} in {source}: a whole number of days from 1 to {DAYS_MAX:,} is needed, not {value!r}; or leave it out"
+            f"{name} in {source}: a whole number of days from 1 to {DAYS_MAX:,} is needed, not"
+            f" {value!r}; or leave it out"
         )
     return int(text)
 
@@ -203,18 +253,24 @@ def _whole(name: str, value: Any, source: str) -> int:
     if isinstance(text, str) and text.isascii() and text.isdecimal():
         text = int(text)
     if type(text) is not int or text < WHOLE[name]:
-        raise BadSettings(f"{name} in {source}: a whole number from {WHOLE[name]} is needed, not {value!r}")
+        raise BadSettings(
+            f"{name} in {source}: a whole number from {WHOLE[name]} is needed, not {value!r}"
+        )
     return text
 
 
 def _networks(value: Any, source: str) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise BadSettings(f"allow_private in {source}: a list of networks is needed, for instance ['10.1.0.0/16']")
+        raise BadSettings(
+            f"allow_private in {source}: a list of networks is needed, for instance ['10.1.0.0/16']"
+        )
     networks = tuple(item.strip() for item in items if item.strip())
     for text in networks:
         try:
             ip_network(text)
         except ValueError as error:
-            raise BadSettings(f"allow_private in {source}: {error}; write networks, for instance 10.1.0.0/16") from None
+            raise BadSettings(
+                f"allow_private in {source}: {error}; write networks, for instance 10.1.0.0/16"
+            ) from None
     return networks

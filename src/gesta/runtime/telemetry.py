@@ -1,4 +1,7 @@
-"""Every metric and log event, in one place. No tenant and no request in a label; no secret and no address in a log line."""
+"""Every metric and log event, in one place.
+
+No tenant and no request in a label; no secret and no address in a log line.
+"""
 
 from __future__ import annotations
 
@@ -23,45 +26,94 @@ from gesta.tenants.pauses import Pause
 #: Reasons that may be a label; a provider's own words would make a series each.
 REASONS = frozenset(
     {
-        "max_attempts_exceeded", "timeout", "lease_lost", "unexpected_error", "bad_payload", "throttled", "refused", "dns", "tls", "reset",
-        "connect_timeout", "private_address", "endpoint_missing", "endpoint_disabled", "endpoint_gone", "secret_missing", "redirect_refused",
-        "request_not_found", "bad_answer", "expired", "cancelled", "stopping",
-        "unreachable", "unsendable", "plain_http", "too_large", "secret_invalid",
-        "subject_erased", "key_missing", "vault_unavailable", "no_report", "template_missing", "template_render_failed", "renderer_unavailable",
+        "max_attempts_exceeded",
+        "timeout",
+        "lease_lost",
+        "unexpected_error",
+        "bad_payload",
+        "throttled",
+        "refused",
+        "dns",
+        "tls",
+        "reset",
+        "connect_timeout",
+        "private_address",
+        "endpoint_missing",
+        "endpoint_disabled",
+        "endpoint_gone",
+        "secret_missing",
+        "redirect_refused",
+        "request_not_found",
+        "bad_answer",
+        "expired",
+        "cancelled",
+        "stopping",
+        "unreachable",
+        "unsendable",
+        "plain_http",
+        "too_large",
+        "secret_invalid",
+        "subject_erased",
+        "key_missing",
+        "vault_unavailable",
+        "no_report",
+        "template_missing",
+        "template_render_failed",
+        "renderer_unavailable",
     }
-)  # fmt: skip
+)
 
 
-#: What lines say themselves: a tag of a flow that is called so would be given twice, which is an error in the middle of the work.
+#: What lines say themselves: a tag of a flow that is called so would be given twice, which is an
+#: error in the middle of the work.
 OWN_NAMES = frozenset(
     {
-        "event", "level", "timestamp", "exc_info", "stack_info", "gateway", "target", "attempts", "latencyMs", "outcome", "reason", "detail",
-        "error", "credential",
+        "event",
+        "level",
+        "timestamp",
+        "exc_info",
+        "stack_info",
+        "gateway",
+        "target",
+        "attempts",
+        "latencyMs",
+        "outcome",
+        "reason",
+        "detail",
+        "error",
+        "credential",
     }
-)  # fmt: skip
+)
 
 
 def reason_label(reason: str, own: frozenset[str] = frozenset()) -> str:
-    """A reason from the closed set or of the flow's own, or `other`; HTTP statuses keep their class."""
+    """A reason from the closed set or of the flow's own, or `other`; HTTP statuses keep their
+    class.
+    """
     if reason in REASONS or reason in own:
         return reason
     return f"{reason[:6]}xx" if reason.startswith("http_") and reason[5:6].isdigit() else "other"
 
 
 def _scrub_values(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return {name: scrub(value) if isinstance(value, str) else value for name, value in event.items()}
+    return {
+        name: scrub(value) if isinstance(value, str) else value for name, value in event.items()
+    }
 
 
 def _render(_: object, __: str, event: MutableMapping[str, Any]) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=repr).decode()
     except ValueError:
-        # Half a character, for instance. A log line is not worth an error in the middle of the work.
+        # Half a character, for instance. A log line is not worth an error in the middle of the
+        # work.
         return json.dumps(event, default=repr)
 
 
 def logger() -> Any:
-    """JSON lines through the standard logger `gesta`, each value scrubbed; the application decides where they go."""
+    """JSON lines through the standard logger `gesta`, each value scrubbed; the application decides
+    where they go.
+    """
     return structlog.wrap_logger(
         logging.getLogger("gesta"),
         processors=[
@@ -76,7 +128,10 @@ def logger() -> Any:
 
 
 def _target(flow: Flow, payload: object) -> str:
-    """The masked target. A flow's own function, so it may be wrong; a log line is not worth an attempt."""
+    """The masked target.
+
+    A flow's own function, so it may be wrong; a log line is not worth an attempt.
+    """
     if flow.target is None or payload is None:
         return ""
     try:
@@ -91,7 +146,12 @@ class Line:
     __slots__ = ("_correlation_id", "_flow", "_payload", "_taken")
 
     def __init__(self, flow: Flow, taken: Taken, payload: object, correlation_id: str) -> None:
-        self._flow, self._taken, self._payload, self._correlation_id = flow, taken, payload, correlation_id
+        self._flow, self._taken, self._payload, self._correlation_id = (
+            flow,
+            taken,
+            payload,
+            correlation_id,
+        )
 
     def tags(self) -> dict[str, str]:
         job = self._taken.job
@@ -105,7 +165,10 @@ class Line:
         }
 
     def _own(self) -> Mapping[str, str]:
-        """Those of the flow. Its own function, so it may be wrong; a log line is not worth an attempt."""
+        """Those of the flow.
+
+        Its own function, so it may be wrong; a log line is not worth an attempt.
+        """
         if self._flow.tags is None or self._payload is None:
             return {}
         try:
@@ -133,7 +196,11 @@ class Telemetry:
             self.metrics.of(flow).lag_ms = max(0, now_ms - one.available_ms)
 
     def attempt_ended(self, flow: Flow, outcome: Outcome, latency_ms: float) -> bool:
-        """Count it. Whether it is worth a line: a success only to those who asked for debug, because the line would cost more than the work."""
+        """Count it.
+
+        Whether it is worth a line: a success only to those who asked for debug, because the line
+        would cost more than the work.
+        """
         counts = self.metrics.of(flow.name)
         counts.ended(latency_ms)
         if isinstance(outcome, Done):
@@ -144,24 +211,51 @@ class Telemetry:
         return True
 
     def attempt_told(
-        self, line: Line, flow: Flow, outcome: Outcome, *, payload: object, attempts: int, latency_ms: float
+        self,
+        line: Line,
+        flow: Flow,
+        outcome: Outcome,
+        *,
+        payload: object,
+        attempts: int,
+        latency_ms: float,
     ) -> None:
         """One line per attempt."""
         reason = "" if isinstance(outcome, Done) else outcome.reason
-        tell = self.log.debug if isinstance(outcome, Done) else self.log.error if reason in flow.alarms else self.log.info
+        tell = (
+            self.log.debug
+            if isinstance(outcome, Done)
+            else self.log.error
+            if reason in flow.alarms
+            else self.log.info
+        )
         tell(
-            "attempt", **line.tags(), gateway=getattr(payload, "endpoint", "") if flow.config else "", target=_target(flow, payload),
-            attempts=attempts, latencyMs=round(latency_ms, 1), outcome=type(outcome).__name__, reason=reason, detail=outcome.detail,
-        )  # fmt: skip
+            "attempt",
+            **line.tags(),
+            gateway=getattr(payload, "endpoint", "") if flow.config else "",
+            target=_target(flow, payload),
+            attempts=attempts,
+            latencyMs=round(latency_ms, 1),
+            outcome=type(outcome).__name__,
+            reason=reason,
+            detail=outcome.detail,
+        )
 
     def given_up(self, state: State, line: Line | None = None) -> None:
         """A line for every request that nothing more happens to by itself, unless it was sent."""
         if state.status == "sent" or state.wants is not None:
             return
         what = "a person has to decide" if state.status == "unknown" else f"request {state.status}"
-        tags = {"tenant": state.tenant, "requestId": state.id, "namespace": state.flow, "correlationId": state.correlation_id}
+        tags = {
+            "tenant": state.tenant,
+            "requestId": state.id,
+            "namespace": state.flow,
+            "correlationId": state.correlation_id,
+        }
         tags |= {} if line is None else line.tags()
-        self.log.warning(what, **tags, attempts=state.attempts, reason=state.reason, detail=state.detail)
+        self.log.warning(
+            what, **tags, attempts=state.attempts, reason=state.reason, detail=state.detail
+        )
 
     def executor_raised(self, line: Line, detail: str) -> None:
         self.log.error("executor raised", **line.tags(), error=detail)
@@ -177,13 +271,21 @@ class Telemetry:
         """Work was handed out, and its lease ended without a word about it."""
         counts = self.metrics.of(flow)
         counts.failed["no_report"] = counts.failed.get("no_report", 0) + 1
-        self.log.warning("no report", tenant=job.tenant, requestId=job.request_id, jobId=job.id, namespace=flow)
+        self.log.warning(
+            "no report", tenant=job.tenant, requestId=job.request_id, jobId=job.id, namespace=flow
+        )
 
     def parked(self, what: str, name: str, version: int, error: Exception) -> None:
         self.metrics.parked[what] = self.metrics.parked.get(what, 0) + 1
         if self.alarm is not None:
             self.alarm("parked", what, name)
-        self.log.error("parked", what=what, name=name, version=version, error=f"{type(error).__name__}: {error}")
+        self.log.error(
+            "parked",
+            what=what,
+            name=name,
+            version=version,
+            error=f"{type(error).__name__}: {error}",
+        )
 
     def postponed(self, flow: str) -> None:
         self.metrics.of(flow).postponed += 1
@@ -191,14 +293,24 @@ class Telemetry:
     def credential_refused(self, line: Line, flow: str, credential: str, reason: str) -> None:
         self.metrics.of(flow).refused += 1
         self.log.warning(
-            "credential refused, what uses it is held until it changes", **line.tags(), credential=credential, reason=reason
+            "credential refused, what uses it is held until it changes",
+            **line.tags(),
+            credential=credential,
+            reason=reason,
         )
 
-    def looked_at(self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()) -> None:
-        """The queue as the sweep found it. A flow without ready jobs shows 0, so that an alarm ends."""
+    def looked_at(
+        self, backlog: Mapping[str, Backlog], now_ms: int, pauses: Iterable[Pause] = ()
+    ) -> None:
+        """The queue as the sweep found it.
+
+        A flow without ready jobs shows 0, so that an alarm ends.
+        """
         # No tenant in a label, so no lane either.
         backlog = by_flow(backlog)
-        self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {flow: one.held for flow, one in backlog.items()}
+        self.metrics.held = dict.fromkeys(self.metrics.held, 0) | {
+            flow: one.held for flow, one in backlog.items()
+        }
         refused_since = [pause.since_ms for pause in pauses if pause.refusal is not None]
         self.metrics.oldest_refusal_ms = now_ms - min(refused_since, default=now_ms)
         ages = {flow: now_ms - (one.oldest_ready_ms or now_ms) for flow, one in backlog.items()}
@@ -217,7 +329,10 @@ class Telemetry:
 
     def not_drained(self, request_id: str, flow: str, error: Exception) -> None:
         self.log.error(
-            "request stays in the outbox", requestId=request_id, namespace=flow, error=f"{type(error).__name__}: {error}"
+            "request stays in the outbox",
+            requestId=request_id,
+            namespace=flow,
+            error=f"{type(error).__name__}: {error}",
         )
 
     def told(self, name: str, count: int = 1) -> None:
@@ -226,16 +341,26 @@ class Telemetry:
 
     def not_told(self, name: str, stream: str, version: int, error: Exception) -> None:
         self.log.error(
-            "event cannot be told", subscription=name, name=stream, version=version, error=f"{type(error).__name__}: {error}"
+            "event cannot be told",
+            subscription=name,
+            name=stream,
+            version=version,
+            error=f"{type(error).__name__}: {error}",
         )
 
-    def handler_failed(self, name: str, request_id: str, error: str, in_a_row: int, pause_seconds: float) -> None:
+    def handler_failed(
+        self, name: str, request_id: str, error: str, in_a_row: int, pause_seconds: float
+    ) -> None:
         counts = self.metrics.subscription(name)
         counts.failed, counts.in_a_row = counts.failed + 1, in_a_row
         self.log.error(
-            "handler raised, the same event again", subscription=name, requestId=request_id, error=error, failures=in_a_row,
+            "handler raised, the same event again",
+            subscription=name,
+            requestId=request_id,
+            error=error,
+            failures=in_a_row,
             pauseSeconds=pause_seconds,
-        )  # fmt: skip
+        )
 
     def store_failed(self, station: str, error: Exception) -> None:
         self.log.error("store failed, trying again", station=station, error=str(error))
@@ -246,4 +371,8 @@ class Telemetry:
     def crashed(self, station: str, error: BaseException) -> None:
         if self.alarm is not None:
             self.alarm("crashed", station, "")
-        self.log.critical("station crashed, starting it again", station=station, error=f"{type(error).__name__}: {error}")
+        self.log.critical(
+            "station crashed, starting it again",
+            station=station,
+            error=f"{type(error).__name__}: {error}",
+        )

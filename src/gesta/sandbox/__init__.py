@@ -1,7 +1,10 @@
-"""The sandbox: doubles of the outside world, with faults on demand, that record each effect so that it can be counted.
+"""The sandbox: doubles of the outside world, with faults on demand, that record each effect so that
+it can be counted.
 
-`receiver.py` is what all doubles share; `webhook.py`, `slack.py`, `twilio.py` and `http.py` are their faces. `transport.py` puts them behind `attempt.http`
-in the same process and on its clock; `server.py` behind a port of this machine (`python -m gesta.sandbox`).
+`receiver.py` is what all doubles share; `webhook.py`, `slack.py`, `twilio.py` and `http.py` are
+their faces. `transport.py` puts them behind `attempt.http`
+in the same process and on its clock; `server.py` behind a port of this machine (`python -m
+gesta.sandbox`).
 """
 
 from __future__ import annotations
@@ -32,10 +35,17 @@ __all__ = [
 
 
 class Sandbox:
-    """All doubles of one world. A request goes to the first that knows its form; `http` takes what no other does."""
+    """All doubles of one world.
+
+    A request goes to the first that knows its form; `http` takes what no other does.
+    """
 
     def __init__(
-        self, webhook: WebhookSandbox | None = None, http: HttpSandbox | None = None, *, kept: int | None = None
+        self,
+        webhook: WebhookSandbox | None = None,
+        http: HttpSandbox | None = None,
+        *,
+        kept: int | None = None,
     ) -> None:
         """`kept`: how many effects each double remembers, for a world that goes on for long."""
         self.webhook = webhook or WebhookSandbox()

@@ -1,4 +1,7 @@
-"""`python -m gesta.sandbox`: the doubles in a process of their own. Prints one JSON line once it listens, ends on SIGINT or SIGTERM."""
+"""`python -m gesta.sandbox`: the doubles in a process of their own.
+
+Prints one JSON line once it listens, ends on SIGINT or SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,17 @@ from gesta.sandbox.smtp_server import SmtpFace
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m gesta.sandbox", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m gesta.sandbox",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
-    parser.add_argument("--secret", action="append", default=[], help="refuse webhooks that none of these secrets has signed")
+    parser.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        help="refuse webhooks that none of these secrets has signed",
+    )
     options = parser.parse_args(arguments)
     sandbox = Sandbox(WebhookSandbox(options.secret))
     listening = loopback_socket(options.port)
@@ -38,7 +48,14 @@ def main(arguments: list[str] | None = None) -> None:
     app = sandbox_app(sandbox, SystemRuntime())
     app.on_startup.append(tell)
     app.on_cleanup.append(lambda _: smtp.close())
-    web.run_app(app, sock=listening, print=None, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, handler_cancellation=True)
+    web.run_app(
+        app,
+        sock=listening,
+        print=None,
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        handler_cancellation=True,
+    )
 
 
 if __name__ == "__main__":

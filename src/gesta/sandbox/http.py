@@ -9,7 +9,10 @@ from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
 class HttpSandbox(Receiver):
-    """The double behind every URL that no other face takes. Answers with `{"id": …}`, the same for the same key."""
+    """The double behind every URL that no other face takes.
+
+    Answers with `{"id": …}`, the same for the same key.
+    """
 
     name = "http"
 
@@ -25,8 +28,14 @@ class HttpSandbox(Receiver):
         except msgspec.MsgspecError:
             data = text
         path = "/" + request.url.partition("://")[2].partition("/")[2]
-        return Call(headers.get("idempotency-key"), f"{request.method} {path}", data, headers, body, text)
+        return Call(
+            headers.get("idempotency-key"), f"{request.method} {path}", data, headers, body, text
+        )
 
     def success(self, effect: Effect) -> Reply:
         number = self.performed
-        return Reply(200, msgspec.json.encode({"id": f"sandbox_{number}"}), {"content-type": "application/json"})
+        return Reply(
+            200,
+            msgspec.json.encode({"id": f"sandbox_{number}"}),
+            {"content-type": "application/json"},
+        )

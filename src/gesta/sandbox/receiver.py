@@ -1,7 +1,11 @@
-"""What every double of the sandbox shares: faults on demand, a memory of keys, a record of effects. Pure: no clock, no socket.
+"""What every double of the sandbox shares: faults on demand, a memory of keys, a record of effects.
 
-A call goes through three gates, in the order of a real provider: a fault that refuses it (rate limit, outage) comes before the key
-is looked at; a key that was seen before is answered as it was then; only what is left has an effect.
+Pure: no clock, no socket.
+
+A call goes through three gates, in the order of a real provider: a fault that refuses it (rate
+limit, outage) comes before the key
+is looked at; a key that was seen before is answered as it was then; only what is left has an
+effect.
 """
 
 from __future__ import annotations
@@ -47,7 +51,9 @@ class Call:
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What goes wrong with a call: an error (no effect), slowness or a lost answer (the effect happens all the same)."""
+    """What goes wrong with a call: an error (no effect), slowness or a lost answer (the effect
+    happens all the same).
+    """
 
     status: int | None = None
     retry_after: int | str | None = None
@@ -59,7 +65,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     times: int | msgspec.UnsetType | None = msgspec.UNSET
     #: Only for calls with this key, this type or one of these names.
     match: str | None = None
-    #: The provider's own code for an error, e.g. `channel_not_found` or `21610`, said the way that the provider says it.
+    #: The provider's own code for an error, e.g. `channel_not_found` or `21610`, said the way that
+    #: the provider says it.
     error: str | None = None
 
     @property
@@ -95,7 +102,10 @@ _NO_FAULT = Fault()
 
 
 class Receiver(ABC):
-    """A double of one receiver. Faces say how a request is read (`read`) and what success looks like (`success`)."""
+    """A double of one receiver.
+
+    Faces say how a request is read (`read`) and what success looks like (`success`).
+    """
 
     #: The face's name, in paths and on the command line.
     name: str
@@ -143,7 +153,10 @@ class Receiver(ABC):
         error: str | None = None,
         times: int = 1,
     ) -> None:
-        """Let the next call, or the next `times` calls, go wrong. Called again, it queues up behind."""
+        """Let the next call, or the next `times` calls, go wrong.
+
+        Called again, it queues up behind.
+        """
         self.arm(Fault(status, retry_after, slow_seconds, drop, times, None, error))
 
     def on(
@@ -157,20 +170,31 @@ class Receiver(ABC):
         error: str | None = None,
         times: int | None = None,
     ) -> None:
-        """Let calls of one key, type or name, or those a function picks, go wrong: for ever, or `times` times. Goes before `next`."""
+        """Let calls of one key, type or name, or those a function picks, go wrong: for ever, or
+        `times` times.
+
+        Goes before `next`.
+        """
         if isinstance(match, str):
             self.arm(Fault(status, retry_after, slow_seconds, drop, times, match, error))
         else:
             self.arm(Fault(status, retry_after, slow_seconds, drop, times, None, error), match)
 
     def arm(self, fault: Fault, matches: Callable[[Call], bool] | None = None) -> None:
-        """The same from a description, as another process sends it. `matches` makes it a rule, as `fault.match` does."""
+        """The same from a description, as another process sends it.
+
+        `matches` makes it a rule, as `fault.match` does.
+        """
         if fault.match is not None:
             matches = _picks(fault.match)
         if matches is None:
-            self._queue.append(_Armed(lambda _: True, fault, 1 if fault.times is msgspec.UNSET else fault.times))
+            self._queue.append(
+                _Armed(lambda _: True, fault, 1 if fault.times is msgspec.UNSET else fault.times)
+            )
         else:
-            self._rules.append(_Armed(matches, fault, None if fault.times is msgspec.UNSET else fault.times))
+            self._rules.append(
+                _Armed(matches, fault, None if fault.times is msgspec.UNSET else fault.times)
+            )
 
     def heal(self) -> None:
         """Forget all faults that are still to come."""
@@ -186,10 +210,14 @@ class Receiver(ABC):
             return call
         fault = self._fault_of(call)
         if fault.is_refusal:
-            return msgspec.structs.replace(self.refusal(fault), slow_seconds=fault.slow_seconds, drop=fault.drop)
+            return msgspec.structs.replace(
+                self.refusal(fault), slow_seconds=fault.slow_seconds, drop=fault.drop
+            )
         reply = self.answer(call) or self._perform(call)
         status = reply.status if fault.status is None else fault.status
-        return msgspec.structs.replace(reply, status=status, slow_seconds=fault.slow_seconds, drop=fault.drop)
+        return msgspec.structs.replace(
+            reply, status=status, slow_seconds=fault.slow_seconds, drop=fault.drop
+        )
 
     def _perform(self, call: Call) -> Reply:
         known = None if call.key is None else self._known.get(call.key)
@@ -199,7 +227,9 @@ class Receiver(ABC):
                 return Reply(409, msgspec.json.encode({"error": "idempotency_error"}))
             known.effect.receipts += 1
             return known.reply
-        effect = Effect(call.key or f"{self.name}-{self.calls}", call.type, call.data, call.headers, call.text)
+        effect = Effect(
+            call.key or f"{self.name}-{self.calls}", call.type, call.data, call.headers, call.text
+        )
         self.effects.append(effect)
         self.performed += 1
         reply = self.success(effect)

@@ -1,4 +1,6 @@
-"""Reports of the doubles, posted on demand to whoever asked for them: what Twilio and SES do by themselves."""
+"""Reports of the doubles, posted on demand to whoever asked for them: what Twilio and SES do by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,16 @@ def report_of(sandbox: Sandbox, face: str, asked: bytes, now_ms: int) -> HttpReq
     """What a face posts; raises msgspec.ValidationError or LookupError."""
     if face == "twilio":
         text = msgspec.json.decode(asked, type=OfTwilio)
-        return sandbox.twilio.report(text.status, sid=text.sid, error_code=text.error_code, token=text.token)
+        return sandbox.twilio.report(
+            text.status, sid=text.sid, error_code=text.error_code, token=text.token
+        )
     if face != "ses":
         raise LookupError(f"{face} reports nothing")
     letter = msgspec.json.decode(asked, type=OfSes)
     sandbox.ses.now_ms = now_ms
-    body = sandbox.ses.report(letter.kind, letter.topic, permanent=letter.permanent, number=letter.number)
+    body = sandbox.ses.report(
+        letter.kind, letter.topic, permanent=letter.permanent, number=letter.number
+    )
     return HttpRequest("POST", letter.url, {"Content-Type": "text/plain; charset=UTF-8"}, body)
 
 

@@ -1,11 +1,16 @@
-"""The sandbox behind a port of this machine: doubles for other processes, which outlive a worker that is killed.
+"""The sandbox behind a port of this machine: doubles for other processes, which outlive a worker
+that is killed.
 
-POST   /webhook/…  /http/…          the faces themselves; the mail server's (smtp) has a port of its own
+POST   /webhook/…  /http/…          the faces themselves; the mail server's (smtp) has a port of its
+own
 POST   /sandbox/{face}/faults       arm a fault (see receiver.Fault)
 DELETE /sandbox/{face}/faults       forget the faults to come
-POST   /sandbox/twilio/reports      report on the latest text to where it asked for that: {"status": "delivered"}; answers what was answered
-POST   /sandbox/ses/reports         {"kind": "bounce", "topic": "arn:…", "url": "http://…/v1/reports/ses/default"}
-GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type": …, "data": …, "receipts": 2}]}
+POST   /sandbox/twilio/reports      report on the latest text to where it asked for that: {"status":
+"delivered"}; answers what was answered
+POST   /sandbox/ses/reports         {"kind": "bounce", "topic": "arn:…", "url":
+"http://…/v1/reports/ses/default"}
+GET    /sandbox/{face}/effects      {"calls": 3, "effects": [{"id": …, "type": …, "data": …,
+"receipts": 2}]}
 """
 
 from __future__ import annotations
@@ -37,7 +42,8 @@ POST   /sandbox/ses/reports    {"kind": "bounce", "topic": "arn:…", "url": "ht
 #: The doubles are for this machine only.
 HOST = "127.0.0.1"
 REQUEST_BYTES_MAX = 1_048_576
-#: What is still being answered late when the sandbox ends is not waited for. Zero would mean: for as long as it takes.
+#: What is still being answered late when the sandbox ends is not waited for. Zero would mean: for
+#: as long as it takes.
 SHUTDOWN_SECONDS = 0.1
 
 
@@ -68,7 +74,9 @@ def sandbox_app(sandbox: Sandbox, runtime: Runtime) -> web.Application:
 
 def _add_face(app: web.Application, receiver: Receiver, runtime: Runtime) -> None:
     async def receive(request: web.Request) -> web.Response:
-        call = HttpRequest(request.method, str(request.url), dict(request.headers), await request.read())
+        call = HttpRequest(
+            request.method, str(request.url), dict(request.headers), await request.read()
+        )
         reply = receiver.receive(call, runtime.now_ms())
         if reply.slow_seconds:
             await sleep(runtime, reply.slow_seconds)
@@ -102,9 +110,13 @@ def _add_control(app: web.Application, receiver: Receiver) -> None:
 
 
 class SandboxServer:
-    """The sandbox on a free port, as a task of this process: `async with SandboxServer() as server: server.url`."""
+    """The sandbox on a free port, as a task of this process: `async with SandboxServer() as server:
+    server.url`.
+    """
 
-    def __init__(self, sandbox: Sandbox | None = None, runtime: Runtime | None = None, port: int = 0) -> None:
+    def __init__(
+        self, sandbox: Sandbox | None = None, runtime: Runtime | None = None, port: int = 0
+    ) -> None:
         self.sandbox = sandbox or Sandbox()
         self._runner = web.AppRunner(
             sandbox_app(self.sandbox, runtime or SystemRuntime()),

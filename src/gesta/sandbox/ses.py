@@ -1,7 +1,11 @@
-"""A double of Amazon SES v2: SendEmail with a raw letter. It gives every letter an id of its own, and dedupes nothing, as SES does not.
+"""A double of Amazon SES v2: SendEmail with a raw letter.
 
-`next(error="SendingPausedException")`, `next(error="TooManyRequestsException")`, `next(status=500)`; `on("AKIA…", error=…)` is about one
-account. Effects are counted by the letter's Message-ID: more than one receipt is a letter that went out more than once.
+It gives every letter an id of its own, and dedupes nothing, as SES does not.
+
+`next(error="SendingPausedException")`, `next(error="TooManyRequestsException")`,
+`next(status=500)`; `on("AKIA…", error=…)` is about one
+account. Effects are counted by the letter's Message-ID: more than one receipt is a letter that went
+out more than once.
 """
 
 from __future__ import annotations
@@ -50,17 +54,30 @@ class SesSandbox(Receiver):
         version: str = "2",
         number: int = 1,
     ) -> bytes:
-        """What SNS would post about a letter, the latest unless one is given: the body of a POST to `/v1/reports/ses/{tenant}`.
+        """What SNS would post about a letter, the latest unless one is given: the body of a POST to
+        `/v1/reports/ses/{tenant}`.
 
         `number` tells two reports of a kind apart; the same number is the same report again.
         """
         letter = effect or self.effects[-1]
         outbox_id, at_ms = letter.data["tags"]["outboxId"], self.now_ms + number
-        moment = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        moment = (
+            datetime.fromtimestamp(at_ms / 1000, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
         told = ses_event(
-            kind, outbox_id, f"sandbox-{self.effects.index(letter) + 1:06d}", people or [letter.data["to"]], moment, f"feedback-{kind}-{number}", permanent=permanent
-        )  # fmt: skip
-        return msgspec.json.encode(self.sns.envelope(told, topic, f"sns-{kind}-{number}", at_ms, version=version))
+            kind,
+            outbox_id,
+            f"sandbox-{self.effects.index(letter) + 1:06d}",
+            people or [letter.data["to"]],
+            moment,
+            f"feedback-{kind}-{number}",
+            permanent=permanent,
+        )
+        return msgspec.json.encode(
+            self.sns.envelope(told, topic, f"sns-{kind}-{number}", at_ms, version=version)
+        )
 
     def read(self, request: HttpRequest, now_ms: int) -> Call | Reply:
         parts = urlsplit(request.url)
@@ -89,7 +106,10 @@ class SesSandbox(Receiver):
         name, _, text = (fault.error or "").partition(": ")
         status = fault.status or _STATUS.get(name, 400)
         return _error(
-            name or ("TooManyRequestsException" if status == 429 else "InternalFailure"), status, text, retry_after_header(fault)
+            name or ("TooManyRequestsException" if status == 429 else "InternalFailure"),
+            status,
+            text,
+            retry_after_header(fault),
         )
 
     def success(self, effect: Effect) -> Reply:
@@ -99,4 +119,8 @@ class SesSandbox(Receiver):
 
 def _error(name: str, status: int, text: str = "", headers: dict[str, str] | None = None) -> Reply:
     body = msgspec.json.encode({"message": text or f"{name} of the sandbox"})
-    return Reply(status, body, {"content-type": "application/json", "x-amzn-errortype": name} | (headers or {}))
+    return Reply(
+        status,
+        body,
+        {"content-type": "application/json", "x-amzn-errortype": name} | (headers or {}),
+    )

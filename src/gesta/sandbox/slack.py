@@ -1,6 +1,8 @@
-"""A double of Slack's Web API: posts messages, remembers them with their metadata, and can be asked for them.
+"""A double of Slack's Web API: posts messages, remembers them with their metadata, and can be asked
+for them.
 
-A repeat is a second message, as it is at Slack: no argument of chat.postMessage is documented to prevent it.
+A repeat is a second message, as it is at Slack: no argument of chat.postMessage is documented to
+prevent it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from gesta.outbound.http import HttpRequest
 from gesta.sandbox.receiver import Call, Effect, Fault, Receiver, Reply, retry_after_header
 
 _POST: Final = "chat.postMessage"
-_METHODS: Final = frozenset({_POST, "auth.test", "conversations.open", "conversations.history", "conversations.replies"})
+_METHODS: Final = frozenset(
+    {_POST, "auth.test", "conversations.open", "conversations.history", "conversations.replies"}
+)
 _PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
 _JSON: Final = {"content-type": "application/json; charset=utf-8"}
 #: Slack gives so many messages at a time when it is not told otherwise.
@@ -24,9 +28,11 @@ _TEXT_LENGTH_MAX: Final = 40_000
 
 
 class SlackSandbox(Receiver):
-    """The double behind slack.com, and behind any other address with a method of Slack's in its path.
+    """The double behind slack.com, and behind any other address with a method of Slack's in its
+    path.
 
-    `on("xoxb-old", error="token_revoked")` revokes a token, `on("C012AB3CD", status=429, retry_after=30)` is about one channel.
+    `on("xoxb-old", error="token_revoked")` revokes a token, `on("C012AB3CD", status=429,
+    retry_after=30)` is about one channel.
     """
 
     name = "slack"
@@ -54,24 +60,38 @@ class SlackSandbox(Receiver):
     def refusal(self, fault: Fault) -> Reply:
         error = fault.error or ("ratelimited" if fault.status == 429 else "")
         body = _body({"ok": False, "error": error}) if error else b""
-        return Reply(200 if fault.status is None else fault.status, body, _JSON | retry_after_header(fault))
+        return Reply(
+            200 if fault.status is None else fault.status, body, _JSON | retry_after_header(fault)
+        )
 
     def answer(self, call: Call) -> Reply | None:
         match call.type:
             case "auth.test":
                 return _ok(
-                    url="https://sandbox.slack.com/", team="sandbox", user="gesta", team_id="T0SANDBOX", user_id="U0SANDBOX"
+                    url="https://sandbox.slack.com/",
+                    team="sandbox",
+                    user="gesta",
+                    team_id="T0SANDBOX",
+                    user_id="U0SANDBOX",
                 )
             case "conversations.open":
                 return _ok(channel={"id": _conversation(str(call.data["users"]))})
             case "conversations.history":
                 # The newest first, without what was said in threads.
-                found = [message for message in self._messages(call) if message.get("thread_ts", message["ts"]) == message["ts"]]
+                found = [
+                    message
+                    for message in self._messages(call)
+                    if message.get("thread_ts", message["ts"]) == message["ts"]
+                ]
                 return _page(list(reversed(found)), call.data)
             case "conversations.replies":
                 started = call.data.get("ts")
                 return _page(
-                    [message for message in self._messages(call) if started in (message["ts"], message.get("thread_ts"))],
+                    [
+                        message
+                        for message in self._messages(call)
+                        if started in (message["ts"], message.get("thread_ts"))
+                    ],
                     call.data,
                 )
             case _:
@@ -81,19 +101,30 @@ class SlackSandbox(Receiver):
         effect.id = f"{self.now_ms // 1000}.{self.performed:06d}"
         said = {"type": "message", "ts": effect.id, "text": effect.text}
         warned = {"warning": "message_truncated"} if len(effect.text) > _TEXT_LENGTH_MAX else {}
-        return _ok(channel=_conversation(effect.data["channel"]), ts=effect.id, message=said, **warned)
+        return _ok(
+            channel=_conversation(effect.data["channel"]), ts=effect.id, message=said, **warned
+        )
 
     def _messages(self, call: Call) -> list[dict[str, Any]]:
         """What was said in a conversation, oldest first."""
-        place, oldest, latest = call.data["channel"], float(call.data.get("oldest", 0)), float(call.data.get("latest", "inf"))
+        place, oldest, latest = (
+            call.data["channel"],
+            float(call.data.get("oldest", 0)),
+            float(call.data.get("latest", "inf")),
+        )
         kept = (
             "text",
             "blocks",
             "thread_ts",
-            *(("metadata",) if call.data.get("include_all_metadata") in ("1", "true", True) else ()),
+            *(
+                ("metadata",)
+                if call.data.get("include_all_metadata") in ("1", "true", True)
+                else ()
+            ),
         )
         return [
-            {"type": "message", "ts": effect.id} | {name: effect.data[name] for name in kept if name in effect.data}
+            {"type": "message", "ts": effect.id}
+            | {name: effect.data[name] for name in kept if name in effect.data}
             for effect in self.effects
             if _conversation(effect.data["channel"]) == place and oldest < float(effect.id) < latest
         ]
@@ -118,11 +149,17 @@ def _fault_of(method: str, arguments: dict[str, Any], place: str) -> str:
         return "" if _PLACE.fullmatch(str(arguments.get("users", ""))) else "user_not_found"
     if not _PLACE.fullmatch(place) or (method != _POST and place[0] in "UW"):
         return "channel_not_found"
-    return "no_text" if method == _POST and not (arguments.get("text") or arguments.get("blocks")) else ""
+    return (
+        "no_text"
+        if method == _POST and not (arguments.get("text") or arguments.get("blocks"))
+        else ""
+    )
 
 
 def _conversation(place: str) -> str:
-    """Where a message to this id is found: one to a person is in the conversation with that person."""
+    """Where a message to this id is found: one to a person is in the conversation with that
+    person.
+    """
     return f"D{place[1:]}" if place[0] in "UW" else place
 
 

@@ -1,7 +1,10 @@
-"""A double of a mail server: takes letters, counts them by their Message-ID, and refuses them as servers do.
+"""A double of a mail server: takes letters, counts them by their Message-ID, and refuses them as
+servers do.
 
-`next(status=450)` refuses for now, `next(status=550, error="5.1.1")` for good, `next(status=535)` the login; `drop=True` takes the letter and
-loses the answer to its final dot. `on("cc@example.org", status=550)` refuses one address: as a copy, alone; as `to`, with the letter;
+`next(status=450)` refuses for now, `next(status=550, error="5.1.1")` for good, `next(status=535)`
+the login; `drop=True` takes the letter and
+loses the answer to its final dot. `on("cc@example.org", status=550)` refuses one address: as a
+copy, alone; as `to`, with the letter;
 `on("old password", status=535)` refuses a login.
 """
 
@@ -32,7 +35,10 @@ def stage_of(code: int) -> Stage:
 
 
 class SmtpSandbox(Receiver):
-    """The double behind every mail server. An effect's `data` has sender, to, cc, bcc, subject, html and headers; its `text` the text part."""
+    """The double behind every mail server.
+
+    An effect's `data` has sender, to, cc, bcc, subject, html and headers; its `text` the text part.
+    """
 
     name = "smtp"
 
@@ -43,7 +49,10 @@ class SmtpSandbox(Receiver):
         return Reply(400)
 
     def deliver(self, envelope: Envelope, now_ms: int, names: tuple[str, ...] = ()) -> Reply:
-        """Take one letter and say what the double does. `names`: what rules may know it by beside its addresses, a password say."""
+        """Take one letter and say what the double does.
+
+        `names`: what rules may know it by beside its addresses, a password say.
+        """
         self.calls += 1
         self.now_ms = now_ms
         call = call_of(envelope)
@@ -64,9 +73,15 @@ class SmtpSandbox(Receiver):
         return reply_of(self.refusal(rule.fault))
 
     def waiting_code(self) -> int | None:
-        """The code that the next letter will be refused with, if it will: a conversation has to know before it has the letter."""
+        """The code that the next letter will be refused with, if it will: a conversation has to
+        know before it has the letter.
+        """
         armed = next(iter(self._queue), None)
-        return self.refusal(armed.fault).status if armed is not None and armed.fault.is_refusal else None
+        return (
+            self.refusal(armed.fault).status
+            if armed is not None and armed.fault.is_refusal
+            else None
+        )
 
     def use_up(self) -> MailReply:
         """The refusal that waits, said before there was a letter."""
@@ -115,13 +130,19 @@ def reply_of(reply: Reply) -> MailReply:
 
 
 class SandboxMail:
-    """A double of the mail transport: letters go to the sandbox in the same process, without a socket, on the runtime's clock."""
+    """A double of the mail transport: letters go to the sandbox in the same process, without a
+    socket, on the runtime's clock.
+    """
 
     def __init__(self, runtime: Runtime, double: SmtpSandbox) -> None:
         self._runtime, self._double = runtime, double
 
     async def send(self, server: MailServer, envelope: Envelope) -> MailAnswer:
-        refused = {address: said for address in envelope.copies if (said := self._double.refuses(address)) is not None}
+        refused = {
+            address: said
+            for address in envelope.copies
+            if (said := self._double.refuses(address)) is not None
+        }
         kept = tuple(address for address in envelope.copies if address not in refused)
         taken = Envelope(envelope.sender, envelope.to, kept, envelope.message, envelope.message_id)
         reply = self._double.deliver(taken, self._runtime.now_ms(), (server.user, server.password))

@@ -1,4 +1,6 @@
-"""The mail server's double behind a port of this machine: enough of SMTP for any client, without TLS, because it never leaves the machine."""
+"""The mail server's double behind a port of this machine: enough of SMTP for any client, without
+TLS, because it never leaves the machine.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,20 @@ class SmtpFace:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # These: the client went away, or does not speak SMTP.
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        with suppress(
+            ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError
+        ):
             await _Conversation(self._double, self._runtime, reader, writer).run()
 
 
 class _Conversation:
-    def __init__(self, double: SmtpSandbox, runtime: Runtime, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        double: SmtpSandbox,
+        runtime: Runtime,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         self._double, self._runtime, self._reader, self._writer = double, runtime, reader, writer
         self._reset()
 
@@ -90,7 +100,11 @@ class _Conversation:
             await self._say(334, question)
             said.append(await self._line())
         # PLAIN says both in one, with zero bytes between.
-        words = [word.decode(errors="replace") for one in said for word in base64.b64decode(one).split(b"\0")]
+        words = [
+            word.decode(errors="replace")
+            for one in said
+            for word in base64.b64decode(one).split(b"\0")
+        ]
         if (refusal := self._double.refuses(*words)) is not None:
             await self._reply(refusal)
         elif not await self._refuses_at("login"):
@@ -122,7 +136,9 @@ class _Conversation:
         message = raw[:-3].replace(b"\r\n..", b"\r\n.")
         message = message.removeprefix(b".") if message.startswith(b"..") else message
         to, *copies = self._recipients
-        reply = self._double.deliver(Envelope(self._sender, to, tuple(copies), message), self._runtime.now_ms())
+        reply = self._double.deliver(
+            Envelope(self._sender, to, tuple(copies), message), self._runtime.now_ms()
+        )
         if reply.slow_seconds:
             await sleep(self._runtime, reply.slow_seconds)
         if reply.drop:

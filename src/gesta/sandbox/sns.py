@@ -1,6 +1,8 @@
-"""A double of Amazon SNS for SES's reports: it signs with a certificate of its own, which it also hands out.
+"""A double of Amazon SNS for SES's reports: it signs with a certificate of its own, which it also
+hands out.
 
-An engine that is to believe it must be told so: `sns_url` of its settings. In a test without sockets the face answers for every host.
+An engine that is to believe it must be told so: `sns_url` of its settings. In a test without
+sockets the face answers for every host.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from cryptography.x509.oid import NameOID
 Kind = Literal["delivery", "bounce", "complaint"]
 CERTIFICATE: Final = "/SimpleNotificationService-sandbox.pem"
 CONFIRM: Final = "Action=ConfirmSubscription"
-_SIGNED: Final = ("Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
+_SIGNED: Final = (
+    "Message",
+    "MessageId",
+    "Subject",
+    "SubscribeURL",
+    "Timestamp",
+    "Token",
+    "TopicArn",
+    "Type",
+)
 
 
 class SnsSandbox:
@@ -54,10 +65,21 @@ class SnsSandbox:
         return built.public_bytes(Encoding.PEM)
 
     def envelope(
-        self, message: str, topic: str, message_id: str, now_ms: int, *, version: str = "2", **more: str
+        self,
+        message: str,
+        topic: str,
+        message_id: str,
+        now_ms: int,
+        *,
+        version: str = "2",
+        **more: str,
     ) -> dict[str, str]:
         """What SNS posts, signed. `more`: other fields of the envelope, e.g. Type."""
-        moment = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        moment = (
+            datetime.fromtimestamp(now_ms / 1000, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
         fields = {
             "Type": "Notification",
             "MessageId": message_id,
@@ -68,11 +90,22 @@ class SnsSandbox:
         text = "".join(f"{name}\n{fields[name]}\n" for name in _SIGNED if name in fields).encode()
         algorithm: hashes.HashAlgorithm = hashes.SHA1() if version == "1" else hashes.SHA256()  # noqa: S303 -- what version 1 is
         signature = base64.b64encode(self._key.sign(text, PKCS1v15(), algorithm)).decode()
-        return {"SigningCertURL": self.url + CERTIFICATE} | fields | {"SignatureVersion": version, "Signature": signature}
+        return (
+            {"SigningCertURL": self.url + CERTIFICATE}
+            | fields
+            | {"SignatureVersion": version, "Signature": signature}
+        )
 
 
 def ses_event(
-    kind: Kind, outbox_id: str, message_id: str, people: list[str], moment: str, feedback_id: str, *, permanent: bool
+    kind: Kind,
+    outbox_id: str,
+    message_id: str,
+    people: list[str],
+    moment: str,
+    feedback_id: str,
+    *,
+    permanent: bool,
 ) -> str:
     """What SES says of a letter, as an event of a configuration set."""
     content: dict[str, Any] = {
@@ -83,13 +116,19 @@ def ses_event(
     if kind == "bounce":
         words = ("Permanent", "NoEmail") if permanent else ("Transient", "MailboxFull")
         content["bounce"] = {
-            "bounceType": words[0], "bounceSubType": words[1], "bouncedRecipients": recipients, "feedbackId": feedback_id,
+            "bounceType": words[0],
+            "bounceSubType": words[1],
+            "bouncedRecipients": recipients,
+            "feedbackId": feedback_id,
             "timestamp": moment,
-        }  # fmt: skip
+        }
     elif kind == "complaint":
         content["complaint"] = {
-            "complaintFeedbackType": "abuse", "complainedRecipients": recipients, "feedbackId": feedback_id, "timestamp": moment,
-        }  # fmt: skip
+            "complaintFeedbackType": "abuse",
+            "complainedRecipients": recipients,
+            "feedbackId": feedback_id,
+            "timestamp": moment,
+        }
     else:
         content["delivery"] = {"timestamp": moment, "recipients": people}
     return msgspec.json.encode(content).decode()

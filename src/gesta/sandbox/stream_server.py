@@ -1,6 +1,8 @@
-"""A server of streams that leaves no connection open, for the double of a mail server and for tests.
+"""A server of streams that leaves no connection open, for the double of a mail server and for
+tests.
 
-`asyncio.start_server` alone may: the task of a connection that was taken in the last moment is cancelled before its first line, and no
+`asyncio.start_server` alone may: the task of a connection that was taken in the last moment is
+cancelled before its first line, and no
 `finally` of it closes anything.
 """
 
@@ -22,9 +24,19 @@ _TURNS_TO_MEET = 3
 
 
 class StreamServer:
-    """Runs `serve` for each connection, and closes it afterwards. At the end every connection is reset and every `serve` is over."""
+    """Runs `serve` for each connection, and closes it afterwards.
 
-    def __init__(self, serve: Serve, listening: socket.socket, *, tls: ssl.SSLContext | None = None, limit: int = 2**16) -> None:
+    At the end every connection is reset and every `serve` is over.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        listening: socket.socket,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limit: int = 2**16,
+    ) -> None:
         self._serve, self._listening, self._tls, self._limit = serve, listening, tls, limit
         self._server: asyncio.Server | None = None
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -34,13 +46,18 @@ class StreamServer:
         return int(self._listening.getsockname()[1])
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._meet, sock=self._listening, ssl=self._tls, limit=self._limit)
+        self._server = await asyncio.start_server(
+            self._meet, sock=self._listening, ssl=self._tls, limit=self._limit
+        )
         return self
 
-    async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         if self._server is None:
             return
-        # No new ones, and those on their way get here: a server that closes under one forgets it (Python 3.11).
+        # No new ones, and those on their way get here: a server that closes under one forgets it
+        # (Python 3.11).
         asyncio.get_running_loop().remove_reader(self._listening)
         for _turn in range(_TURNS_TO_MEET):
             await turn()

@@ -1,4 +1,6 @@
-"""A double of the transport: requests go to the sandbox in the same process, without a socket, on the runtime's clock."""
+"""A double of the transport: requests go to the sandbox in the same process, without a socket, on
+the runtime's clock.
+"""
 
 from __future__ import annotations
 

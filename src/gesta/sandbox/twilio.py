@@ -1,4 +1,7 @@
-"""A double of Twilio's Messages: sends texts, remembers them, and can be asked for them. A repeat is a second text, as it is there."""
+"""A double of Twilio's Messages: sends texts, remembers them, and can be asked for them.
+
+A repeat is a second text, as it is there.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,17 @@ _JSON: Final = {"content-type": "application/json"}
 _STATUSES: Final = {"20003": 401, "20404": 404, "20429": 429, "20500": 500, "21610": 400}
 _CODES: Final = {401: "20003", 403: "20003", 404: "20404", 429: "20429", 500: "20500", 503: "20503"}
 _PAGE: Final = 50
-#: Whose text it is: the account of the path, which may be another name than the one it was sent with.
+#: Whose text it is: the account of the path, which may be another name than the one it was sent
+#: with.
 _ACCOUNT: Final = "sandbox-account"
 
 
 class TwilioSandbox(Receiver):
-    """The double behind api.twilio.com. `on("+15550100", error="21610")` is about one number, `on("AC1", error="20003")` about an account."""
+    """The double behind api.twilio.com.
+
+    `on("+15550100", error="21610")` is about one number, `on("AC1", error="20003")` about an
+    account.
+    """
 
     name = "twilio"
 
@@ -43,20 +51,34 @@ class TwilioSandbox(Receiver):
             return _error(401, "20003")
         if request.method == "GET":
             asked = dict(parse_qsl(parts.query))
-            return Call(None, "list", asked, headers, b"", "", (account, secret, asked.get("To", "")))
-        sent = dict(parse_qsl((request.body or b"").decode(errors="replace"), keep_blank_values=True))
+            return Call(
+                None, "list", asked, headers, b"", "", (account, secret, asked.get("To", ""))
+            )
+        sent = dict(
+            parse_qsl((request.body or b"").decode(errors="replace"), keep_blank_values=True)
+        )
         found = _PATH.search(parts.path)
         headers[_ACCOUNT] = "" if found is None else found["account"]
         if not sent.get("To"):
             return _error(400, "21604")
         if not sent.get("Body"):
             return _error(400, "21602")
-        return Call(None, "create", sent, headers, request.body or b"", sent["Body"], (account, secret, sent["To"]))
+        return Call(
+            None,
+            "create",
+            sent,
+            headers,
+            request.body or b"",
+            sent["Body"],
+            (account, secret, sent["To"]),
+        )
 
     def refusal(self, fault: Fault) -> Reply:
         code = fault.error or _CODES.get(fault.status or 0, "")
         status = fault.status or _STATUSES.get(code, 400)
-        return msgspec.structs.replace(_error(status, code), headers=_JSON | retry_after_header(fault))
+        return msgspec.structs.replace(
+            _error(status, code), headers=_JSON | retry_after_header(fault)
+        )
 
     def answer(self, call: Call) -> Reply | None:
         if call.type != "list":
@@ -66,11 +88,20 @@ class TwilioSandbox(Receiver):
         found = [
             _resource(effect)
             for effect in reversed(self.effects)
-            if effect.data["To"] == call.data.get("To", effect.data["To"]) and _moment(effect).date().isoformat() >= since
+            if effect.data["To"] == call.data.get("To", effect.data["To"])
+            and _moment(effect).date().isoformat() >= since
         ]
         rest = len(found) > (page + 1) * size
-        more = f"{_path_of(call.names[0])}?{urlencode(call.data | {'Page': page + 1})}" if rest else None
-        body = {"messages": found[page * size : (page + 1) * size], "page": page, "next_page_uri": more}
+        more = (
+            f"{_path_of(call.names[0])}?{urlencode(call.data | {'Page': page + 1})}"
+            if rest
+            else None
+        )
+        body = {
+            "messages": found[page * size : (page + 1) * size],
+            "page": page,
+            "next_page_uri": more,
+        }
         return Reply(200, msgspec.json.encode(body), _JSON)
 
     def success(self, effect: Effect) -> Reply:
@@ -79,11 +110,18 @@ class TwilioSandbox(Receiver):
         return Reply(201, msgspec.json.encode(_resource(effect)), _JSON)
 
     def report(
-        self, status: str = "delivered", *, sid: str | None = None, error_code: str = "", token: str | None = None
+        self,
+        status: str = "delivered",
+        *,
+        sid: str | None = None,
+        error_code: str = "",
+        token: str | None = None,
     ) -> HttpRequest:
-        """What Twilio would post about a text, the latest unless its sid is given, signed like Twilio's: for whoever sends it on.
+        """What Twilio would post about a text, the latest unless its sid is given, signed like
+        Twilio's: for whoever sends it on.
 
-        `token` is the account's own, where the text was sent with an API key's secret. Raises LookupError where nobody asked for reports.
+        `token` is the account's own, where the text was sent with an API key's secret. Raises
+        LookupError where nobody asked for reports.
         """
         effect = next((one for one in reversed(self.effects) if sid in (None, one.id)), None)
         if effect is None:
@@ -100,8 +138,13 @@ class TwilioSandbox(Receiver):
             fields["ErrorCode"] = error_code
         signed = url + "".join(name + fields[name] for name in sorted(fields))
         chosen = secret if token is None else token
-        signature = base64.b64encode(hmac.digest(chosen.encode(), signed.encode(), hashlib.sha1)).decode()
-        headers = {"X-Twilio-Signature": signature, "Content-Type": "application/x-www-form-urlencoded"}
+        signature = base64.b64encode(
+            hmac.digest(chosen.encode(), signed.encode(), hashlib.sha1)
+        ).decode()
+        headers = {
+            "X-Twilio-Signature": signature,
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         return HttpRequest("POST", url, headers, urlencode(fields).encode())
 
 
@@ -131,7 +174,9 @@ def _path_of(account: str) -> str:
 
 def _credentials(header: str) -> tuple[str, str]:
     try:
-        account, _, secret = base64.b64decode(header.removeprefix("Basic "), validate=True).decode().partition(":")
+        account, _, secret = (
+            base64.b64decode(header.removeprefix("Basic "), validate=True).decode().partition(":")
+        )
     except (binascii.Error, UnicodeDecodeError):
         return "", ""
     return account, secret

@@ -1,4 +1,6 @@
-"""A double of a Standard Webhooks receiver: verifies what it gets, remembers message ids, acts once for each."""
+"""A double of a Standard Webhooks receiver: verifies what it gets, remembers message ids, acts once
+for each.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from gesta.sandbox.receiver import Call, Effect, Receiver, Reply
 
 
 class WebhookSandbox(Receiver):
-    """The double behind every webhook endpoint. With secrets it refuses what none of them has signed."""
+    """The double behind every webhook endpoint.
+
+    With secrets it refuses what none of them has signed.
+    """
 
     name = "webhook"
 
@@ -36,7 +41,14 @@ class WebhookSandbox(Receiver):
                 return Reply(401)
         try:
             message = msgspec.json.decode(body, type=dict)
-            return Call(headers["webhook-id"], message["type"], message["data"], headers, body, body.decode())
+            return Call(
+                headers["webhook-id"],
+                message["type"],
+                message["data"],
+                headers,
+                body,
+                body.decode(),
+            )
         except (msgspec.MsgspecError, KeyError, UnicodeDecodeError):
             self.refusals.append("bad_body")
             return Reply(400)

@@ -1,4 +1,6 @@
-"""Places in lists and in the log, as texts that tell nothing: one tenant's place must not show how much the others do."""
+"""Places in lists and in the log, as texts that tell nothing: one tenant's place must not show how
+much the others do.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,23 @@ _LENGTH = 22
 
 
 class Cursors:
-    """A place is one block of AES: eight bytes for the number, eight that say whose it is and what for. What was changed does not open."""
+    """A place is one block of AES: eight bytes for the number, eight that say whose it is and what
+    for.
+
+    What was changed does not open.
+    """
 
     def __init__(self, secret: bytes) -> None:
         # One block and never two alike for different places, so that no mode is needed.
-        self._cipher = Cipher(algorithms.AES(hashlib.sha256(b"cursors" + secret).digest()), modes.ECB())  # noqa: S305 -- see above
+        key = hashlib.sha256(b"cursors" + secret).digest()
+        self._cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305 -- see above
 
     def seal(self, number: int, whose: str) -> str:
         encryptor = self._cipher.encryptor()
-        block = encryptor.update(number.to_bytes(_NUMBER_BYTES, "big") + _mark(whose)) + encryptor.finalize()
+        block = (
+            encryptor.update(number.to_bytes(_NUMBER_BYTES, "big") + _mark(whose))
+            + encryptor.finalize()
+        )
         return base64.urlsafe_b64encode(block).rstrip(b"=").decode()
 
     def open(self, text: str, whose: str) -> int:

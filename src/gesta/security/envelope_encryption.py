@@ -1,4 +1,7 @@
-"""Encryption at rest: AES-256-GCM, a data key per tenant, wrapped by the master key. The vault only ever sees what comes out of here."""
+"""Encryption at rest: AES-256-GCM, a data key per tenant, wrapped by the master key.
+
+The vault only ever sees what comes out of here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ NONCE_BYTES = 12
 SYSTEM = "_gesta"
 #: What the names of API keys begin with.
 API_KEYS = "api-key/"
-#: The secret behind content identity: the first that a store is given, so it tells whether a master key was made for it.
+#: The secret behind content identity: the first that a store is given, so it tells whether a master
+#: key was made for it.
 IDENTITY = (SYSTEM, "identity", 1)
 
 
@@ -34,7 +38,8 @@ class MasterKey:
             key = b""
         if len(key) != KEY_BYTES:
             raise BadSettings(
-                f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; for a new store make one with: openssl rand -base64 {KEY_BYTES}"
+                f"master key from {where}: {KEY_BYTES} bytes in base64 are needed; for a new store"
+                f" make one with: openssl rand -base64 {KEY_BYTES}"
             )
         self._key, self.where = AESGCM(key), where
         self.id = hashlib.sha256(b"gesta key id" + key).digest()[:4]
@@ -64,9 +69,16 @@ class Safe:
         self._opened: dict[tuple[str, str, int], str] = {}
 
     async def installation_secret(self, name: str) -> bytes:
-        """A random secret of this installation, made once; the first one also proves the master key."""
+        """A random secret of this installation, made once; the first one also proves the master
+        key.
+        """
         context = _wrapping_context(name)
-        fresh = Sealed(SYSTEM, name, 1, self._master.wrap(self._random(KEY_BYTES), context, self._random(NONCE_BYTES)))
+        fresh = Sealed(
+            SYSTEM,
+            name,
+            1,
+            self._master.wrap(self._random(KEY_BYTES), context, self._random(NONCE_BYTES)),
+        )
         if await self._vault.put([fresh]) == [True]:
             return self._master.unwrap(fresh.box, context)
         held = await self._vault.get([(SYSTEM, name, 1)])
@@ -77,7 +89,10 @@ class Safe:
         return (await self._vault.put([await self.seal(tenant, name, version, secret.encode())]))[0]
 
     async def get(self, tenant: str, name: str, version: int) -> str | None:
-        """A secret in clear; None when it was destroyed. A version never changes, so it is opened once."""
+        """A secret in clear; None when it was destroyed.
+
+        A version never changes, so it is opened once.
+        """
         known = self.at_hand(tenant, name, version)
         if known is not None:
             return known
@@ -87,7 +102,10 @@ class Safe:
             return None
         secret = await self.unseal(held[ref])
         if secret is None:
-            raise StoreError(f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the store")
+            raise StoreError(
+                f"the secret {tenant}/{name} v{version} cannot be opened: it was changed in the"
+                " store"
+            )
         clear = secret.decode()
         # A bound, so that a million endpoints do not fill the memory.
         if len(self._opened) > 1_000:
@@ -102,7 +120,12 @@ class Safe:
     async def seal(self, tenant: str, name: str, version: int, secret: bytes) -> Sealed:
         """A version of a secret as the vault may hold it."""
         key, nonce = await self._data_key(tenant), self._random(NONCE_BYTES)
-        return Sealed(tenant, name, version, nonce + key.encrypt(nonce, secret, _context(tenant, name, version)))
+        return Sealed(
+            tenant,
+            name,
+            version,
+            nonce + key.encrypt(nonce, secret, _context(tenant, name, version)),
+        )
 
     async def unseal(self, sealed: Sealed) -> bytes | None:
         """What was sealed; None when it was changed in the store. Nothing of it is kept."""
@@ -114,8 +137,15 @@ class Safe:
             return None
 
     def seal_own(self, name: str, version: int, secret: bytes) -> Sealed:
-        """A version of something that the installation keeps for itself, under its own name and the master key."""
-        return Sealed(SYSTEM, name, version, self._master.wrap(secret, _wrapping_context(name), self._random(NONCE_BYTES)))
+        """A version of something that the installation keeps for itself, under its own name and the
+        master key.
+        """
+        return Sealed(
+            SYSTEM,
+            name,
+            version,
+            self._master.wrap(secret, _wrapping_context(name), self._random(NONCE_BYTES)),
+        )
 
     def open_own(self, sealed: Sealed) -> bytes:
         """What `seal_own` sealed. Raises WrongMasterKey when it was changed in the store."""
@@ -124,7 +154,9 @@ class Safe:
     async def _data_key(self, tenant: str) -> AESGCM:
         key = self._data_keys.get(tenant)
         if key is None:
-            key = self._data_keys[tenant] = AESGCM(await self.installation_secret(data_key_name(tenant)))
+            key = self._data_keys[tenant] = AESGCM(
+                await self.installation_secret(data_key_name(tenant))
+            )
         return key
 
     def _random(self, count: int) -> bytes:
@@ -137,12 +169,16 @@ def data_key_name(tenant: str) -> str:
 
 
 def api_key_name(key_id: str, tenant: str) -> str:
-    """What an API key is called among what the installation keeps: found by its id, and told to be a tenant's by its end."""
+    """What an API key is called among what the installation keeps: found by its id, and told to be
+    a tenant's by its end.
+    """
     return f"{API_KEYS}{key_id}/{tenant}"
 
 
 def prove(master: MasterKey, sealed: Sealed) -> None:
-    """Raise WrongMasterKey where a secret of the installation was wrapped by another key; all others are sealed under one of these."""
+    """Raise WrongMasterKey where a secret of the installation was wrapped by another key; all
+    others are sealed under one of these.
+    """
     if sealed.tenant == SYSTEM and sealed.box:
         master.unwrap(sealed.box, _wrapping_context(sealed.name))
 

@@ -1,6 +1,8 @@
-"""A sealed field in stored JSON: `{"$sealed": "<base64>"}` of format, subject, key version, nonce and ciphertext.
+"""A sealed field in stored JSON: `{"$sealed": "<base64>"}` of format, subject, key version, nonce
+and ciphertext.
 
-No payload may have that key in an object of its own, so whatever looks like a sealed field is one. It is found by what stands in the
+No payload may have that key in an object of its own, so whatever looks like a sealed field is one.
+It is found by what stands in the
 JSON and not by the payload's type, which may have changed since.
 """
 
@@ -15,7 +17,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gesta.flows.personal_fields import Replace, decode_object, over_array, over_object
 from gesta.security.envelope_encryption import NONCE_BYTES
 
-#: In JSON as we write it, these bytes can only be a key of an object: inside a string the quotes would be escaped.
+#: In JSON as we write it, these bytes can only be a key of an object: inside a string the quotes
+#: would be escaped.
 MARK = b'"$sealed":'
 _HEAD, _TAIL = b'{"$sealed":"', b'"}'
 _FORMAT = b"\x01"
@@ -33,9 +36,17 @@ class SealedField(msgspec.Struct, frozen=True, gc=False):
     ciphertext: bytes
 
 
-def seal(clear: bytes, context: bytes, subject: bytes, key_version: int, key: AESGCM, nonce: bytes) -> bytes:
+def seal(
+    clear: bytes, context: bytes, subject: bytes, key_version: int, key: AESGCM, nonce: bytes
+) -> bytes:
     """The JSON that stands for a sealed value. It opens under this key and in this context only."""
-    box = _FORMAT + subject + key_version.to_bytes(_VERSION_BYTES) + nonce + key.encrypt(nonce, clear, context)
+    box = (
+        _FORMAT
+        + subject
+        + key_version.to_bytes(_VERSION_BYTES)
+        + nonce
+        + key.encrypt(nonce, clear, context)
+    )
     return _HEAD + base64.b64encode(box) + _TAIL
 
 
@@ -57,7 +68,9 @@ def sealed_field(raw: bytes) -> SealedField:
     if len(box) < _TEXT_AT or box[:1] != _FORMAT or not raw.endswith(_TAIL):
         raise ValueError("written by a newer gesta, or changed")
     version = int.from_bytes(box[1 + _SUBJECT_BYTES : _NONCE_AT])
-    return SealedField(box[1 : 1 + _SUBJECT_BYTES], version, box[_NONCE_AT:_TEXT_AT], box[_TEXT_AT:])
+    return SealedField(
+        box[1 : 1 + _SUBJECT_BYTES], version, box[_NONCE_AT:_TEXT_AT], box[_TEXT_AT:]
+    )
 
 
 def replace_sealed(raw: bytes, by: Replace, path: str = "") -> bytes:
@@ -72,7 +85,9 @@ def replace_sealed(raw: bytes, by: Replace, path: str = "") -> bytes:
 
 
 def forged(body: bytes) -> dict[str, str]:
-    """Field → fault for every field of a payload in clear that looks as if something in it were sealed."""
+    """Field → fault for every field of a payload in clear that looks as if something in it were
+    sealed.
+    """
     parts = decode_object(body) if body.startswith(b"{") else {"payload": body}
     fault = "an object in a payload may not have the key '$sealed': sealed fields are told by it"
     found = {name: fault for name, part in parts.items() if MARK in bytes(part)}

@@ -1,6 +1,9 @@
-"""Keys of the people that payloads tell about: one per subject, in the vault. Destroying it erases the person from an immutable log.
+"""Keys of the people that payloads tell about: one per subject, in the vault.
 
-A subject is known by a keyed digest only. Keys are asked for with every batch and kept by nobody, so a destroyed one is never used again.
+Destroying it erases the person from an immutable log.
+
+A subject is known by a keyed digest only. Keys are asked for with every batch and kept by nobody,
+so a destroyed one is never used again.
 """
 
 from __future__ import annotations
@@ -19,7 +22,14 @@ from gesta.ports.read_model import View
 from gesta.ports.vault import Sealed, Vault
 from gesta.runtime.clock import Runtime
 from gesta.security.envelope_encryption import KEY_BYTES, NONCE_BYTES, Safe
-from gesta.security.field_encryption import SealedField, context_of, replace_sealed, seal, sealed_field, unseal
+from gesta.security.field_encryption import (
+    SealedField,
+    context_of,
+    replace_sealed,
+    seal,
+    sealed_field,
+    unseal,
+)
 from gesta.security.keyed_digests import Identity
 
 #: Tenant, digest.
@@ -30,9 +40,14 @@ Ref = tuple[str, str, int]
 Readable = bytes | Rejected | Retry
 
 ERASED = Rejected("subject_erased", "the person it is about was erased; this attempt called nobody")
-KEY_MISSING = Retry("key_missing", "the vault does not have the key of a sealed field; was it restored from an older copy?")
+KEY_MISSING = Retry(
+    "key_missing",
+    "the vault does not have the key of a sealed field; was it restored from an older copy?",
+)
 DAMAGED = Rejected(
-    "bad_payload", "a sealed field of the stored payload cannot be opened: it was changed, or moved from another place"
+    "bad_payload",
+    "a sealed field of the stored payload cannot be opened: it was changed, or moved from another"
+    " place",
 )
 
 
@@ -69,24 +84,41 @@ class Subjects:
         self._vault, self._safe, self._identity, self._runtime = vault, safe, identity, runtime
 
     async def seal(self, payloads: Sequence[Clear]) -> list[bytes]:
-        """The payloads as they may be stored. The keys are durable when this returns; one that is never used harms nobody."""
+        """The payloads as they may be stored.
+
+        The keys are durable when this returns; one that is never used harms nobody.
+        """
         parts = [(one, raw, path) for one in payloads for raw, path in _personal_parts(one)]
         keys = await self._keys_to_seal({self._subject(one, raw, path) for one, raw, path in parts})
-        return [one.plan.replace(one.body, "", partial(self._sealed, keys, one)) for one in payloads]
+        return [
+            one.plan.replace(one.body, "", partial(self._sealed, keys, one)) for one in payloads
+        ]
 
     def _subject(self, one: Clear, raw: bytes, path: str) -> Subject:
         text = one.about
-        if text is None or any(path == place or path.startswith(f"{place}/") for place in one.apart):
+        if text is None or any(
+            path == place or path.startswith(f"{place}/") for place in one.apart
+        ):
             text = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
         return one.tenant, self._identity.subject(one.tenant, text)
 
     def _sealed(self, keys: Mapping[Subject, _Key], one: Clear, raw: bytes, path: str) -> bytes:
         subject = self._subject(one, raw, path)
         key, context = keys[subject], context_of(one.tenant, one.flow, one.request_id, path)
-        return seal(raw, context, subject[1], key.version, key.cipher, self._runtime.random_bytes(NONCE_BYTES))
+        return seal(
+            raw,
+            context,
+            subject[1],
+            key.version,
+            key.cipher,
+            self._runtime.random_bytes(NONCE_BYTES),
+        )
 
     async def _keys_to_seal(self, wanted: set[Subject]) -> dict[Subject, _Key]:
-        """The newest key of each, made where there is none. A version that was destroyed is never made again."""
+        """The newest key of each, made where there is none.
+
+        A version that was destroyed is never made again.
+        """
         keys: dict[Subject, _Key] = {}
         while wanted:
             held = await self._vault.newest([(tenant, _name(digest)) for tenant, digest in wanted])
@@ -95,21 +127,43 @@ class Subjects:
             for subject in sorted(wanted):
                 tenant, name = subject[0], _name(subject[1])
                 newest = held.get((tenant, name))
-                secret = await self._safe.unseal(newest) if newest is not None and newest.box else None
+                secret = (
+                    await self._safe.unseal(newest) if newest is not None and newest.box else None
+                )
                 if newest is not None and secret is not None:
                     keys[subject] = _Key(newest.version, AESGCM(secret))
                 else:
-                    version, secret = 1 if newest is None else newest.version + 1, self._runtime.random_bytes(KEY_BYTES)
-                    fresh[subject] = await self._safe.seal(tenant, name, version, secret), _Key(version, AESGCM(secret))
-            written = await self._vault.put([sealed for sealed, _ in fresh.values()]) if fresh else []
-            keys |= {subject: key for (subject, (_, key)), ours in zip(fresh.items(), written, strict=True) if ours}
+                    version, secret = (
+                        1 if newest is None else newest.version + 1,
+                        self._runtime.random_bytes(KEY_BYTES),
+                    )
+                    fresh[subject] = (
+                        await self._safe.seal(tenant, name, version, secret),
+                        _Key(version, AESGCM(secret)),
+                    )
+            written = (
+                await self._vault.put([sealed for sealed, _ in fresh.values()]) if fresh else []
+            )
+            keys |= {
+                subject: key
+                for (subject, (_, key)), ours in zip(fresh.items(), written, strict=True)
+                if ours
+            }
             # Somebody else was first with the others: theirs is the key.
             wanted = wanted - keys.keys()
         return keys
 
     async def open(self, views: Sequence[View]) -> list[Readable]:
-        """Each payload in clear, with one question to the vault for all. Raises StoreError when the vault is out of reach."""
-        return await self.open_stored([Stored(view.state.tenant, view.state.flow, view.state.id, view.payload) for view in views])
+        """Each payload in clear, with one question to the vault for all.
+
+        Raises StoreError when the vault is out of reach.
+        """
+        return await self.open_stored(
+            [
+                Stored(view.state.tenant, view.state.flow, view.state.id, view.payload)
+                for view in views
+            ]
+        )
 
     async def open_stored(self, stored: Sequence[Stored]) -> list[Readable]:
         """The same for whatever `seal` has made."""
@@ -144,7 +198,9 @@ class Subjects:
             field = sealed_field(raw)
             key = keys[_ref(stored, field)]
             if isinstance(key, AESGCM):
-                return unseal(field, context_of(stored.tenant, stored.flow, stored.request_id, path), key)
+                return unseal(
+                    field, context_of(stored.tenant, stored.flow, stored.request_id, path), key
+                )
             missing.append(key)
             return raw
 
@@ -169,7 +225,10 @@ class Subjects:
         return keys
 
     async def destroy(self, tenant: str, text: str) -> tuple[str, int] | None:
-        """Destroy every key of a subject: its digest, and how many there were. None when nothing was ever sealed for it."""
+        """Destroy every key of a subject: its digest, and how many there were.
+
+        None when nothing was ever sealed for it.
+        """
         digest = self._identity.subject(tenant, text)
         name = _name(digest)
         newest = (await self._vault.newest([(tenant, name)])).get((tenant, name))
@@ -177,7 +236,8 @@ class Subjects:
             return None
         refs = [(tenant, name, version) for version in range(1, newest.version + 1)]
         held = await self._vault.get(refs)
-        # Also when none is left: the earlier erasure may have died before the store had let go of the last trace.
+        # Also when none is left: the earlier erasure may have died before the store had let go of
+        # the last trace.
         await self._vault.delete(refs)
         return digest.hex(), len(held)
 

@@ -1,4 +1,7 @@
-"""The stores, one folder each. A store is chosen by the scheme of its URL, which is the name of its folder."""
+"""The stores, one folder each.
+
+A store is chosen by the scheme of its URL, which is the name of its folder.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +67,14 @@ class Stores:
     fences: Fences
     buckets: Buckets
     close: Closing
-    #: The time as the store has it. Leases, due times and expiry go by this one, never by a process's own clock.
+    #: The time as the store has it. Leases, due times and expiry go by this one, never by a
+    #: process's own clock.
     now_ms: Callable[[], int]
-    #: Into how many parts the log is divided for those who project: one where one process is enough for all of it.
+    #: Into how many parts the log is divided for those who project: one where one process is enough
+    #: for all of it.
     partitions: int = 1
-    #: How many callers' writes go into one commit at most. Where the store works in a process of its own, fewer: it writes one part while those
+    #: How many callers' writes go into one commit at most. Where the store works in a process of
+    #: its own, fewer: it writes one part while those
     #: of the last go on.
     commit_size: int = 2_000
     #: Whether its commits project what they append.
@@ -76,9 +82,11 @@ class Stores:
     #: Where a key file may lie beside the store; None where there is no such place.
     folder: str | None = None
     name: str = ""
-    #: Set when jobs were written down that a relay has to put into the queue; None where the ports share one database.
+    #: Set when jobs were written down that a relay has to put into the queue; None where the ports
+    #: share one database.
     pending: Signal | None = None
-    #: Where requests wait that are part of a caller's own transaction; None where the store cannot share one.
+    #: Where requests wait that are part of a caller's own transaction; None where the store cannot
+    #: share one.
     outbox: Outbox | None = None
     health: Examining = nothing_to_examine
     #: Bytes left where the store grows; None where nobody can say.
@@ -99,7 +107,9 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     """Open the store that a URL names."""
     scheme = url.partition(":")[0]
     if not scheme.isidentifier():
-        raise BadSettings(f"url: {url!r} is not a store URL; write for instance 'sqlite:///gesta.db'")
+        raise BadSettings(
+            f"url: {url!r} is not a store URL; write for instance 'sqlite:///gesta.db'"
+        )
     if scheme in NICKNAMES:
         raise BadSettings(f"url: write {NICKNAMES[scheme]}:// where it says {scheme}://")
     try:
@@ -107,10 +117,13 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
     except ModuleNotFoundError as error:
         if error.name != f"gesta.stores.{scheme}":
             raise BadSettings(
-                f"url: {scheme} needs a package that is not installed; run: pip install 'gesta[{scheme}]'"
+                f"url: {scheme} needs a package that is not installed; run: pip install"
+                f" 'gesta[{scheme}]'"
             ) from error
         found = [entry for entry in entry_points(group="gesta.stores") if entry.name == scheme]
         if not found:
-            raise BadSettings(f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, sqlite") from None
+            raise BadSettings(
+                f"url: no store is called {scheme!r}; this gesta has: memory, postgresql, sqlite"
+            ) from None
         adapter = found[0].load()
     return await adapter.open_stores(url, runtime)

@@ -1,4 +1,7 @@
-"""An adapter's numbered .sql files, applied once each, in order. The adapter holds the lock and runs the text."""
+"""An adapter's numbered .sql files, applied once each, in order.
+
+The adapter holds the lock and runs the text.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Events that this process appended itself, kept for whoever follows the log in the same process: they need not be read and decoded again.
+"""Events that this process appended itself, kept for whoever follows the log in the same process:
+they need not be read and decoded again.
 
-For stores whose positions are given one by one without gaps: what is missing here is another process's, and the store has it.
+For stores whose positions are given one by one without gaps: what is missing here is another
+process's, and the store has it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from gesta.runtime.clock import Runtime
 
 LENGTH = 16_384
 BYTES = 32 * 1024 * 1024
-#: Whoever follows is behind by milliseconds. What retention may have removed meanwhile is older than any of this.
+#: Whoever follows is behind by milliseconds. What retention may have removed meanwhile is older
+#: than any of this.
 AGE_SECONDS = 60.0
 
 
@@ -31,7 +34,9 @@ class OwnEvents:
         self._since = self._last = 0.0
 
     def after(self, position: int, limit: int) -> list[Recorded]:
-        """The next events up to our newest, if all of them are here, and no more than `EventStore.follow` gives; empty: ask the store."""
+        """The next events up to our newest, if all of them are here, and no more than
+        `EventStore.follow` gives; empty: ask the store.
+        """
         self._is_followed, self._asked = True, max(self._asked, position)
         kept = self._kept
         found: list[Recorded] = []
@@ -51,11 +56,15 @@ class OwnEvents:
         return [kept.get(event.position, event) for event in events] if kept else events
 
     def add_projected(self, appends: Sequence[Append], first: int) -> None:
-        """As `add`, of events that the projector needs no more: kept where somebody else is as far as these, as a subscription is."""
+        """As `add`, of events that the projector needs no more: kept where somebody else is as far
+        as these, as a subscription is.
+        """
         if self._asked >= first - 1:
             self.add(appends, first)
         else:
-            self._newest = max(self._newest, first + sum([len(append.events) for append in appends]) - 1)
+            self._newest = max(
+                self._newest, first + sum([len(append.events) for append in appends]) - 1
+            )
 
     def add(self, appends: Sequence[Append], first: int) -> None:
         """Call once the commit stands: all events of these appends, from a position on."""
@@ -73,7 +82,14 @@ class OwnEvents:
             for event in append.events:
                 version += 1
                 kept[position] = Recorded(
-                    position, append.stream, version, event.id, event.type, event.data, event.meta, event.known
+                    position,
+                    append.stream,
+                    version,
+                    event.id,
+                    event.type,
+                    event.data,
+                    event.meta,
+                    event.known,
                 )
                 self._bytes += len(event.data)
                 position += 1
@@ -91,5 +107,6 @@ class OwnEvents:
             self._bytes -= len(self._kept.pop(position).data)
         if self._bytes > BYTES:
             self.forget()
-        # What is left came later, so this is a little early, which only means that it is forgotten sooner.
+        # What is left came later, so this is a little early, which only means that it is forgotten
+        # sooner.
         self._since = now - AGE_SECONDS / 2

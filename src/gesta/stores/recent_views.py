@@ -1,4 +1,7 @@
-"""Views of open requests that this process wrote itself. A stale one is harmless: readers fold newer events onto it."""
+"""Views of open requests that this process wrote itself.
+
+A stale one is harmless: readers fold newer events onto it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ BYTES = 64 * 1024 * 1024
 
 
 class Saved(NamedTuple):
-    """Whether the checkpoint was ours to move, and whether every view was newer than what the store had."""
+    """Whether the checkpoint was ours to move, and whether every view was newer than what the store
+    had.
+    """
 
     moved: bool
     all_newer: bool
@@ -54,7 +59,8 @@ class RecentViews:
                 kept[state.id] = view
                 self._bytes += len(view.payload)
         while len(kept) > LENGTH or self._bytes > BYTES:
-            # Half at once: finding the oldest of a dict whose first entries are gone takes ever longer.
+            # Half at once: finding the oldest of a dict whose first entries are gone takes ever
+            # longer.
             for request_id in list(islice(kept, (len(kept) + 1) // 2)):
                 self._bytes -= len(kept.pop(request_id).payload)
 

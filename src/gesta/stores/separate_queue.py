@@ -1,9 +1,14 @@
-"""The queue in another database than events and views: what is one transaction elsewhere becomes steps in an order that a crash may cut.
+"""The queue in another database than events and views: what is one transaction elsewhere becomes
+steps in an order that a crash may cut.
 
-Speaks to the ports only. Dispatch: the projector writes jobs down as pending beside the views, relay.py puts them. Record: append first, then
-settle; a job that was not settled is met again by the worker's guard. Drop: the job goes first and a placeholder takes its place, so that
-whoever is just putting it puts nothing; the events follow, then the placeholder goes. A crash then leaves the placeholder, which is the
-same job, only later; between drop and placeholder it leaves a request without a job, which the sweep restores.
+Speaks to the ports only. Dispatch: the projector writes jobs down as pending beside the views,
+relay.py puts them. Record: append first, then
+settle; a job that was not settled is met again by the worker's guard. Drop: the job goes first and
+a placeholder takes its place, so that
+whoever is just putting it puts nothing; the events follow, then the placeholder goes. A crash then
+leaves the placeholder, which is the
+same job, only later; between drop and placeholder it leaves a request without a job, which the
+sweep restores.
 """
 
 from __future__ import annotations
@@ -18,13 +23,24 @@ from gesta.errors import StoreError
 from gesta.ports.eager_dispatch import Offer
 from gesta.ports.event_store import Append, Appended, EventStore, Verdict
 from gesta.ports.fences import Fence, Fences
-from gesta.ports.job_queue import Backlog, Drop, Held, Job, JobQueue, Settled, Settlement, Standing, Taken
+from gesta.ports.job_queue import (
+    Backlog,
+    Drop,
+    Held,
+    Job,
+    JobQueue,
+    Settled,
+    Settlement,
+    Standing,
+    Taken,
+)
 from gesta.ports.read_model import Move, Parked, View, Views
 from gesta.ports.transactions import Commits, Entry, Projection, Recording
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores import Stores
 
-#: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as late as the job then comes.
+#: How long a placeholder keeps a job from being taken: longer than any append, and after a crash as
+#: late as the job then comes.
 PLACE_HELD_MS = 60_000
 #: Somebody puts a job as often as we drop it: then it is not ours to drop.
 DROPS = 5
@@ -43,11 +59,22 @@ def with_queue_apart(stores: Stores, queue: Stores, runtime: Runtime) -> Stores:
 
     commits = CommitsApart(stores.events, stores.views, jobs, news, stores.commits, queue.now_ms)
     fences = FencesApart(stores.fences, queue.fences)
-    return replace(stores, queue=jobs, commits=commits, fences=fences, close=close, pending=news, projects_at_once=False)
+    return replace(
+        stores,
+        queue=jobs,
+        commits=commits,
+        fences=fences,
+        close=close,
+        pending=news,
+        projects_at_once=False,
+    )
 
 
 class QueueApart:
-    """A queue whose pending jobs count as live. Implements gesta.ports.job_queue; the docstrings there are the promise."""
+    """A queue whose pending jobs count as live.
+
+    Implements gesta.ports.job_queue; the docstrings there are the promise.
+    """
 
     def __init__(self, queue: JobQueue, views: Views) -> None:
         self._queue, self._views = queue, views
@@ -66,7 +93,9 @@ class QueueApart:
     async def extend(self, token: str, lease_seconds: float) -> bool:
         return await self._queue.extend(token, lease_seconds)
 
-    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+    async def hand_out(
+        self, token: str, lane: str, limit: int, lease_seconds: float
+    ) -> list[Taken]:
         return await self._queue.hand_out(token, lane, limit, lease_seconds)
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
@@ -82,7 +111,9 @@ class QueueApart:
         # The queue first: if it is down, nothing has been taken away.
         settled = await self._queue.settle(settlements)
         gone = [
-            one.job_id for one, answer in zip(settlements, settled, strict=True) if isinstance(one, Drop) and answer != "active"
+            one.job_id
+            for one, answer in zip(settlements, settled, strict=True)
+            if isinstance(one, Drop) and answer != "active"
         ]
         withdrawn = await self._views.relayed(gone) if gone else set()
         return [
@@ -95,7 +126,8 @@ class QueueApart:
         await self._queue.settle([Drop(job_id) for job_id in job_ids])
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
-        # Pending first: a job on its way is put before it is no longer pending, so one of the two looks sees it.
+        # Pending first: a job on its way is put before it is no longer pending, so one of the two
+        # looks sees it.
         pending = await self._views.are_pending(job_ids)
         return pending | await self._queue.find(job_ids)
 
@@ -122,9 +154,18 @@ class CommitsApart:
     """Implements gesta.ports.transactions over ports that share no database."""
 
     def __init__(
-        self, events: EventStore, views: Views, queue: QueueApart, news: Signal, together: Commits, now_ms: Callable[[], int]
+        self,
+        events: EventStore,
+        views: Views,
+        queue: QueueApart,
+        news: Signal,
+        together: Commits,
+        now_ms: Callable[[], int],
     ) -> None:
-        """`together` commits what concerns events and views alone: these two share a database. `now_ms` is the queue's clock."""
+        """`together` commits what concerns events and views alone: these two share a database.
+
+        `now_ms` is the queue's clock.
+        """
         self._events, self._views, self._queue, self._news = events, views, queue, news
         self._together, self._now_ms = together, now_ms
 
@@ -148,10 +189,19 @@ class CommitsApart:
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         return await self._together.remove(ended)
 
-    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
-        """Drop, append, settle, each for all entries at once. Repeated after a failure in the middle it comes to the same end."""
+    async def record(
+        self, entries: Sequence[Entry], projection: Projection | None = None
+    ) -> list[Recording]:
+        """Drop, append, settle, each for all entries at once.
+
+        Repeated after a failure in the middle it comes to the same end.
+        """
         dropped = await self._drop(entries)
-        appends = {n: entry.append for n, entry in enumerate(entries) if entry.append is not None and dropped.get(n) != "active"}
+        appends = {
+            n: entry.append
+            for n, entry in enumerate(entries)
+            if entry.append is not None and dropped.get(n) != "active"
+        }
         verdicts = await self._append(entries, appends, dropped)
         settled = dropped | await self._settle(entries, verdicts)
         return [
@@ -161,8 +211,15 @@ class CommitsApart:
         ]
 
     async def _drop(self, entries: Sequence[Entry]) -> dict[int, Settled]:
-        """What became of the jobs. Where one is gone, its placeholder stands in the queue when this returns."""
-        drops = {n: entry.settlement for n, entry in enumerate(entries) if isinstance(entry.settlement, Drop)}
+        """What became of the jobs.
+
+        Where one is gone, its placeholder stands in the queue when this returns.
+        """
+        drops = {
+            n: entry.settlement
+            for n, entry in enumerate(entries)
+            if isinstance(entry.settlement, Drop)
+        }
         dropped: dict[int, Settled] = {}
         for _ in range(DROPS):
             if not drops:
@@ -170,29 +227,52 @@ class CommitsApart:
             for n, settled in zip(drops, await self._queue.settle([*drops.values()]), strict=True):
                 # Taken away once, it was there, whoever came between.
                 dropped[n] = "done" if dropped.get(n) == "done" and settled == "absent" else settled
-            gone = {n: job for n in drops if dropped[n] != "active" and (job := entries[n].dropped) is not None}
+            gone = {
+                n: job
+                for n in drops
+                if dropped[n] != "active" and (job := entries[n].dropped) is not None
+            }
             due_ms = self._now_ms() + PLACE_HELD_MS
-            held = await self._queue.put([structs.replace(job, due_ms=due_ms) for job in gone.values()]) if gone else []
-            # The others were put again at this very moment, by a relay that had them in its hands, and may be taken.
+            held = (
+                await self._queue.put(
+                    [structs.replace(job, due_ms=due_ms) for job in gone.values()]
+                )
+                if gone
+                else []
+            )
+            # The others were put again at this very moment, by a relay that had them in its hands,
+            # and may be taken.
             drops = {n: drops[n] for n, is_held in zip(gone, held, strict=True) if not is_held}
         return dropped | dict.fromkeys(drops, "active")
 
     async def _append(
-        self, entries: Sequence[Entry], appends: Mapping[int, Append], dropped: Mapping[int, Settled]
+        self,
+        entries: Sequence[Entry],
+        appends: Mapping[int, Append],
+        dropped: Mapping[int, Settled],
     ) -> dict[int, Verdict]:
         held = {n: job for n in appends if n in dropped and (job := entries[n].dropped) is not None}
         taken_away = {n: job for n, job in held.items() if dropped[n] == "done"}
         try:
-            verdicts = dict(zip(appends, await self._events.append([*appends.values()]), strict=True)) if appends else {}
+            verdicts = (
+                dict(zip(appends, await self._events.append([*appends.values()]), strict=True))
+                if appends
+                else {}
+            )
         except StoreError:
-            # If it was only the answer that got lost, the job comes back to a request that no longer wants it: harmless.
+            # If it was only the answer that got lost, the job comes back to a request that no
+            # longer wants it: harmless.
             await self._let_go(held, taken_away)
             raise
-        await self._let_go(held, {n: job for n, job in taken_away.items() if _is_refused(verdicts[n])})
+        await self._let_go(
+            held, {n: job for n, job in taken_away.items() if _is_refused(verdicts[n])}
+        )
         return verdicts
 
     async def _let_go(self, held: Mapping[int, Job], wanted: Mapping[int, Job]) -> None:
-        """Remove the placeholders, and put back what is wanted as pending: nobody has held these jobs."""
+        """Remove the placeholders, and put back what is wanted as pending: nobody has held these
+        jobs.
+        """
         if held:
             await self._queue.drop([job.id for job in held.values()])
         if wanted:
@@ -200,17 +280,33 @@ class CommitsApart:
             await self._views.save_with_jobs([], [*wanted.values()], [], [])
             self._news.set()
 
-    async def _settle(self, entries: Sequence[Entry], verdicts: Mapping[int, Verdict]) -> dict[int, Settled]:
-        """Ack and release what was recorded. A crash before this leaves a job that its next taker finds done or not yet due."""
+    async def _settle(
+        self, entries: Sequence[Entry], verdicts: Mapping[int, Verdict]
+    ) -> dict[int, Settled]:
+        """Ack and release what was recorded.
+
+        A crash before this leaves a job that its next taker finds done or not yet due.
+        """
         chosen: dict[int, Settlement] = {}
         for n, entry in enumerate(entries):
-            if entry.settlement is not None and not isinstance(entry.settlement, Drop) and not _is_refused(verdicts.get(n)):
+            if (
+                entry.settlement is not None
+                and not isinstance(entry.settlement, Drop)
+                and not _is_refused(verdicts.get(n))
+            ):
                 chosen[n] = entry.settlement
-        return dict(zip(chosen, await self._queue.settle([*chosen.values()]), strict=True)) if chosen else {}
+        return (
+            dict(zip(chosen, await self._queue.settle([*chosen.values()]), strict=True))
+            if chosen
+            else {}
+        )
 
 
 class FencesApart:
-    """A fence around both databases. Implements gesta.ports.fences: what a crash leaves half done is done by repeating it."""
+    """A fence around both databases.
+
+    Implements gesta.ports.fences: what a crash leaves half done is done by repeating it.
+    """
 
     def __init__(self, events: Fences, queue: Fences) -> None:
         self._events, self._queue = events, queue

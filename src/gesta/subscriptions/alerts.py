@@ -1,11 +1,16 @@
-"""Beside the road: whoever runs gesta is told what needs a person, at most once for each reason and window, by a request on the road itself.
+"""Beside the road: whoever runs gesta is told what needs a person, at most once for each reason and
+window, by a request on the road itself.
 
-Receives events from the event store, and what this process meets itself; hands a message to intake for the `alerts_to` of the settings:
-requests that failed for good, doubts that only a person can end, refused credentials, events and jobs set aside, stations that crash.
-The key of a message is its reason and its window, so several processes, and one that was started again, say it once. What becomes of
+Receives events from the event store, and what this process meets itself; hands a message to intake
+for the `alerts_to` of the settings:
+requests that failed for good, doubts that only a person can end, refused credentials, events and
+jobs set aside, stations that crash.
+The key of a message is its reason and its window, so several processes, and one that was started
+again, say it once. What becomes of
 alerts makes no alert: it is logged, like every request that fails.
 
-What refuses requests (too much waiting, a disk that is nearly full) refuses alerts, too: for that there are readiness and metrics.
+What refuses requests (too much waiting, a disk that is nearly full) refuses alerts, too: for that
+there are readiness and metrics.
 """
 
 from __future__ import annotations
@@ -43,14 +48,27 @@ GROUPS_MAX = 1_000
 
 #: Kind → what is so, and what to do.
 SENTENCES: Mapping[str, tuple[str, str]] = {
-    "dead_letter": ("{count} requests of {flow} failed for good: {reason}", "gesta dlq show {example}"),
-    "undecided": ("{count} requests of {flow} wait for a person's word: {reason}", "gesta resolve {example}"),
-    "credential_refused": (
-        "a provider refuses {count} of {reason}; what uses them is held", "put {example} again: gesta config put"
+    "dead_letter": (
+        "{count} requests of {flow} failed for good: {reason}",
+        "gesta dlq show {example}",
     ),
-    "parked": ("{count} things could not be processed ({reason}) and were set aside", "gesta list --parked; {example}"),
-    "crashed": ("the station {reason} crashed {count} times and is started again", "see the log of {example}"),
-}  # fmt: skip
+    "undecided": (
+        "{count} requests of {flow} wait for a person's word: {reason}",
+        "gesta resolve {example}",
+    ),
+    "credential_refused": (
+        "a provider refuses {count} of {reason}; what uses them is held",
+        "put {example} again: gesta config put",
+    ),
+    "parked": (
+        "{count} things could not be processed ({reason}) and were set aside",
+        "gesta list --parked; {example}",
+    ),
+    "crashed": (
+        "the station {reason} crashed {count} times and is started again",
+        "see the log of {example}",
+    ),
+}
 
 
 class Group(msgspec.Struct):
@@ -71,7 +89,12 @@ class Group(msgspec.Struct):
         del data["first"]
         title = so.format(**data)
         whose = f" Tenant {self.tenant}." if self.tenant else ""
-        return Notice(key, title, f"gesta: {title}.{whose} For instance {self.example}: {advice.format(**data)}", data)
+        return Notice(
+            key,
+            title,
+            f"gesta: {title}.{whose} For instance {self.example}: {advice.format(**data)}",
+            data,
+        )
 
 
 #: Kind, flow, reason.
@@ -82,13 +105,28 @@ class Alerts:
     """Says it, and remembers in which window it said what."""
 
     def __init__(
-        self, to: str, tenant: str, flows: Mapping[str, Flow], intake: Intake, config: ConfigCache, writer: ConfigWriter,
-        records: Records, runtime: Runtime, telemetry: Telemetry, process: str,
-    ) -> None:  # fmt: skip
+        self,
+        to: str,
+        tenant: str,
+        flows: Mapping[str, Flow],
+        intake: Intake,
+        config: ConfigCache,
+        writer: ConfigWriter,
+        records: Records,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        process: str,
+    ) -> None:
         self.to, self._tenant, self._process = to, tenant, process
         flow, _, self._destination = to.partition(":")
         self._flow, self._flow_name = flows.get(flow), flow
-        self._flows, self._intake, self._config, self._writer, self._records = flows, intake, config, writer, records
+        self._flows, self._intake, self._config, self._writer, self._records = (
+            flows,
+            intake,
+            config,
+            writer,
+            records,
+        )
         self._runtime, self._telemetry = runtime, telemetry
         self._said: dict[Name, int] = {}
         #: What this process has met itself.
@@ -103,7 +141,10 @@ class Alerts:
         if self._flow is None:
             return f"this process has no flow {self._flow_name}"
         if self._flow.notices is None:
-            return f"{self._flow_name} cannot carry alerts; flows that can: {', '.join(carriers(self._flows)) or 'none'}"
+            return (
+                f"{self._flow_name} cannot carry alerts; flows that can:"
+                f" {', '.join(carriers(self._flows)) or 'none'}"
+            )
         await self._writer.refresh(self._config, self._tenant)
         return self._flow.notices.fault(self._destination, self._config.of(self._tenant))
 
@@ -129,7 +170,10 @@ class Alerts:
             await sleep(self._runtime, FLUSH_SECONDS)
 
     async def say(self, groups: dict[Name, Group]) -> None:
-        """Say what may be said in this window, and take it out of the groups. The rest is said in a later one."""
+        """Say what may be said in this window, and take it out of the groups.
+
+        The rest is said in a later one.
+        """
         window = self.window()
         for name, group in list(groups.items()):
             if self._said.get(name) == window:
@@ -143,7 +187,9 @@ class Alerts:
         assert self._flow.notices is not None
         key = f"alert/{'/'.join(name)}/{window}"
         try:
-            payload = await self._flow.notices.write(self._destination, group.notice(key), self._records.of(self._tenant))
+            payload = await self._flow.notices.write(
+                self._destination, group.notice(key), self._records.of(self._tenant)
+            )
             return await self._submit(payload, key, name, window)
         except (StoreError, TryLater) as error:
             # Kept, and said as soon as it can be.
@@ -182,10 +228,19 @@ def carriers(flows: Mapping[str, Flow]) -> Iterable[str]:
 
 
 class Alerting(Follower):
-    """Reads what needs a person from the log. Its checkpoint stays before what has not been said yet."""
+    """Reads what needs a person from the log.
+
+    Its checkpoint stays before what has not been said yet.
+    """
 
     def __init__(
-        self, alerts: Alerts, events: EventStore, views: Views, runtime: Runtime, telemetry: Telemetry, owner: str
+        self,
+        alerts: Alerts,
+        events: EventStore,
+        views: Views,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
     ) -> None:
         super().__init__(f"{OWN}alerts", "now", events, views, runtime, telemetry, owner)
         self._alerts = alerts
@@ -203,7 +258,11 @@ class Alerting(Follower):
         if is_fresh:
             self._groups, self._read = {}, position
         batch = await self._events.follow(self._read, BATCH)
-        found = [(recorded.stream, group) for recorded in batch if (group := self._look(recorded)) is not None]
+        found = [
+            (recorded.stream, group)
+            for recorded in batch
+            if (group := self._look(recorded)) is not None
+        ]
         tests = await self._tests({stream for stream, group in found if group.flow})
         for stream, group in found:
             if stream not in tests:
@@ -217,21 +276,31 @@ class Alerting(Follower):
     def _look(self, recorded: Recorded) -> Group | None:
         try:
             meta = decode_meta(recorded.meta) if recorded.known is None else recorded.known.meta
-            return self._refused(recorded, meta) if meta.flow == CONFIG else self._given_up(recorded, meta)
+            return (
+                self._refused(recorded, meta)
+                if meta.flow == CONFIG
+                else self._given_up(recorded, meta)
+            )
         except ValueError:
             # The projector meets it, too, and sets it aside.
             return None
 
     async def _tests(self, streams: Collection[str]) -> set[str]:
         """Those of tests: nobody out there is called because of what happened in the sandbox."""
-        stored = await self._events.read([(stream, 0) for stream in sorted(streams)]) if streams else []
+        stored = (
+            await self._events.read([(stream, 0) for stream in sorted(streams)]) if streams else []
+        )
         return {one.stream for one in stored if one.version == 1 and _is_test(one)}
 
     def _given_up(self, recorded: Recorded, meta: e.Meta) -> Group | None:
         if meta.source == ALERTING:
             return None
         known = recorded.known
-        event = event_types(meta.flow).decode(recorded.type, recorded.data) if known is None else known.event
+        event = (
+            event_types(meta.flow).decode(recorded.type, recorded.data)
+            if known is None
+            else known.event
+        )
         if isinstance(event, e.Failed):
             kind = "dead_letter"
         elif isinstance(event, e.OutcomeUnknown) and event.next_at is None:
@@ -239,7 +308,12 @@ class Alerting(Follower):
         else:
             return None
         return Group(
-            kind, meta.flow, self._alerts.label(meta.flow, event.reason), meta.tenant, meta.request_id, recorded.position
+            kind,
+            meta.flow,
+            self._alerts.label(meta.flow, event.reason),
+            meta.tenant,
+            meta.request_id,
+            recorded.position,
         )
 
     def _refused(self, recorded: Recorded, meta: e.Meta) -> Group | None:
@@ -249,7 +323,9 @@ class Alerting(Follower):
         if paused.refusal is None or paused.credential is None:
             return None
         kind = paused.credential.partition("/")[0]
-        return Group("credential_refused", "", kind, meta.tenant, paused.credential, recorded.position)
+        return Group(
+            "credential_refused", "", kind, meta.tenant, paused.credential, recorded.position
+        )
 
 
 def _is_test(first: Recorded) -> bool:

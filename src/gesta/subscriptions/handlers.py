@@ -1,6 +1,9 @@
-"""Beside the road: the user's own handlers are told what became of requests. Durable, in order, at least once.
+"""Beside the road: the user's own handlers are told what became of requests.
 
-Receives events from the event store; hands them to the functions under `@engine.on(...)`. Each has a checkpoint of its own, so a
+Durable, in order, at least once.
+
+Receives events from the event store; hands them to the functions under `@engine.on(...)`. Each has
+a checkpoint of its own, so a
 slow or broken one delays nobody else.
 """
 
@@ -54,10 +57,20 @@ class Subscription:
 
 
 def _fault(asked: Subscription) -> str:
-    if not isinstance(asked.name, str) or not asked.name or len(asked.name) > 100 or not asked.name.isprintable():
-        return "name= is a text of 1 to 100 characters that stays the same for ever: its place in the log is kept under it"
+    if (
+        not isinstance(asked.name, str)
+        or not asked.name
+        or len(asked.name) > 100
+        or not asked.name.isprintable()
+    ):
+        return (
+            "name= is a text of 1 to 100 characters that stays the same for ever: its place in the"
+            " log is kept under it"
+        )
     if asked.name.startswith(OWN):
-        return f"name= must not begin with {OWN!r}: the engine's own places in the log are called so"
+        return (
+            f"name= must not begin with {OWN!r}: the engine's own places in the log are called so"
+        )
     if fault := pattern_fault(asked.flow):
         return fault
     for status in asked.statuses:
@@ -78,9 +91,17 @@ class Subscriber(Follower):
     """One subscription at work."""
 
     def __init__(
-        self, subscription: Subscription, events: EventStore, views: Views, runtime: Runtime, telemetry: Telemetry, owner: str
+        self,
+        subscription: Subscription,
+        events: EventStore,
+        views: Views,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
     ) -> None:
-        super().__init__(subscription.name, subscription.since, events, views, runtime, telemetry, owner)
+        super().__init__(
+            subscription.name, subscription.since, events, views, runtime, telemetry, owner
+        )
         self.subscription = subscription
 
     async def step(self) -> int:
@@ -88,7 +109,9 @@ class Subscriber(Follower):
         batch = await self._events.follow(position, BATCH)
         words = self._words(batch, self.subscription.covers)
         statuses = self.subscription.statuses
-        news = await self._news(batch, {at: one for at, one in words.items() if not statuses or one[0] in statuses})
+        news = await self._news(
+            batch, {at: one for at, one in words.items() if not statuses or one[0] in statuses}
+        )
         for recorded in batch:
             event = news.get(recorded.position)
             if event is not None and not await self._tell(event):

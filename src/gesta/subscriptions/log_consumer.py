@@ -1,6 +1,8 @@
-"""Beside the road: whoever follows the log from a checkpoint of its own, one process at a time, and goes on where it stood.
+"""Beside the road: whoever follows the log from a checkpoint of its own, one process at a time, and
+goes on where it stood.
 
-What all of them share: handlers of `@engine.on` (subscriptions.py), tenants' webhooks (telling.py), alerts (alerts.py).
+What all of them share: handlers of `@engine.on` (subscriptions.py), tenants' webhooks (telling.py),
+alerts (alerts.py).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ POLL_SECONDS = 1.0
 #: After a handler raised: the same event again, twice as late each time.
 PAUSE_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 60.0
-#: A test that settles waits for so many tries of one event; a handler that always raises must not stop the test for ever.
+#: A test that settles waits for so many tries of one event; a handler that always raises must not
+#: stop the test for ever.
 TRIES_TO_SETTLE = 10
 
 
@@ -52,10 +55,22 @@ class Follower(ABC):
     """One that follows. What it does with what it reads is `hand_over`'s business."""
 
     def __init__(
-        self, name: str, since: Since, events: EventStore, views: Views, runtime: Runtime, telemetry: Telemetry, owner: str
+        self,
+        name: str,
+        since: Since,
+        events: EventStore,
+        views: Views,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
     ) -> None:
         self.name, self.checkpoint, self._since = name, checkpoint_of(name), since
-        self._events, self._views, self._runtime, self._telemetry = events, views, runtime, telemetry
+        self._events, self._views, self._runtime, self._telemetry = (
+            events,
+            views,
+            runtime,
+            telemetry,
+        )
         self.role = Role(self.checkpoint, owner, views, runtime)
         #: Where the checkpoint stands, and how far everything has been told. None: to be read.
         self._position: int | None = None
@@ -110,7 +125,9 @@ class Follower(ABC):
             await self._ended.wait(left)
 
     async def finish(self) -> None:
-        """What the handler has been told is not told again, and another process may tell the rest at once."""
+        """What the handler has been told is not told again, and another process may tell the rest
+        at once.
+        """
         with suppress(StoreError):
             await self._move()
         await self.role.give_up()
@@ -139,7 +156,11 @@ class Follower(ABC):
                 meta = decode_meta(recorded.meta) if known is None else known.meta
                 if meta.flow == CONFIG or not covers(meta.flow):
                     continue
-                word = word_of(event_types(meta.flow).decode(recorded.type, recorded.data) if known is None else known.event)
+                word = word_of(
+                    event_types(meta.flow).decode(recorded.type, recorded.data)
+                    if known is None
+                    else known.event
+                )
             except ValueError as error:
                 self._park(recorded, "", error)
                 continue
@@ -148,11 +169,17 @@ class Follower(ABC):
         return words
 
     async def _news(self, batch: Sequence[Recorded], words: Words) -> dict[int, Event]:
-        """What of these is to be told, by position. One call reads the streams of many that may be."""
-        names = list(dict.fromkeys(recorded.stream for recorded in batch if recorded.position in words))
+        """What of these is to be told, by position. One call reads the streams of many that may
+        be.
+        """
+        names = list(
+            dict.fromkeys(recorded.stream for recorded in batch if recorded.position in words)
+        )
         news: dict[int, Event] = {}
         for start in range(0, len(names), STREAMS_AT_ONCE):
-            streams: dict[str, list[Recorded]] = {name: [] for name in names[start : start + STREAMS_AT_ONCE]}
+            streams: dict[str, list[Recorded]] = {
+                name: [] for name in names[start : start + STREAMS_AT_ONCE]
+            }
             for recorded in await self._events.read([(name, 0) for name in streams]):
                 streams[recorded.stream].append(recorded)
             for stream in streams.values():
@@ -160,12 +187,16 @@ class Follower(ABC):
                 news |= self._news_of(stream, words) if stream else {}
         return news
 
-    def _news_of(self, stream: list[Recorded], words: Mapping[int, tuple[str, Meta]]) -> dict[int, Event]:
+    def _news_of(
+        self, stream: list[Recorded], words: Mapping[int, tuple[str, Meta]]
+    ) -> dict[int, Event]:
         """Fold a stream and see which of its events changed something."""
         news: dict[int, Event] = {}
         view: View | None = None
         wanted = max(recorded.position for recorded in stream if recorded.position in words)
-        flow = next(words[recorded.position][1].flow for recorded in stream if recorded.position in words)
+        flow = next(
+            words[recorded.position][1].flow for recorded in stream if recorded.position in words
+        )
         for recorded in stream:
             if recorded.position > wanted:
                 break
@@ -180,7 +211,9 @@ class Follower(ABC):
             if recorded.position in words:
                 word, meta = words[recorded.position]
                 if is_news(word, before) and not self._is_silent(view.state):
-                    news[recorded.position] = told(word, view.state, meta, recorded.position, recorded.id, recorded.type)
+                    news[recorded.position] = told(
+                        word, view.state, meta, recorded.position, recorded.id, recorded.type
+                    )
         return news
 
     def _is_silent(self, _state: State) -> bool:
@@ -191,9 +224,13 @@ class Follower(ABC):
         # The projector meets it, too, and counts it: this one only says who was not told.
         self._telemetry.not_told(self.name, recorded.stream, recorded.version, error)
         name = type(error.__cause__ or error).__name__
-        self._parked.append(Parked("event", tenant, recorded.stream, recorded.version, name, self._runtime.now_ms()))
+        self._parked.append(
+            Parked("event", tenant, recorded.stream, recorded.version, name, self._runtime.now_ms())
+        )
 
-    async def _insist(self, position: int, request_id: str, tell: Callable[[], Awaitable[None]]) -> bool:
+    async def _insist(
+        self, position: int, request_id: str, tell: Callable[[], Awaitable[None]]
+    ) -> bool:
         """Until it has been taken; False when that is not ours to do any more."""
         while self.role.was_ours and self._position is not None and not self._is_stopping:
             self.is_telling = True
@@ -202,7 +239,8 @@ class Follower(ABC):
             except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise
-                # A handler may await something of its own that was cancelled, and then this is as any other failure.
+                # A handler may await something of its own that was cancelled, and then this is as
+                # any other failure.
                 await self._failed(position, request_id, error)
             except Exception as error:  # noqa: BLE001 -- it is tried again until it does not raise
                 await self._failed(position, request_id, error)

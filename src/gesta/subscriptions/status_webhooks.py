@@ -1,10 +1,15 @@
-"""Beside the road: tenants' own endpoints are told what became of their requests, by webhooks that go the road themselves.
+"""Beside the road: tenants' own endpoints are told what became of their requests, by webhooks that
+go the road themselves.
 
-Receives events from the event store; hands `notification.webhook` requests to intake, one for each event and each `told.webhook` of its
-tenant that wants it: signed, retried and on record like any other. Their key is made of the subscription's code and the event's id, so a
-crash between the submit and the checkpoint makes no second one. What becomes of these requests is told to nobody (domain/told.py).
+Receives events from the event store; hands `notification.webhook` requests to intake, one for each
+event and each `told.webhook` of its
+tenant that wants it: signed, retried and on record like any other. Their key is made of the
+subscription's code and the event's id, so a
+crash between the submit and the checkpoint makes no second one. What becomes of these requests is
+told to nobody (domain/told.py).
 
-One process at a time follows for all tenants, and none at all until a tenant subscribes for the first time.
+One process at a time follows for all tenants, and none at all until a tenant subscribes for the
+first time.
 """
 
 from __future__ import annotations
@@ -59,7 +64,9 @@ def _listening(entity: Entity, config: TenantConfig, flow: Flow) -> Listening:
     told = entity.body
     assert isinstance(told, Told)
     fault = endpoint_fault(told.endpoint, config, is_declared=bool(flow.declared))
-    return Listening(entity.code, told.flow, tuple(told.statuses), told.endpoint, fault, entity.version)
+    return Listening(
+        entity.code, told.flow, tuple(told.statuses), told.endpoint, fault, entity.version
+    )
 
 
 class Telling(Follower):
@@ -68,9 +75,16 @@ class Telling(Follower):
     waits_to_be_wanted = True
 
     def __init__(
-        self, flow: Flow, intake: Intake, config: ConfigCache, events: EventStore, views: Views, runtime: Runtime,
-        telemetry: Telemetry, owner: str,
-    ) -> None:  # fmt: skip
+        self,
+        flow: Flow,
+        intake: Intake,
+        config: ConfigCache,
+        events: EventStore,
+        views: Views,
+        runtime: Runtime,
+        telemetry: Telemetry,
+        owner: str,
+    ) -> None:
         super().__init__(f"{OWN}webhooks", "now", events, views, runtime, telemetry, owner)
         self._flow, self._intake, self._config = flow, intake, config
         self._wanted = Signal(runtime)
@@ -80,8 +94,12 @@ class Telling(Follower):
         self._complained: set[tuple[str, str, int]] = set()
 
     async def want(self) -> None:
-        """Somebody is about to subscribe: from here on nothing may be missed. A place that nobody needs after all costs some reading."""
-        # Never 0, which is where a checkpoint stands that was never begun. What comes first on an empty log is this very subscription.
+        """Somebody is about to subscribe: from here on nothing may be missed.
+
+        A place that nobody needs after all costs some reading.
+        """
+        # Never 0, which is where a checkpoint stands that was never begun. What comes first on an
+        # empty log is this very subscription.
         await self._views.begin(self.checkpoint, max(1, await self._events.end()))
 
     def wake(self) -> None:
@@ -109,7 +127,11 @@ class Telling(Follower):
     async def step(self) -> int:
         position = await self._begin()
         batch = await self._events.follow(position, BATCH)
-        words = {at: one for at, one in self._words(batch, _every).items() if one[1].source not in OWN_SOURCES}
+        words = {
+            at: one
+            for at, one in self._words(batch, _every).items()
+            if one[1].source not in OWN_SOURCES
+        }
         heard = await self._heard({meta.tenant for _, meta in words.values()})
         news = await self._news(
             batch,
@@ -120,11 +142,16 @@ class Telling(Follower):
             },
         )
         requests = [
-            request_of(event, one) for _, event in sorted(news.items()) for one in heard[event.tenant] if one.wants(event.flow, event.status)
-        ]  # fmt: skip
+            request_of(event, one)
+            for _, event in sorted(news.items())
+            for one in heard[event.tenant]
+            if one.wants(event.flow, event.status)
+        ]
         if requests:
             first = news[min(news)]
-            if not await self._insist(first.position, first.request_id, lambda: self._submit(requests)):
+            if not await self._insist(
+                first.position, first.request_id, lambda: self._submit(requests)
+            ):
                 # Stopped, or another process has the role by now.
                 return 0
             self._telemetry.told(self.name, len(requests))
@@ -137,10 +164,14 @@ class Telling(Follower):
         return state.source in OWN_SOURCES
 
     async def _heard(self, tenants: Collection[str]) -> Mapping[str, Sequence[Listening]]:
-        """What each of these tenants has subscribed and can be told; one call reads what is new in their config."""
+        """What each of these tenants has subscribed and can be told; one call reads what is new in
+        their config.
+        """
         if not tenants:
             return {}
-        heads = [(config_stream(tenant), self._config.version(tenant)) for tenant in sorted(tenants)]
+        heads = [
+            (config_stream(tenant), self._config.version(tenant)) for tenant in sorted(tenants)
+        ]
         self._config.apply(await self._events.read(heads))
         found: dict[str, list[Listening]] = {}
         for tenant in tenants:
@@ -148,7 +179,10 @@ class Telling(Follower):
             if known is None or known[0] != version:
                 if len(self._known) >= TENANTS_KEPT:
                     self._known.clear()
-                known = self._known[tenant] = version, listening_of(self._config.of(tenant), self._flow)
+                known = self._known[tenant] = (
+                    version,
+                    listening_of(self._config.of(tenant), self._flow),
+                )
             for one in known[1]:
                 if one.fault:
                     self._complain(tenant, one)
@@ -164,7 +198,10 @@ class Telling(Follower):
                 self._complained.clear()
             self._complained.add(mark)
             self._telemetry.log.warning(
-                "a subscription tells nobody", tenant=tenant, subscription=f"{TOLD}/{one.code}", error=one.fault
+                "a subscription tells nobody",
+                tenant=tenant,
+                subscription=f"{TOLD}/{one.code}",
+                error=one.fault,
             )
 
     async def _submit(self, requests: Sequence[tuple[Payload, Options]]) -> None:
@@ -183,7 +220,9 @@ class Telling(Follower):
         except Fenced as fenced:
             if fenced.tenant is None:
                 raise
-            self._telemetry.log.warning("a tenant that has left is not told", tenant=tenant, count=len(requests))
+            self._telemetry.log.warning(
+                "a tenant that has left is not told", tenant=tenant, count=len(requests)
+            )
 
     def _note(self, answers: Sequence[object]) -> None:
         # Submitted before a crash, when the subscription was another one: it was told then.
@@ -193,7 +232,9 @@ class Telling(Follower):
         for answer in answers:
             if isinstance(answer, InvalidRequest):
                 # No other try would end otherwise, and all tenants would wait for it.
-                self._telemetry.log.error("an endpoint cannot be told", subscription=self.name, error=str(answer))
+                self._telemetry.log.error(
+                    "an endpoint cannot be told", subscription=self.name, error=str(answer)
+                )
 
 
 def _every(_flow: str) -> bool:
@@ -201,7 +242,10 @@ def _every(_flow: str) -> bool:
 
 
 def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
-    """What one endpoint is told of one event: no payload, and nothing about a person. The same whenever it is made."""
+    """What one endpoint is told of one event: no payload, and nothing about a person.
+
+    The same whenever it is made.
+    """
     data = {
         "id": event.id,
         "flow": event.flow,
@@ -220,7 +264,11 @@ def request_of(event: Event, one: Listening) -> tuple[Payload, Options]:
     correlation_id = event.correlation_id[:KEY_LENGTH_MAX]
     # What is told of a test reaches no more of the world than the test itself.
     options = Options(
-        f"told/{one.code}/{event.id}", event.tenant, correlation_id=correlation_id, causation_id=event.request_id,
-        test=event.test, source=TELLING,
-    )  # fmt: skip
+        f"told/{one.code}/{event.id}",
+        event.tenant,
+        correlation_id=correlation_id,
+        causation_id=event.request_id,
+        test=event.test,
+        source=TELLING,
+    )
     return Message(f"request.{event.status}", data, one.endpoint), options

@@ -1,7 +1,11 @@
-"""API keys: who may do what in whose name. Shown once; what is kept is a keyed hash, sealed in the vault, found by the key's id.
+"""API keys: who may do what in whose name.
 
-What a crash between two steps leaves is harmless. `create` first puts on record that a key is made, then makes it, then shows it: a note without
-a key may be left, or a key that nobody has seen and that the list has. `revoke` first ends the key, then notes it: a dead key without its
+Shown once; what is kept is a keyed hash, sealed in the vault, found by the key's id.
+
+What a crash between two steps leaves is harmless. `create` first puts on record that a key is made,
+then makes it, then shows it: a note without
+a key may be left, or a key that nobody has seen and that the list has. `revoke` first ends the key,
+then notes it: a dead key without its
 note may be left, which the list tells of and a second `revoke` makes up for.
 """
 
@@ -60,7 +64,10 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key as its tenant may know it; its text is in nobody's hands but the holder's. Times are epoch milliseconds."""
+    """A key as its tenant may know it; its text is in nobody's hands but the holder's.
+
+    Times are epoch milliseconds.
+    """
 
     id: str
     tenant: str
@@ -87,7 +94,9 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A key as the vault had it at a moment of the monotonic clock; without one, it had none of that id."""
+    """A key as the vault had it at a moment of the monotonic clock; without one, it had none of
+    that id.
+    """
 
     at: float
     kept: _Kept | None = None
@@ -96,10 +105,24 @@ class _Seen(msgspec.Struct, frozen=True):
 
 class Keys:
     def __init__(
-        self, vault: Vault, safe: Safe, secret: bytes, config: ConfigCache, writer: ConfigWriter, runtime: Runtime
+        self,
+        vault: Vault,
+        safe: Safe,
+        secret: bytes,
+        config: ConfigCache,
+        writer: ConfigWriter,
+        runtime: Runtime,
     ) -> None:
-        """`secret`: the one of the installation that is behind all identity, so that a tenant's keys go on where the tenant is copied to."""
-        self._vault, self._safe, self._config, self._writer, self._runtime = vault, safe, config, writer, runtime
+        """`secret`: the one of the installation that is behind all identity, so that a tenant's
+        keys go on where the tenant is copied to.
+        """
+        self._vault, self._safe, self._config, self._writer, self._runtime = (
+            vault,
+            safe,
+            config,
+            writer,
+            runtime,
+        )
         self._texts = KeyTexts(secret, runtime)
         self._seen: dict[str, _Seen] = {}
         self._asking: GroupCommit[str, _Seen] = GroupCommit(self._look, "gesta-keys")
@@ -114,9 +137,16 @@ class Keys:
         test: bool = False,
         actor: Actor,
     ) -> tuple[ApiKey, str]:
-        """A new key and its text, which nobody can show again. Raises InvalidRequest with every fault."""
+        """A new key and its text, which nobody can show again.
+
+        Raises InvalidRequest with every fault.
+        """
         now = self._runtime.now_ms()
-        faults = _tenant_errors(tenant) | _actor_errors(actor) | _key_errors(name, scopes, expires_at, now, test=test)
+        faults = (
+            _tenant_errors(tenant)
+            | _actor_errors(actor)
+            | _key_errors(name, scopes, expires_at, now, test=test)
+        )
         if faults:
             raise InvalidRequest("API key", faults)
         key_id, text = self._texts.new(test=test)
@@ -130,7 +160,11 @@ class Keys:
         return key, text
 
     async def check(self, text: str) -> Grant:
-        """What the key allows. Raises AccessDenied for every text that is no key which counts now, StoreError when the vault is out of reach."""
+        """What the key allows.
+
+        Raises AccessDenied for every text that is no key which counts now, StoreError when the
+        vault is out of reach.
+        """
         key_id = self._texts.id_in(text)
         if key_id is None:
             raise AccessDenied
@@ -142,12 +176,21 @@ class Keys:
             seen = await self._asking.add(key_id)
         kept, grant = seen.kept, seen.grant
         is_equal = compare_digest(self._texts.digest(text), _NOBODYS if kept is None else kept.hash)
-        if grant is None or kept is None or not is_equal or not kept.key.counts(self._runtime.now_ms()):
+        if (
+            grant is None
+            or kept is None
+            or not is_equal
+            or not kept.key.counts(self._runtime.now_ms())
+        ):
             raise AccessDenied
         return grant
 
     async def still_counts(self, grant: Grant) -> bool:
-        """Whether a key that was checked before still opens something, for calls that go on for long. Raises StoreError as `check` does."""
+        """Whether a key that was checked before still opens something, for calls that go on for
+        long.
+
+        Raises StoreError as `check` does.
+        """
         seen = self._seen.get(grant.key_id)
         if seen is None or not self._is_fresh(seen):
             seen = await self._asking.add(grant.key_id)
@@ -162,25 +205,43 @@ class Keys:
             names = [(SYSTEM, api_key_name(key_id, tenant)) for key_id in ids[start : start + PAGE]]
             held = await self._vault.newest(names)
             # One that was noted and never made, by a crash between the two, is no key.
-            found += [kept.key for name in names if name in held and (kept := self._open(held[name])) is not None]
+            found += [
+                kept.key
+                for name in names
+                if name in held and (kept := self._open(held[name])) is not None
+            ]
         return found[::-1]
 
     async def revoke(self, tenant: str, key_id: str, actor: Actor) -> ApiKey:
-        """End a key for good: here at once, elsewhere within a second. Raises NotFound for what is not this tenant's. Safe to repeat."""
+        """End a key for good: here at once, elsewhere within a second.
+
+        Raises NotFound for what is not this tenant's. Safe to repeat.
+        """
         if faults := _tenant_errors(tenant) | _actor_errors(actor):
             raise InvalidRequest("API key", faults)
         kept = await self._newest(tenant, key_id) if self._texts.is_id(key_id) else None
         if kept is None:
             raise NotFound("API key", scrub(key_id, NAME_LENGTH_MAX))
         if kept.key.revoked_ms is None:
-            ended = msgspec.structs.replace(kept.key, revoked_ms=self._runtime.now_ms(), revoked_by=actor.user_id)
+            ended = msgspec.structs.replace(
+                kept.key, revoked_ms=self._runtime.now_ms(), revoked_by=actor.user_id
+            )
             revoked = _Kept(kept.version + 1, ended, kept.hash)
             # Where somebody else was faster, what they wrote stands.
-            kept = revoked if await self._put(revoked) else await self._newest(tenant, key_id) or revoked
+            kept = (
+                revoked
+                if await self._put(revoked)
+                else await self._newest(tenant, key_id) or revoked
+            )
         self._remember(key_id, self._runtime.monotonic(), kept)
         note = encode(KeyRevoked(key_id))
         await self._writer.note(
-            self._config, tenant, KEY_REVOKED, note, actor, lambda: self._config.keys.is_revoked(tenant, key_id)
+            self._config,
+            tenant,
+            KEY_REVOKED,
+            note,
+            actor,
+            lambda: self._config.keys.is_revoked(tenant, key_id),
         )
         return kept.key
 
@@ -204,10 +265,17 @@ class Keys:
         return kept is not None and "admin" in kept.key.scopes and kept.key.counts(now_ms)
 
     async def _look(self, ids: list[str]) -> list[_Seen]:
-        """One look into the vault for everybody who asks now. A key that was found before need not be searched for."""
+        """One look into the vault for everybody who asks now.
+
+        A key that was found before need not be searched for.
+        """
         began = self._runtime.monotonic()
         before = {key_id: self._seen.get(key_id) for key_id in ids}
-        answers = {key_id: seen for key_id, seen in before.items() if seen is not None and self._is_fresh(seen)}
+        answers = {
+            key_id: seen
+            for key_id, seen in before.items()
+            if seen is not None and self._is_fresh(seen)
+        }
         names = {
             key_id: (SYSTEM, api_key_name(key_id, seen.kept.key.tenant))
             for key_id, seen in before.items()
@@ -217,11 +285,16 @@ class Keys:
         for key_id in before:
             if key_id not in answers:
                 sealed = held.get(names[key_id]) if key_id in names else await self._search(key_id)
-                answers[key_id] = self._remember(key_id, began, None if sealed is None else self._open(sealed))
+                answers[key_id] = self._remember(
+                    key_id, began, None if sealed is None else self._open(sealed)
+                )
         return [answers[key_id] for key_id in ids]
 
     async def _search(self, key_id: str) -> Sealed | None:
-        """The newest version of the key of this id, whosever it is. The id is ours, so there is one, unless its maker died."""
+        """The newest version of the key of this id, whosever it is.
+
+        The id is ours, so there is one, unless its maker died.
+        """
         prefix = f"{API_KEYS}{key_id}/"
         for first in await self._vault.listed((SYSTEM, prefix, 0), 1):
             if first.tenant == SYSTEM and first.name.startswith(prefix):
@@ -230,7 +303,12 @@ class Keys:
 
     def _remember(self, key_id: str, at: float, kept: _Kept | None) -> _Seen:
         before = self._seen.get(key_id)
-        if before is not None and before.kept is not None and kept is not None and before.kept.version > kept.version:
+        if (
+            before is not None
+            and before.kept is not None
+            and kept is not None
+            and before.kept.version > kept.version
+        ):
             # Read before it was revoked here.
             return before
         if len(self._seen) >= KEPT:
@@ -238,7 +316,9 @@ class Keys:
         grant = None
         if kept is not None:
             key = kept.key
-            grant = Grant(key.id, key.tenant, frozenset(key.scopes), key.name, key.is_test, key.expires_ms)
+            grant = Grant(
+                key.id, key.tenant, frozenset(key.scopes), key.name, key.is_test, key.expires_ms
+            )
         seen = self._seen[key_id] = _Seen(at, kept, grant)
         return seen
 
@@ -255,12 +335,17 @@ class Keys:
         return (await self._vault.put([self._safe.seal_own(name, kept.version, encode(kept))]))[0]
 
     def _open(self, sealed: Sealed) -> _Kept | None:
-        """None for what was changed in the store, or put under another name there: that is nobody's key."""
+        """None for what was changed in the store, or put under another name there: that is nobody's
+        key.
+        """
         try:
             kept = msgspec.json.decode(self._safe.open_own(sealed), type=_Kept)
         except (WrongMasterKey, msgspec.DecodeError):
             return None
-        is_here = sealed.name == api_key_name(kept.key.id, kept.key.tenant) and sealed.version == kept.version
+        is_here = (
+            sealed.name == api_key_name(kept.key.id, kept.key.tenant)
+            and sealed.version == kept.version
+        )
         return kept if is_here else None
 
 
@@ -272,14 +357,19 @@ def _actor_errors(actor: object) -> dict[str, str]:
     return {"actor": "who decides must be told"} if actor is None else actor_errors(actor)
 
 
-def _key_errors(name: object, scopes: Sequence[str], expires_at: object, now_ms: int, *, test: object) -> dict[str, str]:
+def _key_errors(
+    name: object, scopes: Sequence[str], expires_at: object, now_ms: int, *, test: object
+) -> dict[str, str]:
     faults: dict[str, str] = {}
     if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
         faults["name"] = f"1 to {NAME_LENGTH_MAX} printable characters"
     if isinstance(scopes, str) or not scopes or not set(scopes) <= set(SCOPES):
         faults["scopes"] = f"one or more of {', '.join(SCOPES)}"
     elif test and not set(scopes) <= set(TEST_SCOPES):
-        faults["scopes"] = f"a test key has {' and '.join(TEST_SCOPES)} at most: the others act on requests that are no tests"
+        faults["scopes"] = (
+            f"a test key has {' and '.join(TEST_SCOPES)} at most: the others act on requests that"
+            " are no tests"
+        )
     if type(test) is not bool:
         faults["test"] = "true or false"
     if expires_at is not None:
@@ -288,6 +378,7 @@ def _key_errors(name: object, scopes: Sequence[str], expires_at: object, now_ms:
         elif expires_at.timestamp() * 1000 <= now_ms:
             faults["expiresAt"] = "is over already"
         elif expires_at.year > YEARS[1]:
-            # In UTC it may lie in a year that nobody can show: then no list with this key in it could be.
+            # In UTC it may lie in a year that nobody can show: then no list with this key in it
+            # could be.
             faults["expiresAt"] = f"in the year {YEARS[1]} at the latest"
     return faults

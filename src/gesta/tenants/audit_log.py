@@ -1,4 +1,7 @@
-"""Who changed what of a tenant: the events of its config stream, read as a trail. Nothing is kept for it beside them."""
+"""Who changed what of a tenant: the events of its config stream, read as a trail.
+
+Nothing is kept for it beside them.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,22 @@ WORDS = {
     UNSUPPRESSED: "unsuppressed",
     HANDLER_FORGOTTEN: "handler_forgotten",
 }
-#: What is told of an event beside what it is about. Never a body: it may hold what only its owner should read.
+#: What is told of an event beside what it is about. Never a body: it may hold what only its owner
+#: should read.
 _TOLD = frozenset({"reason", "refusal", "name", "scopes", "test", "expiresAt"})
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change on record. `version` is its place in the tenant's config stream, and where a listing goes on."""
+    """One change on record.
+
+    `version` is its place in the tenant's config stream, and where a listing goes on.
+    """
 
     version: int
     at_ms: int
     what: str
-    #: `kind/code`, what was paused, the digest of a subject, the id of a key, `flow/id` of an entry of the suppression list, the name of a handler.
+    #: `kind/code`, what was paused, the digest of a subject, the id of a key, `flow/id` of an entry
+    #: of the suppression list, the name of a handler.
     about: str
     #: Who decided; empty where it was the engine itself.
     by: str
@@ -57,7 +65,9 @@ def change_of(recorded: Recorded) -> Change:
     if recorded.type == PUT and fields.get("secrets"):
         details["secrets"] = sorted(fields["secrets"])
     by, roles = ("", ()) if actor is None else (actor.user_id, actor.roles)
-    return Change(recorded.version, meta.occurred_at, what, _about(recorded.type, fields), by, roles, details)
+    return Change(
+        recorded.version, meta.occurred_at, what, _about(recorded.type, fields), by, roles, details
+    )
 
 
 def _about(type_name: str, fields: dict[str, Any]) -> str:

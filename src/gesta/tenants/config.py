@@ -1,4 +1,5 @@
-"""Config of a tenant: one stream of entities by kind and code, and of pauses; secrets in the vault, read at execution, never stale.
+"""Config of a tenant: one stream of entities by kind and code, and of pauses; secrets in the vault,
+read at execution, never stale.
 
 The worker reads the stream's head with every batch, so a change counts for the next attempt.
 """
@@ -45,7 +46,10 @@ class Entity(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An entity whose stored body no longer fits its type. It is there, so it must not look as if it were missing."""
+    """An entity whose stored body no longer fits its type.
+
+    It is there, so it must not look as if it were missing.
+    """
 
     kind: str
     code: str
@@ -60,7 +64,10 @@ DERIVED_MAX = 1_000
 
 
 class Snapshot:
-    """A tenant's config at one version. It never changes, so what was made of it holds for as long as it is the newest."""
+    """A tenant's config at one version.
+
+    It never changes, so what was made of it holds for as long as it is the newest.
+    """
 
     __slots__ = ("derived", "entities", "needs")
 
@@ -76,10 +83,16 @@ NOTHING = Snapshot({})
 
 
 class ConfigCache:
-    """All tenants' config that this process has seen, each at a stream version; brought up to date by `apply`."""
+    """All tenants' config that this process has seen, each at a stream version; brought up to date
+    by `apply`.
+    """
 
-    def __init__(self, flows: Mapping[str, Flow], writer: ConfigWriter, declared: Mapping[str, str]) -> None:
-        """`declared`: credential → digest of what the flows of this process declare for it themselves."""
+    def __init__(
+        self, flows: Mapping[str, Flow], writer: ConfigWriter, declared: Mapping[str, str]
+    ) -> None:
+        """`declared`: credential → digest of what the flows of this process declare for it
+        themselves.
+        """
         self._kinds = {kind: body for flow in flows.values() for kind, body in flow.config.items()}
         self._versions: dict[str, int] = {}
         self._tenants: dict[str, str] = {}
@@ -92,7 +105,11 @@ class ConfigCache:
 
     def kind(self, name: str) -> type[ConfigBody]:
         if name not in self._kinds:
-            raise NotFound("config kind", name, f"; known: {', '.join(sorted(self._kinds)) or 'none'}{how_to_add(name)}")
+            raise NotFound(
+                "config kind",
+                name,
+                f"; known: {', '.join(sorted(self._kinds)) or 'none'}{how_to_add(name)}",
+            )
         return self._kinds[name]
 
     @property
@@ -112,7 +129,10 @@ class ConfigCache:
         return known
 
     def apply(self, changes: list[Recorded]) -> list[tuple[Recorded, Exception]]:
-        """Fold newer events of config streams that `version` was asked for. The ones that cannot be read are left out and told."""
+        """Fold newer events of config streams that `version` was asked for.
+
+        The ones that cannot be read are left out and told.
+        """
         poison: list[tuple[Recorded, Exception]] = []
         # Attempts that run keep what they began with: an old address never meets a new secret.
         fresh: dict[str, Entities] = {}
@@ -147,7 +167,13 @@ class ConfigCache:
             self.seen.add(put.kind)
             entity: Entity | Unreadable
             try:
-                entity = Entity(put.kind, put.code, msgspec.json.decode(put.body, type=body), put.secrets, recorded.version)
+                entity = Entity(
+                    put.kind,
+                    put.code,
+                    msgspec.json.decode(put.body, type=body),
+                    put.secrets,
+                    recorded.version,
+                )
             except msgspec.DecodeError as error:
                 entity = Unreadable(put.kind, put.code, str(error), put.secrets, recorded.version)
             entities[put.kind, put.code] = entity
@@ -170,14 +196,22 @@ class TenantConfig:
     __slots__ = ("_entities", "_writer", "opened", "snapshot", "tenant", "used")
 
     def __init__(self, tenant: str, snapshot: Snapshot, writer: ConfigWriter) -> None:
-        self.tenant, self.snapshot, self._entities, self._writer = tenant, snapshot, snapshot.entities, writer
+        self.tenant, self.snapshot, self._entities, self._writer = (
+            tenant,
+            snapshot,
+            snapshot.entities,
+            writer,
+        )
         #: Secrets that the attempt has in its hands; they are taken out of whatever it says.
         self.opened: list[str] = []
         #: `kind/code` → version of what was asked for by code.
         self.used: dict[str, int] = {}
 
     def get(self, kind: str, code: str) -> Entity | None:
-        """The entity, None when there is none. Raises BadConfig when what is stored no longer fits its type."""
+        """The entity, None when there is none.
+
+        Raises BadConfig when what is stored no longer fits its type.
+        """
         entity = self._entities.get((kind, code))
         if isinstance(entity, Unreadable):
             raise BadConfig(kind, code, {"body": f"{entity.fault}; put it again"})
@@ -185,8 +219,16 @@ class TenantConfig:
             self.used[f"{kind}/{code}"] = entity.version
         return entity
 
-    def derived(self, key: object, make: Callable[Concatenate[TenantConfig, P], T], *args: P.args, **named: P.kwargs) -> T:
-        """What `make` makes of this config, made once and kept until the config changes. It must depend on `key` and on what `get` says alone.
+    def derived(
+        self,
+        key: object,
+        make: Callable[Concatenate[TenantConfig, P], T],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """What `make` makes of this config, made once and kept until the config changes.
+
+        It must depend on `key` and on what `get` says alone.
 
         No secret belongs in it: those are asked for at each attempt.
         """
@@ -206,7 +248,9 @@ class TenantConfig:
 
     @property
     def needs(self) -> dict[tuple[str, str | None], frozenset[str]]:
-        """A template's code and locale → the variables it names, as far as somebody has asked since the config changed."""
+        """A template's code and locale → the variables it names, as far as somebody has asked since
+        the config changed.
+        """
         return self.snapshot.needs
 
     def find(self, kind: str, code: str) -> Entity | Unreadable | None:
@@ -221,7 +265,9 @@ class TenantConfig:
 
     def entities(self) -> list[Entity]:
         """Every entity that can be read."""
-        return [entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Entity)]
+        return [
+            entity for _, entity in sorted(self._entities.items()) if isinstance(entity, Entity)
+        ]
 
     async def secrets(self, kind: str, code: str, field: str) -> list[str]:
         """The secret in clear, newest first, with the one before it while their overlap lasts."""
@@ -234,21 +280,29 @@ class TenantConfig:
             raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
 
     def secrets_at_hand(self, kind: str, code: str, field: str) -> list[str] | None:
-        """What `secrets` would return, where this process has opened it before; None: it has to be waited for."""
+        """What `secrets` would return, where this process has opened it before; None: it has to be
+        waited for.
+        """
         secrets = self._writer.at_hand(self.tenant, self._entities.get((kind, code)), field)
         if secrets is not None:
             self.opened += secrets
         return secrets
 
     async def disable(self, kind: str, code: str, reason: str) -> None:
-        """Switch an entity off for everybody, on record. It must have the fields `disabled` and `disabled_reason`."""
+        """Switch an entity off for everybody, on record.
+
+        It must have the fields `disabled` and `disabled_reason`.
+        """
         entity = self.get(kind, code)
         if entity is not None:
             body = msgspec.structs.replace(entity.body, disabled=True, disabled_reason=reason)
             await self._writer.amend(self.tenant, entity, body)
 
     def reference(self, text: str) -> str:
-        """The value behind `env:NAME`; any other text is its own value. Raises KeyError when it is not set."""
+        """The value behind `env:NAME`; any other text is its own value.
+
+        Raises KeyError when it is not set.
+        """
         secret = self._writer.reference(text)
         self.opened.append(secret)
         return secret
@@ -257,7 +311,8 @@ class TenantConfig:
 def not_stored(kind: str, code: str) -> str:
     """What an attempt says that ends because the tenant lacks something, and what to do."""
     return (
-        f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT /v1/config/{kind}/{code}), then redrive"
+        f"the tenant has no {kind} {code}; put it (gesta config put {kind} {code}, or PUT"
+        f" /v1/config/{kind}/{code}), then redrive"
     )
 
 
@@ -265,5 +320,7 @@ def secret_fields(body: type[ConfigBody]) -> list[str]:
     """The fields of a config type that are kept in the vault."""
     hints = get_type_hints(body, include_extras=True)
     return [
-        name for name, hint in hints.items() if any(isinstance(mark, SecretMark) for mark in getattr(hint, "__metadata__", ()))
+        name
+        for name, hint in hints.items()
+        if any(isinstance(mark, SecretMark) for mark in getattr(hint, "__metadata__", ()))
     ]

@@ -1,4 +1,7 @@
-"""What the events of a config stream carry about entities and people. Pauses and keys have theirs in pauses.py and key_notes.py."""
+"""What the events of a config stream carry about entities and people.
+
+Pauses and keys have theirs in pauses.py and key_notes.py.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,20 @@ NOTES = frozenset({SUPPRESSED, UNSUPPRESSED, HANDLER_FORGOTTEN})
 
 
 class AddressSuppressed(msgspec.Struct, frozen=True, rename="camel"):
-    """Somebody decided that an address gets no more messages of a flow. `id` is what its entry is called, a digest; the list has the reason."""
+    """Somebody decided that an address gets no more messages of a flow.
+
+    `id` is what its entry is called, a digest; the list has the reason.
+    """
 
     flow: str
     id: str
 
 
 class AddressUnsuppressed(msgspec.Struct, frozen=True, rename="camel"):
-    """Messages of a flow may go to an address again. `id` is what its entry was called, a digest; the metadata says when and who decided."""
+    """Messages of a flow may go to an address again.
+
+    `id` is what its entry was called, a digest; the metadata says when and who decided.
+    """
 
     flow: str
     id: str
@@ -52,6 +61,9 @@ class HandlerForgotten(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SubjectErased(msgspec.Struct, frozen=True, rename="camel"):
-    """The keys of a subject were destroyed. `subject` is its digest; the metadata says when and who decided."""
+    """The keys of a subject were destroyed.
+
+    `subject` is its digest; the metadata says when and who decided.
+    """
 
     subject: str

@@ -19,7 +19,9 @@ def credential_of(flow: Flow | None, payload: bytes) -> str | None:
         return None
     try:
         told: object = flow.credential(
-            _legible(flow.payload, payload) if MARK in payload else msgspec.json.decode(payload, type=flow.payload)
+            _legible(flow.payload, payload)
+            if MARK in payload
+            else msgspec.json.decode(payload, type=flow.payload)
         )
         return told if isinstance(told, str) else None
     except Exception:  # noqa: BLE001 -- a program's own function, and a payload that may fit no longer: the attempt will say what is wrong
@@ -27,19 +29,28 @@ def credential_of(flow: Flow | None, payload: bytes) -> str | None:
 
 
 def _legible(kind: type[Payload], payload: bytes) -> Payload:
-    """The payload with whatever is sealed in it left as it is: a credential is nobody's personal data, and no key is asked for."""
+    """The payload with whatever is sealed in it left as it is: a credential is nobody's personal
+    data, and no key is asked for.
+    """
     parts = decode_object(payload)
     fields = {}
     for field in msgspec.structs.fields(kind):
         raw = parts.get(field.encode_name)
         if raw is not None:
-            # Constructors do not look at types, so that a sealed field may stand where another belongs.
-            fields[field.name] = msgspec.json.decode(raw, type=msgspec.Raw if MARK in bytes(raw) else field.type)
+            # Constructors do not look at types, so that a sealed field may stand where another
+            # belongs.
+            fields[field.name] = msgspec.json.decode(
+                raw, type=msgspec.Raw if MARK in bytes(raw) else field.type
+            )
     return kind(**fields)
 
 
-def declared_digests(flows: Iterable[Flow], reference: Callable[[str], str], identity: Identity) -> dict[str, str]:
-    """Credential → digest of what these flows declare for it; NOT_SET for what is not set in this process."""
+def declared_digests(
+    flows: Iterable[Flow], reference: Callable[[str], str], identity: Identity
+) -> dict[str, str]:
+    """Credential → digest of what these flows declare for it; NOT_SET for what is not set in this
+    process.
+    """
     digests: dict[str, str] = {}
     for flow in flows:
         for credential, texts in flow.declared.items():

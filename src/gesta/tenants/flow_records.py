@@ -1,6 +1,8 @@
-"""What a flow keeps about people beside its requests: sealed in the vault, found by keyed digests, changed by compare-and-set.
+"""What a flow keeps about people beside its requests: sealed in the vault, found by keyed digests,
+changed by compare-and-set.
 
-A record that says whom it is about is sealed under that person's key as well, so that erasing the person takes it along.
+A record that says whom it is about is sealed under that person's key as well, so that erasing the
+person takes it along.
 """
 
 from __future__ import annotations
@@ -23,14 +25,19 @@ _PLAIN, _PERSONAL = b"\0", b"\1"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The newest version of a record. `value` is None when it was removed, or the person it was about was erased."""
+    """The newest version of a record.
+
+    `value` is None when it was removed, or the person it was about was erased.
+    """
 
     version: int
     value: bytes | None
 
 
 class Records:
-    def __init__(self, vault: Vault, safe: Safe, subjects: Subjects, identity: Identity, runtime: Runtime) -> None:
+    def __init__(
+        self, vault: Vault, safe: Safe, subjects: Subjects, identity: Identity, runtime: Runtime
+    ) -> None:
         self.vault, self.safe, self.subjects, self.identity = vault, safe, subjects, identity
         self.runtime, self.ids = runtime, Ids(runtime)
 
@@ -61,7 +68,12 @@ class TenantRecords:
                 found.append(None)
                 continue
             box = await self._all.safe.unseal(sealed) if sealed.box else None
-            found.append(Record(sealed.version, None if box is None else await self._open(kind, key[1], sealed.version, box)))
+            found.append(
+                Record(
+                    sealed.version,
+                    None if box is None else await self._open(kind, key[1], sealed.version, box),
+                )
+            )
         return found
 
     async def version(self, kind: str, name: str, version: int) -> bytes | None:
@@ -71,24 +83,37 @@ class TenantRecords:
         box = None if sealed is None else await self._all.safe.unseal(sealed)
         return None if box is None else await self._open(kind, ref[1], version, box)
 
-    async def put(self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None) -> bool:
-        """Write this version, one above the newest that was read. False: somebody else was first, and nothing was written."""
+    async def put(
+        self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
+    ) -> bool:
+        """Write this version, one above the newest that was read.
+
+        False: somebody else was first, and nothing was written.
+        """
         key = self._name(kind, name)
         box = _PLAIN + value
         if about is not None:
             # As text, because what is sealed under a person's key is JSON.
             text = msgspec.json.encode(value)
-            (stored,) = await self._all.subjects.seal([Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)])
+            (stored,) = await self._all.subjects.seal(
+                [Clear(self._tenant, kind, f"{key}/{version}", WHOLE, text, about)]
+            )
             box = _PERSONAL + stored
-        return (await self._all.vault.put([await self._all.safe.seal(self._tenant, key, version, box)]))[0]
+        return (
+            await self._all.vault.put([await self._all.safe.seal(self._tenant, key, version, box)])
+        )[0]
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:
         """Destroy every version up to this one. A later `put` goes on above it."""
         key = self._name(kind, name)
-        await self._all.vault.delete([(self._tenant, key, version) for version in range(1, upto + 1)])
+        await self._all.vault.delete(
+            [(self._tenant, key, version) for version in range(1, upto + 1)]
+        )
 
     async def listed(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes | None]]:
-        """Records of a kind in the order of their digests, from behind one: digest and value; None: that version was removed."""
+        """Records of a kind in the order of their digests, from behind one: digest and value; None:
+        that version was removed.
+        """
         prefix = f"record/{kind}/"
         start = (self._tenant, f"{prefix}{after}", LAST_VERSION if after else 0)
         found: list[tuple[str, bytes | None]] = []
@@ -96,7 +121,9 @@ class TenantRecords:
             if sealed.tenant != self._tenant or not sealed.name.startswith(prefix):
                 break
             box = await self._all.safe.unseal(sealed) if sealed.box else None
-            value = None if box is None else await self._open(kind, sealed.name, sealed.version, box)
+            value = (
+                None if box is None else await self._open(kind, sealed.name, sealed.version, box)
+            )
             found.append((sealed.name.removeprefix(prefix), value))
         return found
 
@@ -109,7 +136,9 @@ class TenantRecords:
         key, held = await self._held(kind, digest)
         if held is None:
             return False
-        await self._all.vault.delete([(self._tenant, key, version) for version in range(1, held.version + 1)])
+        await self._all.vault.delete(
+            [(self._tenant, key, version) for version in range(1, held.version + 1)]
+        )
         return True
 
     async def has_digest(self, kind: str, digest: str) -> bool:
@@ -150,5 +179,7 @@ class TenantRecords:
     async def _open(self, kind: str, key: str, version: int, box: bytes) -> bytes | None:
         if box[:1] == _PLAIN:
             return box[1:]
-        (opened,) = await self._all.subjects.open_stored([Stored(self._tenant, kind, f"{key}/{version}", box[1:])])
+        (opened,) = await self._all.subjects.open_stored(
+            [Stored(self._tenant, kind, f"{key}/{version}", box[1:])]
+        )
         return msgspec.json.decode(opened, type=bytes) if isinstance(opened, bytes) else None

@@ -1,4 +1,7 @@
-"""What a config stream tells of the tenant's API keys: that one was made, that one was revoked. Never a key, nor its hash."""
+"""What a config stream tells of the tenant's API keys: that one was made, that one was revoked.
+
+Never a key, nor its hash.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ KEY_CREATED, KEY_REVOKED = "config.KeyCreated.v1", "config.KeyRevoked.v1"
 
 
 class KeyCreated(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Somebody was about to be given a key; the metadata says when and who decided. The vault alone says whether it was made."""
+    """Somebody was about to be given a key; the metadata says when and who decided.
+
+    The vault alone says whether it was made.
+    """
 
     id: str
     name: str
@@ -34,9 +40,13 @@ class KeyNotes:
 
     def fold(self, tenant: str, recorded: Recorded) -> None:
         if recorded.type == KEY_CREATED:
-            self._created.setdefault(tenant, []).append(msgspec.json.decode(recorded.data, type=KeyCreated).id)
+            self._created.setdefault(tenant, []).append(
+                msgspec.json.decode(recorded.data, type=KeyCreated).id
+            )
         else:
-            self._revoked.setdefault(tenant, set()).add(msgspec.json.decode(recorded.data, type=KeyRevoked).id)
+            self._revoked.setdefault(tenant, set()).add(
+                msgspec.json.decode(recorded.data, type=KeyRevoked).id
+            )
 
     def created(self, tenant: str) -> list[str]:
         """The ids of all that were ever made, oldest first."""

@@ -1,6 +1,8 @@
-"""The text of an API key: `gesta_live_<id>_<secret>`, or `gesta_test_…` for one that reaches nothing but the sandbox.
+"""The text of an API key: `gesta_live_<id>_<secret>`, or `gesta_test_…` for one that reaches
+nothing but the sandbox.
 
-The id is no secret. It ends in a checksum under a secret of the installation, so that ids which somebody made up are told from real ones
+The id is no secret. It ends in a checksum under a secret of the installation, so that ids which
+somebody made up are told from real ones
 without a look into the vault.
 """
 
@@ -39,7 +41,12 @@ class KeyTexts:
         """The id of a new key, and its text."""
         drawn = self._letters(_ID_LETTERS, _DRAWN_LENGTH)
         key_id = drawn + self._checksum(drawn)
-        return key_id, f"gesta_{'test' if test else 'live'}_{key_id}_{self._letters(_SECRET_LETTERS, _SECRET_LENGTH)}"
+        return (
+            key_id,
+            (
+                f"gesta_{'test' if test else 'live'}_{key_id}_{self._letters(_SECRET_LETTERS, _SECRET_LENGTH)}"
+            ),
+        )
 
     def id_in(self, text: str) -> str | None:
         """The id in a text, whoever made it; None where no key can look so."""
@@ -64,7 +71,9 @@ class KeyTexts:
         return _written(int.from_bytes(keyed.digest(), "big"), _ID_LETTERS, _CHECK_LENGTH)
 
     def _letters(self, letters: str, length: int) -> str:
-        return _written(int.from_bytes(self._runtime.random_bytes(_SECRET_BYTES), "big"), letters, length)
+        return _written(
+            int.from_bytes(self._runtime.random_bytes(_SECRET_BYTES), "big"), letters, length
+        )
 
 
 def _written(number: int, letters: str, length: int) -> str:

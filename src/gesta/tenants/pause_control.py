@@ -1,6 +1,9 @@
-"""Pause and resume: on record first, then the jobs. Whatever a crash leaves in between, the sweep puts right.
+"""Pause and resume: on record first, then the jobs.
 
-People pause what they like. The engine itself pauses a credential that a provider refused, until the credential changes.
+Whatever a crash leaves in between, the sweep puts right.
+
+People pause what they like. The engine itself pauses a credential that a provider refused, until
+the credential changes.
 """
 
 from __future__ import annotations
@@ -23,25 +26,32 @@ from gesta.tenants.pauses import PAUSED, RESUMED, Pause, Paused, Refusal, Resume
 
 #: Jobs made ready in one commit: a long pause must not end in one long commit.
 UNHOLD_BATCH = 1_000
-#: Programs that declare different things for one credential, at most: more of them come and go with their processes.
+#: Programs that declare different things for one credential, at most: more of them come and go with
+#: their processes.
 DECLARED_MAX = 8
 
 
 class Pausing:
     def __init__(self, config: ConfigCache, writer: ConfigWriter, queue: JobQueue) -> None:
         self._config, self._writer, self._queue = config, writer, queue
-        # Hundreds of attempts may be refused at once: the first asks the store, the others find its answer.
+        # Hundreds of attempts may be refused at once: the first asks the store, the others find its
+        # answer.
         self._refusing = asyncio.Lock()
 
     async def pause(self, scope: Scope, reason: str, actor: Actor | None) -> Pause:
-        """Nothing of this scope is begun any more; what runs goes on. A pause that stands for the same reason stays as it is."""
+        """Nothing of this scope is begun any more; what runs goes on.
+
+        A pause that stands for the same reason stays as it is.
+        """
         data = encode(Paused(scope.flow, scope.credential, reason))
         for _ in range(TRIES):
             await self._read(scope.owner)
             standing = self._config.pauses.get(scope)
             if standing is not None and standing.reason == reason:
                 return standing
-            if await self._writer.append(scope.owner, self._config.version(scope.owner), PAUSED, data, actor):
+            if await self._writer.append(
+                scope.owner, self._config.version(scope.owner), PAUSED, data, actor
+            ):
                 await self._read(scope.owner)
                 found = self._config.pauses.get(scope)
                 assert found is not None
@@ -49,21 +59,31 @@ class Pausing:
         raise busy(scope.owner)
 
     async def resume(self, scope: Scope, actor: Actor | None) -> int:
-        """Let it go on, whoever had paused it; how many jobs were held. Raises NotFound when it is not paused."""
+        """Let it go on, whoever had paused it; how many jobs were held.
+
+        Raises NotFound when it is not paused.
+        """
         data = encode(Resumed(scope.flow, scope.credential))
         refused = Scope(scope.flow, scope.tenant, scope.credential, is_refused=True)
         for _ in range(TRIES):
             await self._read(scope.owner)
             if self._config.pauses.get(scope) is None and self._config.pauses.get(refused) is None:
                 raise NotFound("pause", str(scope))
-            if await self._writer.append(scope.owner, self._config.version(scope.owner), RESUMED, data, actor):
+            if await self._writer.append(
+                scope.owner, self._config.version(scope.owner), RESUMED, data, actor
+            ):
                 await self._read(scope.owner)
                 held = await self._unhold(str(scope))
-                return held + (await self._unhold(str(refused)) if scope.credential is not None else 0)
+                return held + (
+                    await self._unhold(str(refused)) if scope.credential is not None else 0
+                )
         raise busy(scope.owner)
 
-    async def refuse(self, tenant: str, credential: str, version: int, reason: str) -> tuple[Scope | None, bool]:
-        """Pause what uses a credential that a provider refused in this version of its entity (0: the program's own), and whether that is new.
+    async def refuse(
+        self, tenant: str, credential: str, version: int, reason: str
+    ) -> tuple[Scope | None, bool]:
+        """Pause what uses a credential that a provider refused in this version of its entity (0:
+        the program's own), and whether that is new.
 
         No scope: it has changed since, and may be tried again at once.
         """
@@ -80,20 +100,30 @@ class Pausing:
                 standing = pauses.get(scope)
                 if standing is not None and _says(standing, version, ours):
                     return scope, False
-                known = () if standing is None or standing.refusal is None else standing.refusal.declared
+                known = (
+                    ()
+                    if standing is None or standing.refusal is None
+                    else standing.refusal.declared
+                )
                 declared = known if ours is None else (*known, ours)[-DECLARED_MAX:]
                 data = encode(Paused(None, credential, reason, Refusal(version, declared)))
-                if await self._writer.append(tenant, self._config.version(tenant), PAUSED, data, None):
+                if await self._writer.append(
+                    tenant, self._config.version(tenant), PAUSED, data, None
+                ):
                     await self._read(tenant)
                     return scope, True
         raise busy(tenant)
 
     async def changed(self, tenant: str, credential: str) -> int:
-        """The entity was put or deleted: what the engine itself held for it goes on; how many jobs."""
+        """The entity was put or deleted: what the engine itself held for it goes on; how many
+        jobs.
+        """
         return await self.let_go([(tenant, str(Scope(None, tenant, credential, is_refused=True)))])
 
     async def paused(self, tenant: str | None) -> list[Pause]:
-        """What concerns everybody and what concerns this tenant; without one, what concerns any tenant that has held jobs now."""
+        """What concerns everybody and what concerns this tenant; without one, what concerns any
+        tenant that has held jobs now.
+        """
         tenants = {one.tenant for one in await self._queue.held()} if tenant is None else {tenant}
         owners = [INSTALLATION, *sorted(tenants)]
         for owner in owners:
@@ -104,10 +134,14 @@ class Pausing:
         """What keeps a request from going on, as far as this process has read."""
         if view.state.wants is None:
             return None
-        credential = _no_credential if view.state.test else partial(credential_of, flow, view.payload)
+        credential = (
+            _no_credential if view.state.test else partial(credential_of, flow, view.payload)
+        )
         return self._config.pauses.covering(view.state.tenant, view.state.flow, credential)
 
-    def holds_of(self, taken: Iterable[Taken], found: Mapping[str, View], flows: Mapping[str, Flow]) -> dict[str, Hold]:
+    def holds_of(
+        self, taken: Iterable[Taken], found: Mapping[str, View], flows: Mapping[str, Flow]
+    ) -> dict[str, Hold]:
         """The hold of each taken job that is paused, by job id, as `found` is."""
         holds: dict[str, Hold] = {}
         if self._config.pauses.is_empty:
@@ -120,7 +154,9 @@ class Pausing:
             payload = b"" if view is None else view.payload
             # A test uses a stand-in, whatever has become of the credential itself.
             is_test = view is not None and view.state.test
-            credential = _no_credential if is_test else partial(credential_of, flows[job.flow], payload)
+            credential = (
+                _no_credential if is_test else partial(credential_of, flows[job.flow], payload)
+            )
             pause = self._config.pauses.covering(job.tenant, job.flow, credential)
             if pause is not None:
                 holds[job.id] = Hold(job.id, one.token, str(pause.scope))
@@ -129,7 +165,8 @@ class Pausing:
     async def let_go(self, held: Iterable[tuple[str, str]]) -> int:
         """Of these (tenant, scope), make ready what is held and not paused any more; how many jobs.
 
-        Left by a crash between the two steps of `resume`, or by a worker that had read the pause before it ended.
+        Left by a crash between the two steps of `resume`, or by a worker that had read the pause
+        before it ended.
         """
         await self._read(INSTALLATION)
         everybodys = {str(pause.scope) for pause in self._config.pauses.of(INSTALLATION)}
@@ -147,7 +184,9 @@ class Pausing:
         return await self.let_go((one.tenant, one.scope) for one in held) if held else 0
 
     async def _end_what_others_declared(self, tenant: str) -> None:
-        """What a provider refused was declared by programs that may be gone: this process declares something else, and tries."""
+        """What a provider refused was declared by programs that may be gone: this process declares
+        something else, and tries.
+        """
         for pause in self._config.pauses.of(tenant):
             if not self._config.pauses.is_ours(pause):
                 data = encode(Resumed(None, pause.scope.credential, refusal=True))
@@ -174,4 +213,8 @@ def _no_credential() -> None:
 def _says(pause: Pause, version: int, ours: str | None) -> bool:
     """Whether a pause is about this very form of a credential."""
     refusal = pause.refusal
-    return refusal is not None and refusal.version == version and (ours is None or ours in refusal.declared)
+    return (
+        refusal is not None
+        and refusal.version == version
+        and (ours is None or ours in refusal.declared)
+    )

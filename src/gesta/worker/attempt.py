@@ -1,6 +1,8 @@
-"""Station 6 of 7, the heart: one attempt, one function per arrow: examine → execute → record + settle.
+"""Station 6 of 7, the heart: one attempt, one function per arrow: examine → execute → record +
+settle.
 
-Receives a taken job and its view from pool.py; calls a flow (station 7); hands the outcome to recorder.py.
+Receives a taken job and its view from pool.py; calls a flow (station 7); hands the outcome to
+recorder.py.
 """
 
 from __future__ import annotations
@@ -44,9 +46,14 @@ if TYPE_CHECKING:
     from gesta.worker.test_mode import Trial
 
 BAD_PAYLOAD = Rejected(
-    "bad_payload", "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a payload"
+    "bad_payload",
+    "the stored payload no longer fits the flow's type; see docs/add-a-channel.md, Changing a"
+    " payload",
 )
-NO_TESTS = Rejected("not_for_tests", "the flow no longer says that it reaches nobody but the sandbox; nothing was called")
+NO_TESTS = Rejected(
+    "not_for_tests",
+    "the flow no longer says that it reaches nobody but the sandbox; nothing was called",
+)
 TENANTS_KEPT = 1_000
 
 
@@ -80,34 +87,60 @@ class Attempts:
     def run(
         self, view: View, readable: Readable, config: TenantConfig, lease: Lease, running: Running
     ) -> Coroutine[None, None, None]:
-        """Bring one taken job to a recorded end. `readable` is the view's payload, its sealed fields opened, or why they cannot be."""
+        """Bring one taken job to a recorded end.
+
+        `readable` is the view's payload, its sealed fields opened, or why they cannot be.
+        """
         taken = running.taken
         flow = self._flows[taken.job.flow]
         if not lease.covers(taken.token):
             return self._give_back(taken, lease)
         finding = examine(view.state, taken, self._runtime.now_ms(), flow.rules)
         if finding in ("execute", "ask"):
-            return self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
+            return self._execute(
+                view, readable, flow, config, lease, running, asking=finding == "ask"
+            )
         return self._deal_with(finding, view, readable, flow, config, lease, running)
 
     async def _deal_with(
-        self, finding: Finding, view: View, readable: Readable, flow: Flow, config: TenantConfig, lease: Lease, running: Running
+        self,
+        finding: Finding,
+        view: View,
+        readable: Readable,
+        flow: Flow,
+        config: TenantConfig,
+        lease: Lease,
+        running: Running,
     ) -> None:
         kept = await self._guard.deal_with(finding, running.taken, view, flow.rules)
         if kept is not None:
             view, finding = kept
-            await self._execute(view, readable, flow, config, lease, running, asking=finding == "ask")
+            await self._execute(
+                view, readable, flow, config, lease, running, asking=finding == "ask"
+            )
 
     async def _give_back(self, taken: Taken, lease: Lease) -> None:
-        """Nothing has been called. A suspect job stays under the lease that is ending: released, it would look innocent."""
+        """Nothing has been called.
+
+        A suspect job stays under the lease that is ending: released, it would look innocent.
+        """
         if not taken.is_suspect:
             await self._recorder.settle(Release(taken.job.id, taken.token, 0), insist=True)
         elif taken.token == lease.token:
-            # And end it must: renewed for the sake of other jobs, it would keep this one from everybody for as long.
+            # And end it must: renewed for the sake of other jobs, it would keep this one from
+            # everybody for as long.
             lease.lose("it ended before a job of another one that was lost")
 
     async def _execute(
-        self, view: View, readable: Readable, flow: Flow, config: TenantConfig, lease: Lease, running: Running, *, asking: bool
+        self,
+        view: View,
+        readable: Readable,
+        flow: Flow,
+        config: TenantConfig,
+        lease: Lease,
+        running: Running,
+        *,
+        asking: bool,
     ) -> None:
         taken, state = running.taken, view.state
         payload, obstacle = self._payload(flow, readable)
@@ -119,7 +152,8 @@ class Attempts:
             applied = await self._apply(taken, view, Start(key), flow, no_job)
             view = applied.view
             if not applied.events:
-                # Another worker has begun, or it was called back or ended meanwhile: only the winner calls.
+                # Another worker has begun, or it was called back or ended meanwhile: only the
+                # winner calls.
                 await self._recorder.settle(settled(taken, view.state, view.state), insist=True)
                 return
         started_ms, started = self._runtime.now_ms(), self._runtime.monotonic()
@@ -133,13 +167,27 @@ class Attempts:
             running.view, running.asking, running.used = view, asking, config.used
             http, mail, limits, records = self._ways_out(state)
             attempt = Attempt(
-                state.tenant, flow.name, state.id, number, key, state.correlation_id, started_ms, http, config,
-                limits, self._templates(config), state.attempted_from if asking else started_ms, mail, records, state.test,
+                state.tenant,
+                flow.name,
+                state.id,
+                number,
+                key,
+                state.correlation_id,
+                started_ms,
+                http,
+                config,
+                limits,
+                self._templates(config),
+                state.attempted_from if asking else started_ms,
+                mail,
+                records,
+                state.test,
                 self._report_to,
-            )  # fmt: skip
+            )
             executor = flow.reconcile if asking else flow.execute
             if executor is None:
-                # Asked under an earlier declaration of the flow. Whatever follows, a question never becomes a call.
+                # Asked under an earlier declaration of the flow. Whatever follows, a question never
+                # becomes a call.
                 outcome = Unknown("cannot_ask", "the flow no longer says how to ask the provider")
             else:
                 try:
@@ -158,13 +206,17 @@ class Attempts:
         # Of one that was abandoned the job was settled then, and may be in other hands.
         settle = no_job if running.is_abandoned else settle_of(taken)
         called = obstacle is None
-        applied = await self._record(taken, view, flow, outcome, config.used, settle, asking=asking, called=called)
+        applied = await self._record(
+            taken, view, flow, outcome, config.used, settle, asking=asking, called=called
+        )
         is_told = self._telemetry.attempt_ended(flow, outcome, latency_ms)
         if applied.events and not is_told:
             return
         line = Line(flow, taken, payload, state.correlation_id)
         if is_told:
-            self._telemetry.attempt_told(line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms)
+            self._telemetry.attempt_told(
+                line, flow, outcome, payload=payload, attempts=number, latency_ms=latency_ms
+            )
         if isinstance(outcome, Unknown) and outcome.reason == "unexpected_error":
             self._telemetry.executor_raised(line, outcome.detail)
         if applied.events:
@@ -177,7 +229,11 @@ class Attempts:
         if state.test:
             trial = self._trial or self._make_trial()
             return trial.http(), trial.mail, trial.limits, trial.records(state.tenant)
-        return self._http(), self._mail, *(self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant))
+        return (
+            self._http(),
+            self._mail,
+            *(self._of_tenants.get(state.tenant) or self._of_tenant(state.tenant)),
+        )
 
     def _make_trial(self) -> Trial:
         # Imported with the first test: most processes never see one.
@@ -205,19 +261,36 @@ class Attempts:
         return made
 
     async def abandon(self, running: Running) -> None:
-        """Record an attempt that was cut off and does not end. Should it end one day, evidence of success still counts."""
+        """Record an attempt that was cut off and does not end.
+
+        Should it end one day, evidence of success still counts.
+        """
         assert running.view is not None
         flow = self._flows[running.taken.job.flow]
-        outcome = Unknown(running.cut_reason or "timeout", "the executor was cut off and does not end")
+        outcome = Unknown(
+            running.cut_reason or "timeout", "the executor was cut off and does not end"
+        )
         settle = settle_of(running.taken)
-        await self._record(running.taken, running.view, flow, outcome, running.used, settle, asking=running.asking)
+        await self._record(
+            running.taken, running.view, flow, outcome, running.used, settle, asking=running.asking
+        )
         payload, _ = self._payload(flow, running.view.payload)
-        self._telemetry.executor_does_not_end(Line(flow, running.taken, payload, running.view.state.correlation_id))
+        self._telemetry.executor_does_not_end(
+            Line(flow, running.taken, payload, running.view.state.correlation_id)
+        )
 
     def _record(
-        self, taken: Taken, view: View, flow: Flow, outcome: Outcome, used: Mapping[str, int], settle: Settle, *, asking: bool,
+        self,
+        taken: Taken,
+        view: View,
+        flow: Flow,
+        outcome: Outcome,
+        used: Mapping[str, int],
+        settle: Settle,
+        *,
+        asking: bool,
         called: bool = True,
-    ) -> Coroutine[None, None, Applied]:  # fmt: skip
+    ) -> Coroutine[None, None, Applied]:
         now, chance, state = self._runtime.now_ms(), self._runtime.chance(), view.state
         command: Command
         if asking:
@@ -226,8 +299,13 @@ class Attempts:
             command = Record(outcome, state.attempts + 1, now, chance, state.intent, used, called)
         return self._apply(taken, view, command, flow, settle)
 
-    async def _call(self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running) -> Outcome:
-        """The outcome, whatever the executor does. Only what it says can be Done; everything unexpected may have had its effect."""
+    async def _call(
+        self, executor: Executor, payload: object, attempt: Attempt, flow: Flow, running: Running
+    ) -> Outcome:
+        """The outcome, whatever the executor does.
+
+        Only what it says can be Done; everything unexpected may have had its effect.
+        """
         self._deadlines.watch(running, flow.timeout_seconds)
         try:
             return sound(await executor(payload, attempt))
@@ -238,7 +316,9 @@ class Attempts:
         except CredentialRefused as refused:
             if attempt.test:
                 # None was used, so the tenant's own is not held for it.
-                return Rejected("credential_refused", "the sandbox refused the stand-in for the credential")
+                return Rejected(
+                    "credential_refused", "the sandbox refused the stand-in for the credential"
+                )
             if (outcome := unusable(refused, attempt.tenant)) is None:
                 raise
             return outcome
@@ -248,7 +328,12 @@ class Attempts:
         except asyncio.CancelledError:
             if running.cut_reason is not None:
                 return Unknown(
-                    running.cut_reason, f"no end after {flow.timeout_seconds:g} s" if running.cut_reason == "timeout" else ""
+                    running.cut_reason,
+                    (
+                        f"no end after {flow.timeout_seconds:g} s"
+                        if running.cut_reason == "timeout"
+                        else ""
+                    ),
                 )
             if running.task is not None and running.task.cancelling():
                 # The whole program ends.
@@ -273,8 +358,12 @@ class Attempts:
         except msgspec.ValidationError:
             return None, BAD_PAYLOAD
 
-    def _apply(self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle) -> Coroutine[None, None, Applied]:
-        return self._recorder.apply(view, command, flow.rules, settle, causation_id=taken.job.id, insist=True)
+    def _apply(
+        self, taken: Taken, view: View, command: Command, flow: Flow, settle: Settle
+    ) -> Coroutine[None, None, Applied]:
+        return self._recorder.apply(
+            view, command, flow.rules, settle, causation_id=taken.job.id, insist=True
+        )
 
 
 def _place(error: BaseException) -> str:

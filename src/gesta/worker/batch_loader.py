@@ -1,4 +1,6 @@
-"""The requests that jobs point to, loaded in one call for a whole take, and their tenants' config brought up to date with it."""
+"""The requests that jobs point to, loaded in one call for a whole take, and their tenants' config
+brought up to date with it.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,27 @@ STORE_PAUSE_SECONDS = 1.0
 
 
 class Requests:
-    def __init__(self, loader: Loader, config: ConfigCache, aside: Aside, runtime: Runtime, telemetry: Telemetry) -> None:
-        self._loader, self._config, self._aside, self._runtime, self._telemetry = loader, config, aside, runtime, telemetry
+    def __init__(
+        self,
+        loader: Loader,
+        config: ConfigCache,
+        aside: Aside,
+        runtime: Runtime,
+        telemetry: Telemetry,
+    ) -> None:
+        self._loader, self._config, self._aside, self._runtime, self._telemetry = (
+            loader,
+            config,
+            aside,
+            runtime,
+            telemetry,
+        )
 
     async def load(self, taken: list[Taken], made: Mapping[str, View]) -> Mapping[str, View]:
-        """The requests, by the ids of the jobs that point to them. Those that were `made` as their jobs were taken are known already."""
+        """The requests, by the ids of the jobs that point to them.
+
+        Those that were `made` as their jobs were taken are known already.
+        """
         unknown = [one for one in taken if one.job.id not in made]
         keys = _keys(unknown)
         while True:
@@ -42,7 +60,9 @@ class Requests:
                 keys = _keys(unknown)
             else:
                 for recorded, fault in self._config.apply(changes):
-                    await self._aside.note(Parked("event", "", recorded.stream, recorded.version, "", 0), fault)
+                    await self._aside.note(
+                        Parked("event", "", recorded.stream, recorded.version, "", 0), fault
+                    )
                 return {**made, **by_job(unknown, keys, found)} if unknown else made
 
 

@@ -23,7 +23,8 @@ class Running:
     def __init__(self, taken: Taken) -> None:
         self.taken = taken
         self.task: asyncio.Task[Any] | None = None
-        #: The request as it was when the call began, and whether the call is a question to the provider.
+        #: The request as it was when the call began, and whether the call is a question to the
+        #: provider.
         self.view: View | None = None
         self.asking = False
         #: The versions of the config that it has asked for so far.

@@ -1,4 +1,5 @@
-"""Station 6, the short way: the worker's free slots are offered with the jobs that its own process puts, which are then taken as they are put.
+"""Station 6, the short way: the worker's free slots are offered with the jobs that its own process
+puts, which are then taken as they are put.
 
 Receives jobs on their way to the queue from the projector; hands what came back taken to pool.py.
 """
@@ -32,20 +33,42 @@ class _Given(Offer):
 
 class Offering:
     def __init__(
-        self, free: dict[str, int], most: Mapping[str, int], lease: Lease, ours: Ours, repeats: Repeats, runtime: Runtime,
-        begin: Callable[[list[Taken], Mapping[str, View]], None], ended: Callable[[], None], *, durable: bool,
-    ) -> None:  # fmt: skip
-        """`free` are the pool's slots: what is offered is not free meanwhile. `ended` is called where some come back."""
-        self._free, self._most, self._lease, self._ours, self._repeats, self._runtime = free, most, lease, ours, repeats, runtime
+        self,
+        free: dict[str, int],
+        most: Mapping[str, int],
+        lease: Lease,
+        ours: Ours,
+        repeats: Repeats,
+        runtime: Runtime,
+        begin: Callable[[list[Taken], Mapping[str, View]], None],
+        ended: Callable[[], None],
+        *,
+        durable: bool,
+    ) -> None:
+        """`free` are the pool's slots: what is offered is not free meanwhile.
+
+        `ended` is called where some come back.
+        """
+        self._free, self._most, self._lease, self._ours, self._repeats, self._runtime = (
+            free,
+            most,
+            lease,
+            ours,
+            repeats,
+            runtime,
+        )
         self._begin, self._ended, self._durable = begin, ended, durable
-        #: Flows of which the queue had no job left when it was asked last. Where it has, whoever waits comes first, and an offer would
+        #: Flows of which the queue had no job left when it was asked last. Where it has, whoever
+        #: waits comes first, and an offer would
         #: only keep slots from them.
         self._drained: set[str] = set()
         self._is_closed = False
         self.on_their_way = 0
 
     def asks(self, flow: str, slots: int) -> int:
-        """For how many of its free slots a take asks: where nobody is thought to wait, some are left to be offered meanwhile."""
+        """For how many of its free slots a take asks: where nobody is thought to wait, some are
+        left to be offered meanwhile.
+        """
         most = min(slots, self._most[flow])
         return min(most, few(self._most[flow])) if flow in self._drained else most
 
@@ -79,7 +102,8 @@ class Offering:
         free = {
             flow: slots
             for flow in self._drained
-            if flow in wanted and (slots := min(wanted[flow], self._free[flow], self._most[flow])) > 0
+            if flow in wanted
+            and (slots := min(wanted[flow], self._free[flow], self._most[flow])) > 0
         }
         if not free:
             return None
@@ -102,8 +126,11 @@ class Offering:
         if taken:
             if offer.renewed:
                 self._lease.renewed(offer.token, offer.at)
-            # Where the answer was long in coming, the lease may have ended, and somebody have dealt with them: then they are read.
+            # Where the answer was long in coming, the lease may have ended, and somebody have dealt
+            # with them: then they are read.
             is_fresh = self._runtime.monotonic() - offer.at < LEASE_SECONDS / 4
-            self._begin(self._ours.sure(taken, offer.since, offer.at), offer.made if is_fresh else {})
+            self._begin(
+                self._ours.sure(taken, offer.since, offer.at), offer.made if is_fresh else {}
+            )
         if len(taken) < sum(offer.free.values()) or self._is_closed:
             self._ended()

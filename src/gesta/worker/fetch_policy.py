@@ -1,4 +1,6 @@
-"""How many jobs one take may bring, to which requests they point, whether the next take follows at once, and how long to wait otherwise."""
+"""How many jobs one take may bring, to which requests they point, whether the next take follows at
+once, and how long to wait otherwise.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from gesta.ports.read_model import Key, View
 POLL_SECONDS = 1.0
 #: How often a queue is asked for a job that is due by our clock and not by its own.
 CLOCK_PAUSE_SECONDS = 0.1
-#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and until then whoever comes waits: a few
+#: A flow's slots are filled by so many takes at least. Calls that begin together end together, and
+#: until then whoever comes waits: a few
 #: waves a moment apart leave a slot for another tenant's job soon.
 TAKES_TO_FILL = 8
 #: Smaller takes would cost more than the waves do,
@@ -31,17 +34,27 @@ def few(most: int) -> int:
     return max(TAKE_LEAST, most // TAKES_TO_FILL)
 
 
-def by_job(taken: Sequence[Taken], keys: Sequence[Key], found: Mapping[Key, View]) -> dict[str, View]:
-    """What was found of the requests that jobs point to, by the ids of the jobs; `keys` has one for each job."""
+def by_job(
+    taken: Sequence[Taken], keys: Sequence[Key], found: Mapping[Key, View]
+) -> dict[str, View]:
+    """What was found of the requests that jobs point to, by the ids of the jobs; `keys` has one for
+    each job.
+    """
     return {one.job.id: found[key] for one, key in zip(taken, keys, strict=True) if key in found}
 
 
-def may_have_more(asked: Mapping[str, int], taken: Sequence[Taken], next_due_ms: int | None, asked_ms: int) -> bool:
-    """Whether the queue may have left out jobs that are ready: as many came as were asked for, or more are due than it wakes at once."""
+def may_have_more(
+    asked: Mapping[str, int], taken: Sequence[Taken], next_due_ms: int | None, asked_ms: int
+) -> bool:
+    """Whether the queue may have left out jobs that are ready: as many came as were asked for, or
+    more are due than it wakes at once.
+    """
     if not taken:
         return False
     came = Counter([one.job.flow for one in taken])
-    return any(came[flow] >= most for flow, most in asked.items()) or (next_due_ms is not None and next_due_ms <= asked_ms)
+    return any(came[flow] >= most for flow, most in asked.items()) or (
+        next_due_ms is not None and next_due_ms <= asked_ms
+    )
 
 
 def pause_seconds(next_due_ms: int | None, asked_ms: int, now_ms: int) -> float:

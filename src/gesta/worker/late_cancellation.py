@@ -1,4 +1,6 @@
-"""Requests that were cancelled while their jobs were on the way back or into a hold: no attempt of them ends, so none would hear of it."""
+"""Requests that were cancelled while their jobs were on the way back or into a hold: no attempt of
+them ends, so none would hear of it.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,19 @@ class CalledBack:
         self._flows, self._loader, self._recorder = flows, loader, recorder
 
     async def look(self, keys: Sequence[Key]) -> None:
-        """After their jobs were settled: whoever cancels later finds the jobs free, so one of the two always ends it."""
+        """After their jobs were settled: whoever cancels later finds the jobs free, so one of the
+        two always ends it.
+        """
         found, _ = await self._loader.load(keys)
         for view in found.values():
             state = view.state
             if state.cancel_requested and state.wants == "execute" and not state.in_doubt:
                 with suppress(Refused):
                     # Whoever was faster has ended it, or put it in doubt.
-                    await self._recorder.apply(view, Cancel(), self._flows[state.flow].rules, drop_job, causation_id=state.id)
+                    await self._recorder.apply(
+                        view,
+                        Cancel(),
+                        self._flows[state.flow].rules,
+                        drop_job,
+                        causation_id=state.id,
+                    )

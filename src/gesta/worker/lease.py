@@ -1,6 +1,7 @@
 """The lease of this process on the jobs it holds: renewed once a second for all of them together.
 
-A worker that cannot renew ends its calls before the lease does: after that, another worker may call the provider.
+A worker that cannot renew ends its calls before the lease does: after that, another worker may call
+the provider.
 """
 
 from __future__ import annotations
@@ -14,13 +15,21 @@ from gesta.runtime.telemetry import Telemetry
 
 LEASE_SECONDS = 4.0
 RENEWAL_SECONDS = 1.0
-#: Calls are cut this long before the lease ends, so that they are over when another worker may begin.
+#: Calls are cut this long before the lease ends, so that they are over when another worker may
+#: begin.
 MARGIN_SECONDS = 1.0
 NEVER = float("-inf")
 
 
 class Lease:
-    def __init__(self, queue: JobQueue, runtime: Runtime, ids: Ids, telemetry: Telemetry, cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        runtime: Runtime,
+        ids: Ids,
+        telemetry: Telemetry,
+        cut: Callable[[], None],
+    ) -> None:
         self._queue, self._runtime, self._ids, self._telemetry = queue, runtime, ids, telemetry
         self._cut = cut
         self.token = ids.new()
@@ -39,11 +48,15 @@ class Lease:
             self._watch_the_end()
 
     def covers(self, token: str) -> bool:
-        """Whether a call for a job under this token starts under the lease, with the margin to spare."""
+        """Whether a call for a job under this token starts under the lease, with the margin to
+        spare.
+        """
         return token == self.token and self._runtime.monotonic() < self._until - MARGIN_SECONDS
 
     async def keep(self) -> None:
-        """Renew for ever; when that fails for too long, the calls are cut and work goes on under a new token."""
+        """Renew for ever; when that fails for too long, the calls are cut and work goes on under a
+        new token.
+        """
         while True:
             await sleep(self._runtime, RENEWAL_SECONDS)
             if self.held == 0 or self._until == NEVER:
@@ -62,7 +75,8 @@ class Lease:
         self._watch = self._runtime.call_later(max(0.0, left), self._end_comes_near)
 
     def _end_comes_near(self) -> None:
-        # By the clock and not by a renewal's answer: a store may be silent for longer than the lease lasts.
+        # By the clock and not by a renewal's answer: a store may be silent for longer than the
+        # lease lasts.
         self._watch = None
         if self._until == NEVER:
             return
@@ -71,7 +85,8 @@ class Lease:
         elif self.held:
             self.lose("it could not be renewed in time")
         else:
-            # What was left to its end must find one: a take that is granted after this would renew it.
+            # What was left to its end must find one: a take that is granted after this would renew
+            # it.
             self.resign()
 
     def lose(self, why: str) -> None:

@@ -1,6 +1,7 @@
 """What the queue holds for this process and nobody here knows of, or may not know of.
 
-The answer to a take may be lost, or be overtaken by a settlement that is repeated (repeats.py). While the lease is renewed, nobody else
+The answer to a take may be lost, or be overtaken by a settlement that is repeated (repeats.py).
+While the lease is renewed, nobody else
 would take such a job: so the queue is asked.
 """
 
@@ -15,7 +16,8 @@ from gesta.worker.lease import LEASE_SECONDS, MARGIN_SECONDS, NEVER, Lease
 
 #: The queue is asked no more often than this.
 LOOK_SECONDS = 1.0
-#: For so long after an answer was lost: what was asked for may still be done when its connection is gone.
+#: For so long after an answer was lost: what was asked for may still be done when its connection is
+#: gone.
 LOST_SECONDS = 60.0
 
 
@@ -30,8 +32,12 @@ class Ours:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the queue is being asked, or has to be asked soon: what it tells must not come by another way meanwhile."""
-        return self._is_looking or bool(self._doubted) or self._runtime.monotonic() < self._lost_until
+        """Whether the queue is being asked, or has to be asked soon: what it tells must not come by
+        another way meanwhile.
+        """
+        return (
+            self._is_looking or bool(self._doubted) or self._runtime.monotonic() < self._lost_until
+        )
 
     @property
     def is_in_doubt(self) -> bool:
@@ -48,7 +54,8 @@ class Ours:
     def sure(self, taken: list[Taken], since: int, asked_at: float) -> list[Taken]:
         """Without those that were given back once more, perhaps, while the answer was on its way.
 
-        Of an answer that was longer in coming than the lease lasts nothing is sure: others may have had them, and the lease been taken anew.
+        Of an answer that was longer in coming than the lease lasts nothing is sure: others may have
+        had them, and the lease been taken anew.
         """
         if taken and self._runtime.monotonic() - asked_at >= LEASE_SECONDS - MARGIN_SECONDS:
             self.answer_lost()
@@ -59,7 +66,10 @@ class Ours:
         return sure
 
     async def look(self, known: Iterable[str]) -> list[Taken]:
-        """What is ours beside the jobs that are `known`. Raises StoreError; then it has to be asked again."""
+        """What is ours beside the jobs that are `known`.
+
+        Raises StoreError; then it has to be asked again.
+        """
         asked_at, token, since = self._runtime.monotonic(), self._lease.token, self._repeats.count
         here, doubted = frozenset(known), set(self._doubted)
         self._next_look, self._is_looking = asked_at + LOOK_SECONDS, True
@@ -73,7 +83,8 @@ class Ours:
         ids = {one.job.id for one in held}
         self._doubted -= doubted - ids
         if asked_at < self._lost_until:
-            # One that somebody here is about to give back may have been given back already, and taken by that take.
+            # One that somebody here is about to give back may have been given back already, and
+            # taken by that take.
             self._doubted |= ids & here
         found = self.sure([one for one in held if one.job.id not in here], since, asked_at)
         self._doubted -= {one.job.id for one in found}

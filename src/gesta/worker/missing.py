@@ -1,4 +1,6 @@
-"""Jobs whose requests are not there yet: where queue and log are different servers, a pointer may be ahead of the log it points into, for a moment."""
+"""Jobs whose requests are not there yet: where queue and log are different servers, a pointer may
+be ahead of the log it points into, for a moment.
+"""
 
 from __future__ import annotations
 

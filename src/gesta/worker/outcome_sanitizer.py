@@ -1,6 +1,8 @@
-"""What an executor says, made fit to be stored: a record that nobody can read back would be worse than none.
+"""What an executor says, made fit to be stored: a record that nobody can read back would be worse
+than none.
 
-Constructors are not checked, so an outcome can carry anything: a number for an id, a text for a delay, the provider's whole answer.
+Constructors are not checked, so an outcome can carry anything: a number for an id, a text for a
+delay, the provider's whole answer.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ LABEL = re.compile(r"[a-z0-9_.-]{1,40}")
 
 
 def sound(answer: object) -> Outcome:
-    """The outcome with texts that are texts; Unknown when it is none, because then nobody knows what happened."""
+    """The outcome with texts that are texts; Unknown when it is none, because then nobody knows
+    what happened.
+    """
     # By far the most frequent answer, tested without the cost of a pattern.
     if (
         type(answer) is Done
@@ -39,9 +43,15 @@ def sound(answer: object) -> Outcome:
     match answer:
         case Done():
             # It says that the effect happened: no form of saying so is refused.
-            return Done(_text(answer.id)[:NAME_LENGTH_MAX], _text(answer.target)[:NAME_LENGTH_MAX], scrub(_text(answer.detail)))
+            return Done(
+                _text(answer.id)[:NAME_LENGTH_MAX],
+                _text(answer.target)[:NAME_LENGTH_MAX],
+                scrub(_text(answer.detail)),
+            )
         case Rejected():
-            return replace(answer, reason=_reason(answer.reason), detail=scrub(_text(answer.detail)))
+            return replace(
+                answer, reason=_reason(answer.reason), detail=scrub(_text(answer.detail))
+            )
         case Retry() | Unknown():
             return replace(
                 answer,
@@ -50,11 +60,15 @@ def sound(answer: object) -> Outcome:
                 after_seconds=_seconds(answer.after_seconds),
             )
         case _:
-            return Unknown("unexpected_error", f"the executor returned {type(answer).__name__}, not an Outcome")
+            return Unknown(
+                "unexpected_error", f"the executor returned {type(answer).__name__}, not an Outcome"
+            )
 
 
 def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outcome:
-    """The outcome without the secrets that the attempt was given and without the payload's personal data: it will be stored and logged."""
+    """The outcome without the secrets that the attempt was given and without the payload's personal
+    data: it will be stored and logged.
+    """
     if isinstance(outcome, Done):
         if not outcome.detail and not outcome.target:
             return outcome
@@ -76,10 +90,14 @@ def discreet(outcome: Outcome, payload: object, secrets: Sequence[str]) -> Outco
 
 
 def without_texts(outcome: Outcome) -> Outcome:
-    """What can be kept where nobody can say whether a text tells something about a person: ids, and reasons that are a label."""
+    """What can be kept where nobody can say whether a text tells something about a person: ids, and
+    reasons that are a label.
+    """
     if isinstance(outcome, Done):
         return Done(outcome.id)
-    return replace(outcome, reason=outcome.reason if LABEL.fullmatch(outcome.reason) else "reported", detail="")
+    return replace(
+        outcome, reason=outcome.reason if LABEL.fullmatch(outcome.reason) else "reported", detail=""
+    )
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Station 6 of 7, first half: take jobs while there are free slots, load their requests in one call, start their attempts.
+"""Station 6 of 7, first half: take jobs while there are free slots, load their requests in one
+call, start their attempts.
 
 Receives pointers from the queue; hands a job, its view and its tenant's config to attempt.py.
 """
@@ -37,7 +38,8 @@ from gesta.worker.quarantine import Aside
 STORE_PAUSE_SECONDS = 1.0
 #: Attempts of one take that begin before everybody else gets their turn.
 AT_A_TIME = 100
-#: When the drain is over, what is cut off may close its files for so long, and be recorded for so long; then the engine stops without it.
+#: When the drain is over, what is cut off may close its files for so long, and be recorded for so
+#: long; then the engine stops without it.
 STOP_GRACE_SECONDS = 2.0
 LAST_SECONDS = 4.0
 NOTHING_MADE: Mapping[str, View] = {}
@@ -45,11 +47,29 @@ NOTHING_MADE: Mapping[str, View] = {}
 
 class Pool:
     def __init__(
-        self, flows: Mapping[str, Flow], queue: JobQueue, views: Views, loader: Loader, config: ConfigCache, subjects: Subjects, pausing: Pausing,
-        called_back: CalledBack, attempts: Attempts, deadlines: Deadlines, repeats: Repeats, runtime: Runtime, ids: Ids, telemetry: Telemetry,
-    ) -> None:  # fmt: skip
+        self,
+        flows: Mapping[str, Flow],
+        queue: JobQueue,
+        views: Views,
+        loader: Loader,
+        config: ConfigCache,
+        subjects: Subjects,
+        pausing: Pausing,
+        called_back: CalledBack,
+        attempts: Attempts,
+        deadlines: Deadlines,
+        repeats: Repeats,
+        runtime: Runtime,
+        ids: Ids,
+        telemetry: Telemetry,
+    ) -> None:
         self._flows, self._queue, self._config = flows, queue, config
-        self._subjects, self._pausing, self._called_back, self._attempts = subjects, pausing, called_back, attempts
+        self._subjects, self._pausing, self._called_back, self._attempts = (
+            subjects,
+            pausing,
+            called_back,
+            attempts,
+        )
         self._runtime, self._telemetry = runtime, telemetry
         self._deadlines, self._repeats = deadlines, repeats
         self.aside = Aside(queue, views, repeats, runtime, telemetry)
@@ -58,7 +78,8 @@ class Pool:
         deadlines.abandon = self._abandon
         self.lease = Lease(queue, runtime, ids, telemetry, lambda: deadlines.cut_all("lease_lost"))
         self._ours = Ours(queue, repeats, self.lease, runtime)
-        # Only where doubt cannot be resent under the same key does a take have to be on disk before the call.
+        # Only where doubt cannot be resent under the same key does a take have to be on disk before
+        # the call.
         self._durable = any(flow.rules.on_unknown != "same_key" for flow in flows.values())
         self._free = {flow.name: flow.concurrency for flow in flows.values()}
         self._most = {flow.name: most_at_once(flow.concurrency) for flow in flows.values()}
@@ -72,7 +93,8 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._missing = Missing()
         self._taking: asyncio.Task[tuple[list[Taken], int | None]] | None = None
-        #: Whether the queue has ever answered a take; where others execute everything, there is none to ask for.
+        #: Whether the queue has ever answered a take; where others execute everything, there is
+        #: none to ask for.
         self.has_begun = not flows
         self._is_stopping = self._has_left = False
         self.offering = Offering(
@@ -100,10 +122,16 @@ class Pool:
         if self._config.pauses.declared:
             await self._try_what_others_declared()
         while True:
-            free = {flow: self.offering.asks(flow, slots) for flow, slots in self._free.items() if slots > 0}
+            free = {
+                flow: self.offering.asks(flow, slots)
+                for flow, slots in self._free.items()
+                if slots > 0
+            }
             try:
                 if self._ours.is_in_doubt and not self.offering.on_their_way:
-                    self._begin_all(await self._ours.look(self._holding.keys() | self._again.keys()))
+                    self._begin_all(
+                        await self._ours.look(self._holding.keys() | self._again.keys())
+                    )
                 elif free:
                     await self._take(free)
                 else:
@@ -114,7 +142,9 @@ class Pool:
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
     async def _try_what_others_declared(self) -> None:
-        """What a provider refused may be held since an earlier program, which declared another secret: this one is to be tried."""
+        """What a provider refused may be held since an earlier program, which declared another
+        secret: this one is to be tried.
+        """
         try:
             await self._pausing.let_go_of_all()
         except StoreError as error:
@@ -132,10 +162,17 @@ class Pool:
             self._news.set()
 
     async def _take(self, free: dict[str, int]) -> None:
-        asked_at, asked_ms, token = self._runtime.monotonic(), self._runtime.now_ms(), self.lease.token
+        asked_at, asked_ms, token = (
+            self._runtime.monotonic(),
+            self._runtime.now_ms(),
+            self.lease.token,
+        )
         since = self._repeats.count
-        # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the next start.
-        self._taking = spawn(self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take")
+        # Shielded: a take whose answer nobody awaits would leave jobs held, and in doubt at the
+        # next start.
+        self._taking = spawn(
+            self._queue.take(token, free, LEASE_SECONDS, durable=self._durable), "gesta-take"
+        )
         with self.offering.kept(free):
             taken, self.next_due_ms = await asyncio.shield(self._taking)
         self._taking, self.has_begun = None, True
@@ -156,7 +193,8 @@ class Pool:
             held = self._holding.get(one.job.id)
             is_ours = held is not None and held.token == one.token
             if is_ours and one.is_suspect and one.job.id not in self._pausing_jobs:
-                # Our own lease ended unnoticed, say because the machine slept. The attempt that still runs settles this job.
+                # Our own lease ended unnoticed, say because the machine slept. The attempt that
+                # still runs settles this job.
                 is_lost = True
                 continue
             self.lease.held += 1
@@ -174,14 +212,25 @@ class Pool:
             self._start(self._begin(fresh, made))
 
     def _put_aside(self, taken: Taken) -> None:
-        """Given back by us and ready at once; but whoever did so has not heard of it yet, and may do it again. Begun after that."""
+        """Given back by us and ready at once; but whoever did so has not heard of it yet, and may
+        do it again.
+
+        Begun after that.
+        """
         self._forget_again(taken.job.id)
         self._again[taken.job.id] = taken
 
     def _gave_back(self, settlement: Settlement) -> None:
-        """It may have been ours again, and be so no more; or it was taken after that. The queue knows."""
+        """It may have been ours again, and be so no more; or it was taken after that.
+
+        The queue knows.
+        """
         again = self._again.get(settlement.job_id)
-        if again is not None and not isinstance(settlement, Drop) and settlement.token == again.token:
+        if (
+            again is not None
+            and not isinstance(settlement, Drop)
+            and settlement.token == again.token
+        ):
             self._forget_again(settlement.job_id)
             self._ours.doubt(settlement.job_id)
 
@@ -195,7 +244,9 @@ class Pool:
         task.add_done_callback(self._end)
 
     async def _start_attempts(self, ready: Sequence[tuple[Taken, View, Readable]]) -> None:
-        """In parts: callers who have new requests to bring get their turns in between, so that the store has them to write while these run."""
+        """In parts: callers who have new requests to bring get their turns in between, so that the
+        store has them to write while these run.
+        """
         for number, (one, view, payload) in enumerate(ready):
             if number and number % AT_A_TIME == 0:
                 await turn()
@@ -214,7 +265,9 @@ class Pool:
         self._ended.set()
 
     async def _begin(self, taken: list[Taken], made: Mapping[str, View] = NOTHING_MADE) -> None:
-        """Load all the requests of one take in one call, then run each attempt on its own: a slow one holds back nobody."""
+        """Load all the requests of one take in one call, then run each attempt on its own: a slow
+        one holds back nobody.
+        """
         try:
             found = await self._requests.load(taken, made)
             holds = self._pausing.holds_of(taken, found, self._flows)
@@ -229,7 +282,9 @@ class Pool:
         clear: list[tuple[Taken, View, Readable]] = []
         sealed: list[tuple[Taken, View]] = []
         if holds:
-            self._start(self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds]))
+            self._start(
+                self._hold([(one, holds[one.job.id]) for one in taken if one.job.id in holds])
+            )
             taken = [one for one in taken if one.job.id not in holds]
         self._telemetry.taken(taken, self._runtime.now_ms())
         for one in taken:
@@ -254,10 +309,14 @@ class Pool:
         if self._is_stopping:
             await self._give_back([one for one, _ in sealed])
             return
-        await self._start_attempts([(one, view, payload) for (one, view), payload in zip(sealed, opened, strict=True)])
+        await self._start_attempts(
+            [(one, view, payload) for (one, view), payload in zip(sealed, opened, strict=True)]
+        )
 
     async def _open(self, views: list[View], token: str) -> list[Readable]:
-        """The sealed payloads of one take, in one call, however long the vault is out of reach: that is nobody's failed attempt."""
+        """The sealed payloads of one take, in one call, however long the vault is out of reach:
+        that is nobody's failed attempt.
+        """
         while True:
             try:
                 return await self._subjects.open(views)
@@ -270,12 +329,15 @@ class Pool:
 
     async def _run(self, running: Running, view: View, payload: Readable) -> None:
         try:
-            await self._attempts.run(view, payload, self._config.of(running.taken.job.tenant), self.lease, running)
+            await self._attempts.run(
+                view, payload, self._config.of(running.taken.job.tenant), self.lease, running
+            )
         except Exception as error:  # noqa: BLE001 -- a poison job is parked and reported, and the rest goes on
             if not running.is_abandoned:
                 await self.aside.park(running.taken, error)
         finally:
-            # Here and not by a callback, which would cost another turn of the loop for each attempt.
+            # Here and not by a callback, which would cost another turn of the loop for each
+            # attempt.
             self._tasks.discard(running.task)
             if self._is_stopping:
                 self._ended.set()
@@ -302,7 +364,11 @@ class Pool:
         job_id, flow = taken.job.id, taken.job.flow
         if self._holding.get(job_id) is taken:
             del self._holding[job_id]
-            if self._again and (again := self._again.pop(job_id, None)) is not None and not self._has_left:
+            if (
+                self._again
+                and (again := self._again.pop(job_id, None)) is not None
+                and not self._has_left
+            ):
                 self._holding[job_id] = again
                 self._start(self._begin([again]))
         self._free[flow] = free = self._free[flow] + 1
@@ -320,8 +386,11 @@ class Pool:
         self._pausing_jobs |= jobs
         try:
             await self.aside.settle([hold for _, hold in held])
-            # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
-            await self.aside.insist(lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held]))
+            # Somebody may have resumed it since we read the pause, and not have found these jobs:
+            # look again.
+            await self.aside.insist(
+                lambda: self._pausing.let_go([(one.job.tenant, hold.scope) for one, hold in held])
+            )
             # Or have called one back, while it was in our hands.
             keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one, _ in held]
             await self.aside.insist(lambda: self._called_back.look(keys))
@@ -343,7 +412,9 @@ class Pool:
             await self._poison(taken, LookupError("no event of this request"), "request_not_found")
             return
         try:
-            await self.aside.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)])
+            await self.aside.settle(
+                [Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)]
+            )
         finally:
             self._free_slot(taken)
 
@@ -354,7 +425,9 @@ class Pool:
             self._free_slot(taken)
 
     async def stop(self, drain_seconds: float) -> None:
-        """After `run` was cancelled: give back what was taken last, let attempts end, cut those that take too long (Unknown)."""
+        """After `run` was cancelled: give back what was taken last, let attempts end, cut those
+        that take too long (Unknown).
+        """
         self._is_stopping = True
         self.offering.close()
         if self._taking is not None:
@@ -366,7 +439,9 @@ class Pool:
             self._runtime.call_later(drain_seconds + LAST_SECONDS, self._leave),
         ]
         # One that was cut before it had begun is done and still here.
-        while (self.offering.on_their_way and not self._has_left) or any(not task.done() for task in self._tasks):
+        while (self.offering.on_their_way and not self._has_left) or any(
+            not task.done() for task in self._tasks
+        ):
             await self._ended.wait(POLL_SECONDS)
         for timer in timers:
             timer.cancel()
@@ -382,7 +457,9 @@ class Pool:
         self._deadlines.cut_all("stopping", STOP_GRACE_SECONDS)
 
     def _leave(self) -> None:
-        """The store does not take what was learned: the next start finds these jobs under a dead lease, and in doubt."""
+        """The store does not take what was learned: the next start finds these jobs under a dead
+        lease, and in doubt.
+        """
         self._has_left = True
         self._telemetry.log.error("stopped before everything was recorded", held=self.lease.held)
         self._ended.set()

@@ -1,4 +1,6 @@
-"""Before any call: is there still something to do, and may it be done now? Decided from the stream's head, not from the view alone.
+"""Before any call: whether there is still something to do, and whether it may be done now.
+
+Decided from the stream's head, not from the view alone.
 
 The same for our own attempts and for work that is handed out to others (handing_out/).
 """
@@ -18,11 +20,13 @@ from gesta.ports.read_model import View
 from gesta.requests.recorder import Applied, Recorder, Settle
 from gesta.runtime.clock import Runtime
 
-#: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider has forgotten our key.
+#: execute, ask: go on. lose: an earlier take has no recorded end. expire: too late, or the provider
+#: has forgotten our key.
 #: cancel: called back while an attempt ran. wait: not yet due. ignore: nothing to do.
 Finding = Literal["execute", "ask", "lose", "expire", "cancel", "wait", "ignore"]
 
-#: A job that is due by the queue's clock and not by ours is looked at again after this: another worker's clock may be right.
+#: A job that is due by the queue's clock and not by ours is looked at again after this: another
+#: worker's clock may be right.
 CLOCK_PAUSE_MS = 1_000
 
 
@@ -30,7 +34,8 @@ def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
     """What to do with a job, given what its request is now."""
     job = taken.job
     if state.is_terminal or state.dispatch_version != job.dispatch_version or state.wants is None:
-        # Done already, opened anew since, or standing in unknown until a person decides: this pointer leads nowhere.
+        # Done already, opened anew since, or standing in unknown until a person decides: this
+        # pointer leads nowhere.
         return "ignore"
     if state.wants == "reconcile":
         # A question changes nothing at the provider, so asking twice is harmless.
@@ -45,9 +50,11 @@ def examine(state: State, taken: Taken, now_ms: int, rules: Rules) -> Finding:
 
 
 def _began(due_ms: int, taken: Taken) -> bool:
-    """Whether an attempt that was due then may have begun, however early it is by our clock: ours may be slow.
+    """Whether an attempt that was due then may have begun, however early it is by our clock: ours
+    may be slow.
 
-    The queue had the job ready for that time before it was taken and lost. One that was ready earlier was lost after an attempt whose
+    The queue had the job ready for that time before it was taken and lost. One that was ready
+    earlier was lost after an attempt whose
     recorded end set the time that is still to come.
     """
     return taken.is_suspect and taken.available_ms >= due_ms
@@ -60,33 +67,56 @@ class Guard:
         self._recorder, self._runtime = recorder, runtime
 
     async def deal_with(
-        self, finding: Finding, taken: Taken, view: View, rules: Rules, *, lost: str = "lease_lost", insist: bool = True
+        self,
+        finding: Finding,
+        taken: Taken,
+        view: View,
+        rules: Rules,
+        *,
+        lost: str = "lease_lost",
+        insist: bool = True,
     ) -> tuple[View, Finding] | None:
-        """Record what follows and settle the job; the request and what to do with it, where it is to be executed after all.
+        """Record what follows and settle the job; the request and what to do with it, where it is
+        to be executed after all.
 
-        `lost` is the reason that is put on record for an attempt without an end. `insist`: see Recorder.apply.
+        `lost` is the reason that is put on record for an attempt without an end. `insist`: see
+        Recorder.apply.
         """
         if finding == "lose":
             # It was taken when it was due, whatever our clock says.
-            lose = Lose(max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance())
+            lose = Lose(
+                max(self._runtime.now_ms(), view.state.due_at or 0), lost, self._runtime.chance()
+            )
             view = (await self._apply(taken, view, lose, rules, _keep(taken), insist=insist)).view
-            # Under `same_key` the lost attempt may be repeated at once; otherwise the request now stands in unknown.
+            # Under `same_key` the lost attempt may be repeated at once; otherwise the request now
+            # stands in unknown.
             finding = examine(view.state, _innocent(taken), self._runtime.now_ms(), rules)
         match finding:
             case "execute" | "ask":
                 return view, finding
             case "expire":
-                await self._apply(taken, view, Expire(self._runtime.now_ms()), rules, settle_of(taken), insist=insist)
+                await self._apply(
+                    taken,
+                    view,
+                    Expire(self._runtime.now_ms()),
+                    rules,
+                    settle_of(taken),
+                    insist=insist,
+                )
             case "cancel":
                 await self._cancel(taken, view, rules, insist=insist)
             case "wait":
-                await self._recorder.settle(_not_yet(taken, view.state, self._runtime.now_ms()), insist=insist)
+                await self._recorder.settle(
+                    _not_yet(taken, view.state, self._runtime.now_ms()), insist=insist
+                )
             case "ignore" | "lose":
                 await self._recorder.settle(settled(taken, view.state, view.state), insist=insist)
         return None
 
     async def lapse(self, taken: Taken, view: View, rules: Rules, lost: str) -> None:
-        """What had been handed out and was never reported, put right: the doubt on record and the job settled, in one commit."""
+        """What had been handed out and was never reported, put right: the doubt on record and the
+        job settled, in one commit.
+        """
         now = self._runtime.now_ms()
         finding = examine(view.state, taken, now, rules)
         if finding == "lose":
@@ -104,17 +134,32 @@ class Guard:
             state = (await self._recorder.fresh(view, insist=insist)).state
             await self._recorder.settle(settled(taken, state, state), insist=insist)
 
-    async def _apply(self, taken: Taken, view: View, command: Command, rules: Rules, settle: Settle, *, insist: bool) -> Applied:
-        return await self._recorder.apply(view, command, rules, settle, causation_id=taken.job.id, insist=insist)
+    async def _apply(
+        self,
+        taken: Taken,
+        view: View,
+        command: Command,
+        rules: Rules,
+        settle: Settle,
+        *,
+        insist: bool,
+    ) -> Applied:
+        return await self._recorder.apply(
+            view, command, rules, settle, causation_id=taken.job.id, insist=insist
+        )
 
 
 def settle_of(taken: Taken) -> Settle:
-    """What becomes of the job once the request is in a given state: kept for the next attempt if that is near, else done with."""
+    """What becomes of the job once the request is in a given state: kept for the next attempt if
+    that is near, else done with.
+    """
     return partial(settled, taken)
 
 
 def settled(taken: Taken, _: State, state: State) -> Settlement:
-    still_ours = state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
+    still_ours = (
+        state.dispatch_version == taken.job.dispatch_version and state.wants == taken.job.kind
+    )
     # One that the sweep has put, now that it is due, stays: it is put once.
     is_near = not state.is_far or (state.due_at or 0) - taken.available_ms <= QUEUE_HORIZON_MS
     if still_ours and is_near:
@@ -123,7 +168,10 @@ def settled(taken: Taken, _: State, state: State) -> Settlement:
 
 
 def _not_yet(taken: Taken, state: State, now_ms: int) -> Settlement | None:
-    """Back until it is due. By the queue's clock it is: released until then, it would be taken again at once, and again."""
+    """Back until it is due.
+
+    By the queue's clock it is: released until then, it would be taken again at once, and again.
+    """
     settlement = settled(taken, state, state)
     if isinstance(settlement, Release):
         left_ms = min(CLOCK_PAUSE_MS, max(0, settlement.due_ms - now_ms))

@@ -1,4 +1,6 @@
-"""What becomes of jobs without an attempt: given back, held, or set aside on record. However long the store is out of reach.
+"""What becomes of jobs without an attempt: given back, held, or set aside on record.
+
+However long the store is out of reach.
 
 While the lease is renewed, nobody else would take a job that this process holds.
 """
@@ -18,8 +20,21 @@ from gesta.runtime.telemetry import Telemetry
 
 
 class Aside:
-    def __init__(self, queue: JobQueue, views: Views, repeats: Repeats, runtime: Runtime, telemetry: Telemetry) -> None:
-        self._queue, self._views, self._repeats, self._runtime, self._telemetry = queue, views, repeats, runtime, telemetry
+    def __init__(
+        self,
+        queue: JobQueue,
+        views: Views,
+        repeats: Repeats,
+        runtime: Runtime,
+        telemetry: Telemetry,
+    ) -> None:
+        self._queue, self._views, self._repeats, self._runtime, self._telemetry = (
+            queue,
+            views,
+            repeats,
+            runtime,
+            telemetry,
+        )
 
     async def park(self, taken: Taken, error: Exception, reason: str = "") -> None:
         """Set a job aside that cannot be dealt with, on record, so that the rest goes on."""
@@ -29,7 +44,9 @@ class Aside:
 
     async def note(self, parked: Parked, error: Exception) -> None:
         self._telemetry.parked(parked.what, parked.stream, parked.version, error)
-        told = replace(parked, error=parked.error or type(error).__name__, at_ms=self._runtime.now_ms())
+        told = replace(
+            parked, error=parked.error or type(error).__name__, at_ms=self._runtime.now_ms()
+        )
         await self.insist(lambda: self._views.save([], [told], None))
 
     async def release(self, taken: Sequence[Taken]) -> None:
@@ -41,5 +58,9 @@ class Aside:
     async def settle(self, settlements: Sequence[Settlement]) -> None:
         await self.insist(lambda: self._queue.settle(settlements), settlements)
 
-    async def insist(self, act: Callable[[], Awaitable[object]], settlements: Sequence[Settlement] = ()) -> None:
-        await self._repeats.insist(act, settlements, partial(self._telemetry.store_failed, "worker"))
+    async def insist(
+        self, act: Callable[[], Awaitable[object]], settlements: Sequence[Settlement] = ()
+    ) -> None:
+        await self._repeats.insist(
+            act, settlements, partial(self._telemetry.store_failed, "worker")
+        )

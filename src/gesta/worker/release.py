@@ -1,4 +1,5 @@
-"""Station 6 of 7, when nothing was sent and no attempt is spent: the job goes back, and its request is as if it had not been taken.
+"""Station 6 of 7, when nothing was sent and no attempt is spent: the job goes back, and its request
+is as if it had not been taken.
 
 Receives what the executor raised (unspent.py) from attempt.py; settles the job through recorder.py.
 """
@@ -29,43 +30,75 @@ STORE_PAUSE_SECONDS = 1.0
 
 class GivingBack:
     def __init__(
-        self, recorder: Recorder, pausing: Pausing, called_back: CalledBack, runtime: Runtime, telemetry: Telemetry
+        self,
+        recorder: Recorder,
+        pausing: Pausing,
+        called_back: CalledBack,
+        runtime: Runtime,
+        telemetry: Telemetry,
     ) -> None:
         self._recorder, self._pausing, self._called_back = recorder, pausing, called_back
         self._runtime, self._telemetry = runtime, telemetry
 
     async def postponed(self, taken: Taken, view: View, flow: Flow, postponed: Postponed) -> None:
-        """Until then. Longer than a queue may hold a job nobody waits in it: then it is looked at once more."""
+        """Until then.
+
+        Longer than a queue may hold a job nobody waits in it: then it is looked at once more.
+        """
         seconds = postponed.after_seconds
         # A flow may say anything, also what is no number of seconds.
-        wait_ms = min(max(0, round(seconds * 1000)), QUEUE_HORIZON_MS) if isfinite(seconds) else QUEUE_HORIZON_MS
+        wait_ms = (
+            min(max(0, round(seconds * 1000)), QUEUE_HORIZON_MS)
+            if isfinite(seconds)
+            else QUEUE_HORIZON_MS
+        )
         self._telemetry.postponed(flow.name)
-        await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms))
+        await self._settle(
+            taken,
+            view,
+            flow.rules,
+            Release(taken.job.id, taken.token, self._runtime.now_ms() + wait_ms),
+        )
 
     async def refused(
-        self, taken: Taken, view: View, flow: Flow, refused: CredentialRefused, payload: object, config: TenantConfig
+        self,
+        taken: Taken,
+        view: View,
+        flow: Flow,
+        refused: CredentialRefused,
+        payload: object,
+        config: TenantConfig,
     ) -> None:
         """Hold it with everything else that uses the credential."""
         tenant, told = taken.job.tenant, _told(refused, payload, config)
-        scope, is_new = await self._pause(tenant, refused.credential, config.version_of(refused.credential), told)
+        scope, is_new = await self._pause(
+            tenant, refused.credential, config.version_of(refused.credential), told
+        )
         if is_new:
             line = Line(flow, taken, payload, view.state.correlation_id)
             self._telemetry.credential_refused(line, flow.name, refused.credential, told)
         if scope is None or taken.is_suspect:
-            # It has changed meanwhile; or an earlier take was lost, which a hold would remember although its end is on record by now.
+            # It has changed meanwhile; or an earlier take was lost, which a hold would remember
+            # although its end is on record by now.
             await self._settle(taken, view, flow.rules, Release(taken.job.id, taken.token, 0))
             return
         await self._settle(taken, view, flow.rules, Hold(taken.job.id, taken.token, str(scope)))
         try:
-            # What came between the pause and the hold: that it ended, or that somebody called the request back while the attempt ran.
+            # What came between the pause and the hold: that it ended, or that somebody called the
+            # request back while the attempt ran.
             await self._pausing.let_go([(tenant, str(scope))])
             await self._called_back.look([key_of(view.state)])
         except (StoreError, Busy) as error:
-            # The sweep lets go of what is held and not paused; who called it back is heard when it goes on.
+            # The sweep lets go of what is held and not paused; who called it back is heard when it
+            # goes on.
             self._telemetry.store_failed("worker", error)
 
-    async def _pause(self, tenant: str, credential: str, version: int, told: str) -> tuple[Scope | None, bool]:
-        """However long the store is out of reach: while the lease is renewed, nobody else would take the job."""
+    async def _pause(
+        self, tenant: str, credential: str, version: int, told: str
+    ) -> tuple[Scope | None, bool]:
+        """However long the store is out of reach: while the lease is renewed, nobody else would
+        take the job.
+        """
         while True:
             try:
                 return await self._pausing.refuse(tenant, credential, version, told)
@@ -73,9 +106,16 @@ class GivingBack:
                 self._telemetry.store_failed("worker", error)
                 await sleep(self._runtime, STORE_PAUSE_SECONDS)
 
-    async def _settle(self, taken: Taken, view: View, rules: Rules, settlement: Settlement) -> Applied:
+    async def _settle(
+        self, taken: Taken, view: View, rules: Rules, settlement: Settlement
+    ) -> Applied:
         return await self._recorder.apply(
-            view, Postpone(), rules, lambda _, __: settlement, causation_id=taken.job.id, insist=True
+            view,
+            Postpone(),
+            rules,
+            lambda _, __: settlement,
+            causation_id=taken.job.id,
+            insist=True,
         )
 
 
@@ -89,7 +129,9 @@ def unusable(refused: CredentialRefused, tenant: str) -> Retry | None:
 
 
 def _told(refused: CredentialRefused, payload: object, config: TenantConfig) -> str:
-    """Why, for those who find it held: without secrets and personal data, like every detail that is stored."""
+    """Why, for those who find it held: without secrets and personal data, like every detail that is
+    stored.
+    """
     outcome = discreet(sound(Retry(refused.reason, refused.detail)), payload, config.opened)
     assert isinstance(outcome, Retry)
     text = f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason

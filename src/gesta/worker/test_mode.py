@@ -1,8 +1,13 @@
-"""The world of test requests: what their executors are given instead of the real one. Nothing they do reaches anybody but the sandbox.
+"""The world of test requests: what their executors are given instead of the real one.
 
-HTTP and letters go to doubles in this process. No secret is opened: a stand-in takes the place of each. Of config that the tenant has, all the
-rest counts; of a kind of which it has stored nothing at all, the flow's own stand-in does, so that a newcomer's first message is sent.
-Nothing is written beside the request's own events: no rate limit of the live requests is used up, no endpoint switched off, nobody noted.
+Nothing they do reaches anybody but the sandbox.
+
+HTTP and letters go to doubles in this process. No secret is opened: a stand-in takes the place of
+each. Of config that the tenant has, all the
+rest counts; of a kind of which it has stored nothing at all, the flow's own stand-in does, so that
+a newcomer's first message is sent.
+Nothing is written beside the request's own events: no rate limit of the live requests is used up,
+no endpoint switched off, nobody noted.
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ STAND_IN = "whsec_" + base64.b64encode(b"a stand-in: no secret at all").decode()
 
 
 class Trial:
-    """One for the process, whosever the requests are: what the doubles know, they tell to the holder of the same key alone."""
+    """One for the process, whosever the requests are: what the doubles know, they tell to the
+    holder of the same key alone.
+    """
 
     def __init__(self, records: Records, runtime: Runtime) -> None:
         self.sandbox = Sandbox(kept=KEPT)
@@ -49,7 +56,9 @@ class Trial:
 
 
 class TrialConfig(TenantConfig):
-    """The tenant's config without its secrets, and with a stand-in for each kind of which nothing is stored."""
+    """The tenant's config without its secrets, and with a stand-in for each kind of which nothing
+    is stored.
+    """
 
     __slots__ = ("_stand_ins",)
 
@@ -59,12 +68,23 @@ class TrialConfig(TenantConfig):
 
     def get(self, kind: str, code: str) -> Entity | None:
         stored = super().get(kind, code)
-        if stored is not None or kind not in self._stand_ins or any(kind == known for known, _ in self._entities):
-            # Whoever has stored some of a kind has to be told of a code that is none of them, as a live request would be.
+        if (
+            stored is not None
+            or kind not in self._stand_ins
+            or any(kind == known for known, _ in self._entities)
+        ):
+            # Whoever has stored some of a kind has to be told of a code that is none of them, as a
+            # live request would be.
             return stored
         return Entity(kind, code, self._stand_ins[kind], {}, 0)
 
-    def derived(self, key: object, make: Callable[Concatenate[TenantConfig, P], T], *args: P.args, **named: P.kwargs) -> T:
+    def derived(
+        self,
+        key: object,
+        make: Callable[Concatenate[TenantConfig, P], T],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> T:
         # Made anew: what is kept was made of the config as live requests see it.
         return make(self, *args, **named)
 
@@ -106,7 +126,9 @@ class UnchangedRecords(TenantRecords):
 
     __slots__ = ()
 
-    async def put(self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None) -> bool:
+    async def put(
+        self, kind: str, name: str, version: int, value: bytes, *, about: str | None = None
+    ) -> bool:
         return True
 
     async def forget(self, kind: str, name: str, *, upto: int) -> None:

@@ -83,6 +83,9 @@ class ProjectsOnlyTheFirst(MemoryCommits):
 @breaks(AtOnceFence.test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out)
 class PutsJobsThroughAFence(MemoryCommits):
     async def append(self, appends, projection):
-        before, verdicts = self._events.length, [self._events.append_one(append) for append in appends]
+        before, verdicts = (
+            self._events.length,
+            [self._events.append_one(append) for append in appends],
+        )
         self._project(appends, projection, before)
         return verdicts

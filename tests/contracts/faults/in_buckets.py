@@ -24,7 +24,10 @@ class LooksAheadForEver(MemoryBuckets):
         return await super().reserve(wanted, 10**9)
 
 
-@breaks(Buckets.test_what_was_reserved_is_not_given_again, Buckets.test_nothing_is_taken_by_asking_in_vain)
+@breaks(
+    Buckets.test_what_was_reserved_is_not_given_again,
+    Buckets.test_nothing_is_taken_by_asking_in_vain,
+)
 class KeepsNoRecord(MemoryBuckets):
     async def reserve(self, wanted, ahead_ms):
         answers = await super().reserve(wanted, ahead_ms)
@@ -35,9 +38,14 @@ class KeepsNoRecord(MemoryBuckets):
 @breaks(Buckets.test_it_fills_while_time_passes_and_never_beyond_its_burst)
 class SavesUpForEver(MemoryBuckets):
     async def reserve(self, wanted, ahead_ms):
-        raised = [Wanted(one.name, Rate(one.rate.gap_ms, one.rate.burst * 2), one.tokens) for one in wanted]
+        raised = [
+            Wanted(one.name, Rate(one.rate.gap_ms, one.rate.burst * 2), one.tokens)
+            for one in wanted
+        ]
         known = all(one.name in self._buckets for one in wanted)
-        return await super().reserve(raised if known and self._runtime.now_ms() % 1_000 == 300 else wanted, ahead_ms)
+        return await super().reserve(
+            raised if known and self._runtime.now_ms() % 1_000 == 300 else wanted, ahead_ms
+        )
 
 
 @breaks(Buckets.test_nobody_waits_longer_than_the_rate_explains)
@@ -45,14 +53,19 @@ class BelievesAnyTime(MemoryBuckets):
     async def reserve(self, wanted, ahead_ms):
         answers = await super().reserve(wanted, ahead_ms)
         return [
-            replace(one, next_at=max(one.next_at, self._runtime.now_ms() + 10_000.0)) if not one.times else one for one in answers
+            replace(one, next_at=max(one.next_at, self._runtime.now_ms() + 10_000.0))
+            if not one.times
+            else one
+            for one in answers
         ]
 
 
 @breaks(Buckets.test_buckets_and_tenants_are_apart)
 class IgnoresTheTenant(MemoryBuckets):
     async def reserve(self, wanted, ahead_ms):
-        return await super().reserve([replace(one, name=("", one.name[1])) for one in wanted], ahead_ms)
+        return await super().reserve(
+            [replace(one, name=("", one.name[1])) for one in wanted], ahead_ms
+        )
 
 
 @breaks(Buckets.test_one_call_asks_for_many_and_answers_in_order)

@@ -17,7 +17,10 @@ class PutsNoJobs(MemoryCommits):
         return await super().project(views, [], parked, moves, offer)
 
 
-@breaks(Project.test_a_projector_that_was_overtaken_writes_nothing, Project.test_of_projectors_that_race_one_dispatches)
+@breaks(
+    Project.test_a_projector_that_was_overtaken_writes_nothing,
+    Project.test_of_projectors_that_race_one_dispatches,
+)
 class PutsJobsBeforeItChecks(MemoryCommits):
     async def project(self, views, jobs, parked, moves, offer=None):
         await self._queue.put(jobs)
@@ -32,7 +35,10 @@ class StopsAtALiveJob(MemoryCommits):
         return await super().project(views, jobs, parked, moves, offer)
 
 
-@breaks(Record.test_events_are_appended_and_their_job_is_acked, Record.test_each_entry_meets_what_the_ones_before_it_wrote)
+@breaks(
+    Record.test_events_are_appended_and_their_job_is_acked,
+    Record.test_each_entry_meets_what_the_ones_before_it_wrote,
+)
 class AcksInWordOnly(MemoryCommits):
     def _record_one(self, entry):
         if entry.append is None or not isinstance(entry.settlement, Ack):
@@ -73,7 +79,11 @@ class DropsEvidenceWithTheLease(MemoryCommits):
 @breaks(Record.test_events_without_a_job_and_a_job_without_events_are_recorded_too)
 class WantsBothOrNothing(MemoryCommits):
     def _record_one(self, entry):
-        return Recording(None, None) if None in (entry.append, entry.settlement) else super()._record_one(entry)
+        return (
+            Recording(None, None)
+            if None in (entry.append, entry.settlement)
+            else super()._record_one(entry)
+        )
 
 
 @breaks(Record.test_a_dropped_job_and_its_last_events_go_together)

@@ -5,7 +5,9 @@ from msgspec.structs import replace
 from gesta.ports.event_store import FOLLOW_BYTES, Appended, Claimed, Stale
 from gesta.runtime.clock import Signal
 from gesta.stores.memory.event_store import MemoryEventStore
-from gesta.testing.contracts.event_claims import EventClaimsAfterRestartContract as ClaimsAfterRestart
+from gesta.testing.contracts.event_claims import (
+    EventClaimsAfterRestartContract as ClaimsAfterRestart,
+)
 from gesta.testing.contracts.event_claims import EventClaimsContract as Claims
 from gesta.testing.contracts.event_store import EventStoreAfterRestartContract as AfterRestart
 from gesta.testing.contracts.event_store import EventStoreContract as Events
@@ -19,13 +21,19 @@ class IsAlwaysUpToDate(MemoryEventStore):
         return 0
 
 
-@breaks(Events.test_the_first_event_of_a_stream_has_version_1, Events.test_versions_count_the_events_of_a_stream)
+@breaks(
+    Events.test_the_first_event_of_a_stream_has_version_1,
+    Events.test_versions_count_the_events_of_a_stream,
+)
 class NumbersVersionsFromZero(MemoryEventStore):
     async def read(self, streams):
         return [replace(event, version=event.version - 1) for event in await super().read(streams)]
 
 
-@breaks(Events.test_an_event_is_read_as_it_was_appended, Events.test_the_log_and_the_stream_tell_the_same)
+@breaks(
+    Events.test_an_event_is_read_as_it_was_appended,
+    Events.test_the_log_and_the_stream_tell_the_same,
+)
 class LosesTheMetadata(MemoryEventStore):
     async def read(self, streams):
         return [replace(event, meta=b"{}") for event in await super().read(streams)]
@@ -55,7 +63,8 @@ class ChecksABatchBeforeItWritesAny(MemoryEventStore):
             if refusal is None:
                 self._write(append)
         return [
-            refusal or Appended(append.expected + len(append.events)) for append, refusal in zip(appends, refusals, strict=True)
+            refusal or Appended(append.expected + len(append.events))
+            for append, refusal in zip(appends, refusals, strict=True)
         ]
 
 
@@ -103,7 +112,8 @@ class ReadsEveryStreamFromItsStart(MemoryEventStore):
 
 
 @breaks(
-    Events.test_the_log_has_every_event_once_in_the_order_of_rising_positions, Events.test_the_log_keeps_the_order_of_each_stream
+    Events.test_the_log_has_every_event_once_in_the_order_of_rising_positions,
+    Events.test_the_log_keeps_the_order_of_each_stream,
 )
 class FollowsBackwards(MemoryEventStore):
     async def follow(self, after, limit):
@@ -116,7 +126,10 @@ class IgnoresTheLimit(MemoryEventStore):
         return self._log[after:]
 
 
-@breaks(Events.test_a_page_ends_with_the_event_that_makes_it_full, AfterRestart.test_pages_are_as_full_as_before)
+@breaks(
+    Events.test_a_page_ends_with_the_event_that_makes_it_full,
+    AfterRestart.test_pages_are_as_full_as_before,
+)
 class CountsEventsOnly(MemoryEventStore):
     async def follow(self, after, limit):
         return [event for event in self._log[after:] if event][:limit]
@@ -137,13 +150,19 @@ class RepeatsTheLastEvent(MemoryEventStore):
 
 @breaks(Events.test_a_follower_that_reads_while_others_append_skips_nothing)
 class ShowsSomeEventsLate(MemoryEventStore):
-    """As a database does that numbers events when they are written and shows them when they are committed."""
+    """As a database does that numbers events when they are written and shows them when they are
+    committed.
+    """
 
     asked = 0
 
     async def follow(self, after, limit):
         self.asked += 1
-        return [event for event in self._log[after:] if event and (event.position % 3 or self.asked > 30)][:limit]
+        return [
+            event
+            for event in self._log[after:]
+            if event and (event.position % 3 or self.asked > 30)
+        ][:limit]
 
 
 @breaks(Events.test_the_end_is_the_position_of_the_newest_event)
@@ -159,7 +178,10 @@ class WakesTheFirstWaiterOnly(MemoryEventStore):
         await signal.wait(timeout_seconds)
 
 
-@breaks(Events.test_an_append_before_the_wait_is_not_slept_through, Record.test_recorded_events_wake_the_follower)
+@breaks(
+    Events.test_an_append_before_the_wait_is_not_slept_through,
+    Record.test_recorded_events_wake_the_follower,
+)
 class WakesNobody(MemoryEventStore):
     async def changed(self, timeout_seconds):
         await Signal(self._appended._runtime).wait(timeout_seconds)
@@ -171,7 +193,10 @@ class WaitsForEver(MemoryEventStore):
         await self._appended.wait(1_000_000)
 
 
-@breaks(Claims.test_a_key_leads_to_the_request_that_claimed_it_first, Claims.test_of_claims_that_race_for_a_key_one_stands)
+@breaks(
+    Claims.test_a_key_leads_to_the_request_that_claimed_it_first,
+    Claims.test_of_claims_that_race_for_a_key_one_stands,
+)
 class ForgetsClaims(MemoryEventStore):
     def _write(self, append):
         super()._write(replace(append, claim=None))
@@ -198,7 +223,10 @@ class ListsClaimsAsTheyCame(MemoryEventStore):
         return [claim for name, claim in self._claims.items() if name > after][:limit]
 
 
-@breaks(Claims.test_a_claim_that_was_put_keeps_others_from_its_key, ClaimsAfterRestart.test_a_claim_that_was_put_stays_claimed)
+@breaks(
+    Claims.test_a_claim_that_was_put_keeps_others_from_its_key,
+    ClaimsAfterRestart.test_a_claim_that_was_put_stays_claimed,
+)
 class PutsClaimsInWordOnly(MemoryEventStore):
     async def put_claims(self, claims):
         return [True] * len(claims)

@@ -13,7 +13,9 @@ from tests.contracts.faults.planting import breaks
 class HoldsForTheLengthOfALease(MemoryJobQueue):
     def settle_one(self, settlement):
         if isinstance(settlement, Hold):
-            return super().settle_one(Release(settlement.job_id, settlement.token, self._runtime.now_ms() + 10_000))
+            return super().settle_one(
+                Release(settlement.job_id, settlement.token, self._runtime.now_ms() + 10_000)
+            )
         return super().settle_one(settlement)
 
 
@@ -23,7 +25,10 @@ class ForgetsWhatItHolds(MemoryJobQueue):
         return {job_id for job_id in await super().find(job_ids) if self._rows[job_id].hold is None}
 
 
-@breaks(Holds.test_an_unheld_job_comes_back_as_if_it_had_not_been_taken, Holds.test_a_held_job_can_be_dropped)
+@breaks(
+    Holds.test_an_unheld_job_comes_back_as_if_it_had_not_been_taken,
+    Holds.test_a_held_job_can_be_dropped,
+)
 class CallsWhatItHeldSuspect(MemoryJobQueue):
     def settle_one(self, settlement):
         settled = super().settle_one(settlement)
@@ -49,13 +54,20 @@ class CallsWhatItHeldInnocent(MemoryJobQueue):
 @breaks(Holds.test_only_who_has_the_job_can_hold_it)
 class LetsAnybodyHold(MemoryJobQueue):
     def judge(self, settlement):
-        return super().judge(Drop(settlement.job_id) if isinstance(settlement, Hold) else settlement)
+        return super().judge(
+            Drop(settlement.job_id) if isinstance(settlement, Hold) else settlement
+        )
 
 
 @breaks(Holds.test_only_jobs_of_the_scope_are_unheld_and_no_more_than_asked_for)
 class UnholdsWhatItFinds(MemoryJobQueue):
     async def unhold(self, scope, limit):
-        return sum([await super(UnholdsWhatItFinds, self).unhold(one.scope, limit) for one in await self.held()])
+        return sum(
+            [
+                await super(UnholdsWhatItFinds, self).unhold(one.scope, limit)
+                for one in await self.held()
+            ]
+        )
 
 
 @breaks(Holds.test_only_jobs_of_the_scope_are_unheld_and_no_more_than_asked_for)

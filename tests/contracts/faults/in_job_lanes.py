@@ -9,19 +9,29 @@ from tests.contracts.faults.after_restart import ForgetsEverything
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(Lanes.test_a_lane_gives_its_own_tenants_jobs_only, Lanes.test_a_tenants_job_is_found_behind_a_flood_of_another)
+@breaks(
+    Lanes.test_a_lane_gives_its_own_tenants_jobs_only,
+    Lanes.test_a_tenants_job_is_found_behind_a_flood_of_another,
+)
 class OneLaneForAll(MemoryJobQueue):
     async def hand_out(self, token, lane, limit, lease_seconds):
         found: list[Taken] = []
         for tenant in ("globex", "acme"):
-            found += await super().hand_out(token, lane_of(flow_of_lane(lane), tenant), limit - len(found), lease_seconds)
+            found += await super().hand_out(
+                token, lane_of(flow_of_lane(lane), tenant), limit - len(found), lease_seconds
+            )
         return found
 
 
 @breaks(Lanes.test_no_worker_of_ours_takes_from_a_lane)
 class TakesFromLanes(MemoryJobQueue):
     async def take(self, token, flows, lease_seconds, *, durable):
-        return await super().take(token, flows | {lane_of(flow, "acme"): 10 for flow in flows}, lease_seconds, durable=durable)
+        return await super().take(
+            token,
+            flows | {lane_of(flow, "acme"): 10 for flow in flows},
+            lease_seconds,
+            durable=durable,
+        )
 
 
 @breaks(Lanes.test_no_more_are_handed_out_than_asked_for)
@@ -46,7 +56,12 @@ class HandsOutTwice(MemoryJobQueue):
 @breaks(Lanes.test_the_most_urgent_of_a_lane_goes_first)
 class KnowsNoUrgency(MemoryJobQueue):
     async def put(self, jobs):
-        return [self.put_one(type(job)(job.id, job.tenant, job.flow, job.request_id, 1, due_ms=job.due_ms)) for job in jobs]
+        return [
+            self.put_one(
+                type(job)(job.id, job.tenant, job.flow, job.request_id, 1, due_ms=job.due_ms)
+            )
+            for job in jobs
+        ]
 
 
 @breaks(Lanes.test_a_job_that_is_not_due_waits_in_its_lane)
@@ -97,7 +112,10 @@ class Shortens(MemoryJobQueue):
         return self._rows[job_id].until_ms
 
 
-@breaks(Lanes.test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts, Lanes.test_a_job_that_was_given_back_has_no_lease)
+@breaks(
+    Lanes.test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts,
+    Lanes.test_a_job_that_was_given_back_has_no_lease,
+)
 class ProlongsForAnybody(MemoryJobQueue):
     async def prolong(self, job_id, token, lease_seconds):
         if job_id in self._rows:
@@ -105,7 +123,10 @@ class ProlongsForAnybody(MemoryJobQueue):
         return self._lease_end(lease_seconds)
 
 
-@breaks(Lanes.test_a_job_of_a_lane_is_settled_like_any_other, Lanes.test_who_lost_a_job_to_another_can_settle_it_no_more)
+@breaks(
+    Lanes.test_a_job_of_a_lane_is_settled_like_any_other,
+    Lanes.test_who_lost_a_job_to_another_can_settle_it_no_more,
+)
 class AsksForNoToken(MemoryJobQueue):
     def judge(self, settlement):
         return "done" if settlement.job_id in self._rows else "absent"
@@ -114,7 +135,9 @@ class AsksForNoToken(MemoryJobQueue):
 @breaks(Lanes.test_lanes_that_have_something_to_hand_out_are_told)
 class KnowsOnlyWhatIsReady(MemoryJobQueue):
     async def stocked(self, lanes):
-        return {name for name in lanes if name in self._lanes and self._first(self._lanes[name].ready)}
+        return {
+            name for name in lanes if name in self._lanes and self._first(self._lanes[name].ready)
+        }
 
 
 @breaks(AfterRestart.test_a_lease_outlives_the_process_that_gave_it)

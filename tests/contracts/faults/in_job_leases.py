@@ -56,20 +56,28 @@ class ExtendsTheLeasesOfAll(MemoryJobQueue):
 @breaks(Leases.test_what_a_token_holds_is_told_as_it_was_taken)
 class TellsWhatOthersHold(MemoryJobQueue):
     async def taken_by(self, token):
-        rows = [row for row in self._rows.values() if row.token is not None and row.until_ms is None]
+        rows = [
+            row for row in self._rows.values() if row.token is not None and row.until_ms is None
+        ]
         return [Taken(row.job, token, row.takes, row.available_ms) for row in rows]
 
 
 @breaks(Leases.test_what_was_handed_out_is_not_told_as_taken)
 class TellsWhatWasHandedOut(MemoryJobQueue):
     async def taken_by(self, token):
-        return [Taken(row.job, token, row.takes, row.available_ms) for row in self._rows.values() if row.token == token]
+        return [
+            Taken(row.job, token, row.takes, row.available_ms)
+            for row in self._rows.values()
+            if row.token == token
+        ]
 
 
 @breaks(Leases.test_a_take_renews_the_earlier_leases_of_its_token)
 class RenewsNothingByTaking(MemoryJobQueue):
     async def take(self, token, flows, lease_seconds, *, durable):
-        end_ms = self._leases[token].end_ms if token in self._leases else self._lease_end(lease_seconds)
+        end_ms = (
+            self._leases[token].end_ms if token in self._leases else self._lease_end(lease_seconds)
+        )
         answer = await super().take(token, flows, lease_seconds, durable=durable)
         if token in self._leases:
             self._leases[token].end_ms = end_ms
@@ -95,7 +103,10 @@ class RevivesTheLeaseOfAFrozenWorker(MemoryJobQueue):
         return await super().take(token, flows, lease_seconds, durable=durable)
 
 
-@breaks(Leases.test_who_lost_the_lease_can_neither_ack_nor_release, Settle.test_only_the_holder_can_ack_or_release)
+@breaks(
+    Leases.test_who_lost_the_lease_can_neither_ack_nor_release,
+    Settle.test_only_the_holder_can_ack_or_release,
+)
 class IgnoresTheToken(MemoryJobQueue):
     def judge(self, settlement):
         settled = super().judge(settlement)
@@ -122,4 +133,8 @@ class DropsUnderADeadLease(MemoryJobQueue):
 class DropsWhateverHasNoToken(MemoryJobQueue):
     def judge(self, settlement):
         row = self._rows.get(settlement.job_id)
-        return "done" if isinstance(settlement, Drop) and row and row.token is None else super().judge(settlement)
+        return (
+            "done"
+            if isinstance(settlement, Drop) and row and row.token is None
+            else super().judge(settlement)
+        )

@@ -7,7 +7,10 @@ from gesta.testing.contracts.job_listing import JobListingContract as Listing
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(Listing.test_the_backlog_counts_what_waits_is_ready_and_is_leased, Listing.test_live_jobs_are_listed_by_id_page_by_page)
+@breaks(
+    Listing.test_the_backlog_counts_what_waits_is_ready_and_is_leased,
+    Listing.test_live_jobs_are_listed_by_id_page_by_page,
+)
 class TakesWhatWaitsForReady(MemoryJobQueue):
     def _state(self, row):
         return "ready"
@@ -23,11 +26,15 @@ class TakesWhatIsHeldForReady(MemoryJobQueue):
 class HasAlwaysAnOldest(MemoryJobQueue):
     async def backlog(self):
         found = await super().backlog()
-        return {flow: type(one)(one.waiting, one.ready, one.leased, one.oldest_ready_ms or 0) for flow, one in found.items()}
+        return {
+            flow: type(one)(one.waiting, one.ready, one.leased, one.oldest_ready_ms or 0)
+            for flow, one in found.items()
+        }
 
 
 @breaks(
-    Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work, Listing.test_a_job_that_was_handed_out_has_a_lease_of_its_own
+    Listing.test_a_job_whose_lease_is_over_is_told_from_one_at_work,
+    Listing.test_a_job_that_was_handed_out_has_a_lease_of_its_own,
 )
 class CountsTheDeadAsAtWork(MemoryJobQueue):
     async def backlog(self):

@@ -141,7 +141,11 @@ class GivesOutTheNewestFirst(Reordering):
 @breaks(Settle.test_an_acked_job_is_gone)
 class KeepsAckedJobs(MemoryJobQueue):
     def settle_one(self, settlement):
-        return self.judge(settlement) if isinstance(settlement, Ack) else super().settle_one(settlement)
+        return (
+            self.judge(settlement)
+            if isinstance(settlement, Ack)
+            else super().settle_one(settlement)
+        )
 
 
 @breaks(Settle.test_nobody_can_ack_a_job_that_nobody_holds)
@@ -154,7 +158,9 @@ class LetsAnybodyAckAFreeJob(MemoryJobQueue):
 @breaks(Settle.test_a_released_job_comes_back_when_it_is_due_and_not_before)
 class ReleasesAtOnce(MemoryJobQueue):
     def settle_one(self, settlement):
-        return super().settle_one(replace(settlement, due_ms=0) if isinstance(settlement, Release) else settlement)
+        return super().settle_one(
+            replace(settlement, due_ms=0) if isinstance(settlement, Release) else settlement
+        )
 
 
 @breaks(Settle.test_a_released_job_bears_no_trace_of_earlier_takes)
@@ -180,10 +186,17 @@ class DropsNothing(MemoryJobQueue):
         return "active" if isinstance(settlement, Drop) else super().judge(settlement)
 
 
-@breaks(Settle.test_a_job_that_somebody_holds_cannot_be_dropped, Settle.test_a_suspect_job_cannot_be_dropped)
+@breaks(
+    Settle.test_a_job_that_somebody_holds_cannot_be_dropped,
+    Settle.test_a_suspect_job_cannot_be_dropped,
+)
 class DropsWhatSomebodyHolds(MemoryJobQueue):
     def judge(self, settlement):
-        return "done" if isinstance(settlement, Drop) and settlement.job_id in self._rows else super().judge(settlement)
+        return (
+            "done"
+            if isinstance(settlement, Drop) and settlement.job_id in self._rows
+            else super().judge(settlement)
+        )
 
 
 @breaks(Settle.test_what_is_not_there_is_absent)
@@ -201,4 +214,6 @@ class GivesAllTheSameAnswer(MemoryJobQueue):
 @breaks(Settle.test_waiting_ready_and_held_jobs_are_found)
 class FindsOnlyJobsThatNobodyHolds(MemoryJobQueue):
     async def find(self, job_ids):
-        return {job_id for job_id in await super().find(job_ids) if self._rows[job_id].token is None}
+        return {
+            job_id for job_id in await super().find(job_ids) if self._rows[job_id].token is None
+        }

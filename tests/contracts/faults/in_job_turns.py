@@ -30,7 +30,10 @@ class ServesInTheOrderOfArrival(Reordering):
         return sorted(rows, key=lambda row: row.job.id)
 
 
-@breaks(Turns.test_a_flood_of_urgent_jobs_does_not_pass_another_tenant, Turns.test_the_least_urgent_job_does_not_starve)
+@breaks(
+    Turns.test_a_flood_of_urgent_jobs_does_not_pass_another_tenant,
+    Turns.test_the_least_urgent_job_does_not_starve,
+)
 class ServesTheUrgentFirstWhoseverTheyAre(Reordering):
     def reordered(self, rows):
         return sorted(rows, key=lambda row: row.job.priority)
@@ -55,7 +58,11 @@ class HasOneLineForAllPriorities(MemoryJobQueue):
     def _make_ready(self, lane):
         super()._make_ready(lane)
         end = max(lane.ends.values(), default=0)
-        lane.ends |= {(flow, tenant, other): end for flow, tenant, _ in list(lane.ends) for other in range(1, 11)}
+        lane.ends |= {
+            (flow, tenant, other): end
+            for flow, tenant, _ in list(lane.ends)
+            for other in range(1, 11)
+        }
 
 
 @breaks(Turns.test_a_less_urgent_job_passes_none_of_its_own_tenant)

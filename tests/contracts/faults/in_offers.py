@@ -8,14 +8,20 @@ from gesta.testing.contracts.eager_dispatch import OffersContract as Offers
 from tests.contracts.faults.planting import breaks
 
 
-@breaks(Offers.test_what_is_put_is_the_offering_worker_s, AtOnce.test_what_is_appended_is_taken_in_the_same_commit)
+@breaks(
+    Offers.test_what_is_put_is_the_offering_worker_s,
+    AtOnce.test_what_is_appended_is_taken_in_the_same_commit,
+)
 class PutsWhatItGives(MemoryJobQueue):
     """The jobs are told as taken, and another takes them too."""
 
     def put_offered(self, jobs, offer):
         super().put_offered(jobs, None)
         if offer is not None:
-            offer.taken = [Taken(job, offer.token, 1, self._runtime.now_ms()) for job in self._chosen(jobs, offer)]
+            offer.taken = [
+                Taken(job, offer.token, 1, self._runtime.now_ms())
+                for job in self._chosen(jobs, offer)
+            ]
 
 
 @breaks(Offers.test_no_more_are_taken_than_there_are_slots)
@@ -69,7 +75,10 @@ class LeavesTheDeadWhereTheyAre(MemoryJobQueue):
         return chosen
 
 
-@breaks(Offers.test_a_job_that_is_not_due_waits_for_its_time, Offers.test_a_suspect_job_goes_the_long_way)
+@breaks(
+    Offers.test_a_job_that_is_not_due_waits_for_its_time,
+    Offers.test_a_suspect_job_goes_the_long_way,
+)
 class TakesWhateverThereIs(MemoryJobQueue):
     def _chosen(self, jobs, offer):
         return list(jobs)

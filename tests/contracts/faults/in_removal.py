@@ -66,7 +66,9 @@ class AppendsToNothing(MemoryEventStore):
 @breaks(Removal.test_what_is_gone_stays_gone_after_a_restart)
 class BringsBackWhatWasRemoved(Harness):
     async def open(self):
-        self.database.events._streams |= {name: list(self._seen.get(name, [])) for name in getattr(self, "_seen", {})}
+        self.database.events._streams |= {
+            name: list(self._seen.get(name, [])) for name in getattr(self, "_seen", {})
+        }
         await super().open()
         self._seen: dict[str, list] = {}  # type: ignore[type-arg]
         write = self.database.events._write
@@ -78,7 +80,10 @@ class BringsBackWhatWasRemoved(Harness):
         setattr(self.database.events, "_write", remember)  # noqa: B010 -- one object, not its class
 
 
-@breaks(Old.test_old_requests_that_have_ended_are_found_whoevers_they_are, Old.test_small_steps_go_through_all)
+@breaks(
+    Old.test_old_requests_that_have_ended_are_found_whoevers_they_are,
+    Old.test_small_steps_go_through_all,
+)
 class FindsTheFirstOnly(MemoryViews):
     async def old(self, before_ms, after, limit, foreign=()):
         found, _ = await super().old(before_ms, after, limit, foreign)

@@ -1,4 +1,6 @@
-"""Stores with one thing wrong in dividing the log, and in dividing roles among those who follow it."""
+"""Stores with one thing wrong in dividing the log, and in dividing roles among those who follow
+it.
+"""
 
 from gesta.ports.event_store import Share
 from gesta.stores.memory.event_store import MemoryEventStore
@@ -19,7 +21,9 @@ from tests.contracts.faults.planting import breaks
 class HashesDifferently(MemoryEventStore):
     async def follow_share(self, after, limit, share):
         found = await self.follow(after, limit)
-        return [one for one in found if len(one.stream) % share.count in share.numbers], found[-1].position if found else after
+        return [one for one in found if len(one.stream) % share.count in share.numbers], (
+            found[-1].position if found else after
+        )
 
 
 @breaks(Shares.test_it_stays_there_after_a_restart)
@@ -27,7 +31,9 @@ class HashesByHowOftenItWasAsked(MemoryEventStore):
     asked = 0
 
     async def follow_share(self, after, limit, share):
-        turned = Share(share.count, tuple((number + self.asked // 8) % share.count for number in share.numbers))
+        turned = Share(
+            share.count, tuple((number + self.asked // 8) % share.count for number in share.numbers)
+        )
         self.asked += 1
         return await super().follow_share(after, limit, turned)
 
@@ -63,8 +69,15 @@ class MovesThoseThatFit(MemoryViews):
 @breaks(Project.test_each_checkpoint_is_compared_with_its_own_mark)
 class ComparesWithTheFirstMark(MemoryViews):
     def _fits(self, move):
-        marks = [position for name, position in self._checkpoints.items() if name.startswith("dispatched")]
-        return self._checkpoints.get(move.name, 0) == move.before and move.dispatched in (None, max(marks, default=0))
+        marks = [
+            position
+            for name, position in self._checkpoints.items()
+            if name.startswith("dispatched")
+        ]
+        return self._checkpoints.get(move.name, 0) == move.before and move.dispatched in (
+            None,
+            max(marks, default=0),
+        )
 
 
 @breaks(Project.test_projectors_that_share_some_checkpoints_never_wait_in_a_circle)

@@ -29,14 +29,18 @@ class Overwrites(MemoryVault):
 @breaks(Vault.test_versions_of_a_name_stand_side_by_side)
 class KeepsTheLastVersion(MemoryVault):
     def _put_one(self, box):
-        self._boxes = {ref: other for ref, other in self._boxes.items() if ref[:2] != (box.tenant, box.name)}
+        self._boxes = {
+            ref: other for ref, other in self._boxes.items() if ref[:2] != (box.tenant, box.name)
+        }
         return super()._put_one(box)
 
 
 @breaks(Vault.test_a_tenant_never_gets_the_secret_of_another)
 class IgnoresTheTenant(MemoryVault):
     async def get(self, refs):
-        return {ref: box for ref, box in self._boxes.items() for _, *own in refs if list(ref[1:]) == own}
+        return {
+            ref: box for ref, box in self._boxes.items() for _, *own in refs if list(ref[1:]) == own
+        }
 
 
 @breaks(Vault.test_what_does_not_exist_is_left_out)
@@ -91,7 +95,9 @@ class ListsEachNameOnce(MemoryVault):
     """As one does that goes on behind a name instead of a version."""
 
     async def listed(self, after, limit):
-        return [one for one in await super().listed(after, limit) if (one.tenant, one.name) != after[:2]]
+        return [
+            one for one in await super().listed(after, limit) if (one.tenant, one.name) != after[:2]
+        ]
 
 
 @breaks(Vault.test_an_empty_box_is_put_as_a_version_that_was_destroyed)

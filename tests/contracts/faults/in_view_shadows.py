@@ -101,7 +101,9 @@ class GoesOnWithWhatWasLeft(MemoryViews):
 @breaks(Undecided.test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest)
 class CountsWhatWillBeAsked(MemoryViews):
     async def undecided(self):
-        unknown = [row.state.updated_at for row in self._rows.values() if row.state.status == "unknown"]
+        unknown = [
+            row.state.updated_at for row in self._rows.values() if row.state.status == "unknown"
+        ]
         return len(unknown), min(unknown, default=None)
 
 

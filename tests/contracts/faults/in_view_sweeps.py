@@ -46,7 +46,10 @@ class KeepsTheFirstMoment(MemoryViews):
         super()._schedule(key, self._sweep_at.get(key, sweep_at_ms))
 
 
-@breaks(Due.test_a_postponed_request_is_due_again_at_the_later_moment, Due.test_a_request_may_be_postponed_for_good)
+@breaks(
+    Due.test_a_postponed_request_is_due_again_at_the_later_moment,
+    Due.test_a_request_may_be_postponed_for_good,
+)
 class PostponesNothing(MemoryViews):
     async def postpone(self, looked_at):
         pass
@@ -55,7 +58,12 @@ class PostponesNothing(MemoryViews):
 @breaks(Due.test_a_request_that_has_changed_since_is_not_postponed)
 class PostponesWhatHasChanged(MemoryViews):
     async def postpone(self, looked_at):
-        await super().postpone([(self._rows[state.flow, state.tenant, state.id].state, later) for state, later in looked_at])
+        await super().postpone(
+            [
+                (self._rows[state.flow, state.tenant, state.id].state, later)
+                for state, later in looked_at
+            ]
+        )
 
 
 @breaks(Due.test_a_postponed_request_that_changes_is_due_by_its_own_moment)
@@ -88,10 +96,15 @@ class IgnoresWhenTheJobWasDue(MemoryViews):
         super()._replace(replace(view, state=replace(view.state, due_at=None)))
 
 
-@breaks(Stale.test_a_request_that_wants_no_job_is_not_stale, Stale.test_a_request_that_came_to_its_end_is_no_longer_stale)
+@breaks(
+    Stale.test_a_request_that_wants_no_job_is_not_stale,
+    Stale.test_a_request_that_came_to_its_end_is_no_longer_stale,
+)
 class ThinksThatEverybodyWantsAJob(MemoryViews):
     async def stale(self, before_ms, after, limit):
-        return [row.state for row in self._rows.values() if row.state.updated_at < before_ms][:limit], None
+        return [row.state for row in self._rows.values() if row.state.updated_at < before_ms][
+            :limit
+        ], None
 
 
 @breaks(Stale.test_a_far_request_is_stale_once_the_sweep_has_looked_at_it)
@@ -110,7 +123,11 @@ class TakesAnEmptyPageForTheEnd(MemoryViews):
 
 class _InTheOrderOfChanges(MemoryViews):
     def _in_order(self, before_ms):
-        states = [row.state for row in self._rows.values() if row.state.wants is not None and row.state.updated_at < before_ms]
+        states = [
+            row.state
+            for row in self._rows.values()
+            if row.state.wants is not None and row.state.updated_at < before_ms
+        ]
         return sorted(states, key=lambda state: (state.updated_at, state.id))
 
 

@@ -37,7 +37,10 @@ class CutsLargeBatches(MemoryViews):
         return super().save_all(views[:128], parked, moves)
 
 
-@breaks(Views.test_a_view_is_shown_to_its_own_tenant_only, Views.test_one_id_under_two_tenants_makes_two_views)
+@breaks(
+    Views.test_a_view_is_shown_to_its_own_tenant_only,
+    Views.test_one_id_under_two_tenants_makes_two_views,
+)
 class ShowsTheViewsOfOtherTenants(MemoryViews):
     async def get(self, keys):
         return {
@@ -59,7 +62,10 @@ class FindsOneViewOfEachId(MemoryViews):
 class IgnoresTheFlow(MemoryViews):
     async def get(self, keys):
         return {
-            key_of(row.state): row for row in self._rows.values() for _, *own in keys if [row.state.tenant, row.state.id] == own
+            key_of(row.state): row
+            for row in self._rows.values()
+            for _, *own in keys
+            if [row.state.tenant, row.state.id] == own
         }
 
 
@@ -133,11 +139,16 @@ class AcceptsAnyFirstMove(MemoryViews):
 
 
 @breaks(
-    Checkpoint.test_of_projectors_that_race_one_moves_the_checkpoint, Project.test_a_projector_that_was_overtaken_writes_nothing
+    Checkpoint.test_of_projectors_that_race_one_moves_the_checkpoint,
+    Project.test_a_projector_that_was_overtaken_writes_nothing,
 )
 class MovesTheCheckpointWithoutComparing(MemoryViews):
     def save_all(self, views, parked, moves):
-        return super().save_all(views, parked, [replace(move, before=self._checkpoints.get(move.name, 0)) for move in moves])
+        return super().save_all(
+            views,
+            parked,
+            [replace(move, before=self._checkpoints.get(move.name, 0)) for move in moves],
+        )
 
 
 @breaks(Checkpoint.test_checkpoints_of_two_names_know_nothing_of_each_other)
@@ -185,11 +196,18 @@ class GivesARoleToEverybody(MemoryViews):
         return True
 
 
-@breaks(Role.test_the_owner_of_a_role_renews_its_lease, Role.test_a_role_can_be_given_up_by_a_lease_of_no_length)
+@breaks(
+    Role.test_the_owner_of_a_role_renews_its_lease,
+    Role.test_a_role_can_be_given_up_by_a_lease_of_no_length,
+)
 class NeverChangesTheEndOfARole(MemoryViews):
     async def claim(self, name, owner, lease_seconds):
         holder, end_ms = self._roles.get(name, ("", 0))
-        return True if holder == owner and end_ms > self._runtime.now_ms() else await super().claim(name, owner, lease_seconds)
+        return (
+            True
+            if holder == owner and end_ms > self._runtime.now_ms()
+            else await super().claim(name, owner, lease_seconds)
+        )
 
 
 @breaks(Role.test_two_roles_know_nothing_of_each_other)

@@ -1,4 +1,6 @@
-"""How a fault is planted: a memory port with one thing wrong, and the promises that this must break."""
+"""How a fault is planted: a memory port with one thing wrong, and the promises that this must
+break.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ class Fault:
             database.views = self.kind(runtime)
         elif issubclass(self.kind, MemoryFences):
             fences = database.fences = self.kind()
-            database.events, database.queue = MemoryEventStore(runtime, fences), MemoryJobQueue(runtime, fences)
+            database.events, database.queue = (
+                MemoryEventStore(runtime, fences),
+                MemoryJobQueue(runtime, fences),
+            )
             database.views, database.vault = MemoryViews(runtime, fences), MemoryVault(fences)
         elif issubclass(self.kind, MemoryBuckets):
             database.buckets = self.kind(runtime)

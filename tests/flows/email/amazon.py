@@ -1,4 +1,6 @@
-"""SES and S3 for tests: moto's own server in a process of its own, on a free port, ended by its id."""
+"""SES and S3 for tests: moto's own server in a process of its own, on a free port, ended by its
+id.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ _STARTS_WITHIN_SECONDS = 60
 def moto_server() -> Iterator[str]:
     """Its URL. It says on which port it listens; a server that does not start is a failure."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-p", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "moto.server", "-p", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     try:
@@ -55,7 +60,10 @@ def sent_messages(url: str) -> list[dict[str, Any]]:
     """The letters that moto's SES has taken."""
     with urlopen(f"{url}/moto-api/data.json", timeout=30) as answer:
         data = msgspec.json.decode(answer.read())
-    return [*data.get("sesv2", {}).get("RawMessage", []), *data.get("ses", {}).get("RawMessage", [])]
+    return [
+        *data.get("sesv2", {}).get("RawMessage", []),
+        *data.get("ses", {}).get("RawMessage", []),
+    ]
 
 
 def forget_all(url: str) -> None:
@@ -67,7 +75,11 @@ def client_of(service: str, url: str) -> Any:
     from botocore.session import get_session  # type: ignore[import-untyped]
 
     return get_session().create_client(
-        service, REGION, endpoint_url=url, aws_access_key_id="AKIDTEST", aws_secret_access_key="secret"
+        service,
+        REGION,
+        endpoint_url=url,
+        aws_access_key_id="AKIDTEST",
+        aws_secret_access_key="secret",
     )
 
 

@@ -9,9 +9,16 @@ COMPANY = "789e4567-e89b-12d3-a456-426614174999"
 HASH = "a3c7b8d9e0f1" + "0" * 52
 
 
-def job(data: dict[str, Any] | None = None, opts: dict[str, Any] | None = None, **recipient: Any) -> dict[str, Any]:
+def job(
+    data: dict[str, Any] | None = None, opts: dict[str, Any] | None = None, **recipient: Any
+) -> dict[str, Any]:
     """The seed's own example; a field given as ... is left out."""
-    told = {"externalId": "CUST-12345", "cpfCnpjHash": HASH, "nome": "João da Silva", "email": "cliente@example.com"} | recipient
+    told = {
+        "externalId": "CUST-12345",
+        "cpfCnpjHash": HASH,
+        "nome": "João da Silva",
+        "email": "cliente@example.com",
+    } | recipient
     fields: dict[str, Any] = {
         "outboxId": OUTBOX,
         "companyId": COMPANY,
@@ -23,7 +30,13 @@ def job(data: dict[str, Any] | None = None, opts: dict[str, Any] | None = None, 
         "attempt": 1,
         "enqueuedAt": "2026-11-16T12:00:00.000Z",
     }
-    options = {"jobId": fields["outboxId"], "ttl": 86_400_000, "priority": 5, "removeOnComplete": True, "removeOnFail": False}
+    options = {
+        "jobId": fields["outboxId"],
+        "ttl": 86_400_000,
+        "priority": 5,
+        "removeOnComplete": True,
+        "removeOnFail": False,
+    }
     return {"data": without(fields | (data or {})), "opts": without(options | (opts or {}))}
 
 

@@ -1,4 +1,6 @@
-"""A real mail server for tests: aiosmtpd on a free port, with TLS and logins, and a raw one that misbehaves on purpose."""
+"""A real mail server for tests: aiosmtpd on a free port, with TLS and logins, and a raw one that
+misbehaves on purpose.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Mailbox:
     connections: int = 0
     logins: int = 0
 
-    async def handle_RCPT(self, _s: Any, _se: Session, envelope: Envelope, address: str, options: list[str]) -> str:  # noqa: N802
+    async def handle_RCPT(  # noqa: N802 -- the name that aiosmtpd calls
+        self, _s: Any, _se: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
         if address in self.refused:
             return self.refused[address]
         envelope.rcpt_tos.append(address)
@@ -45,7 +49,9 @@ class Mailbox:
             self.letters.append(envelope)
         return self.says
 
-    def authenticate(self, _server: SMTP, _session: Session, _envelope: Envelope, _mechanism: str, data: Any) -> AuthResult:
+    def authenticate(
+        self, _server: SMTP, _session: Session, _envelope: Envelope, _mechanism: str, data: Any
+    ) -> AuthResult:
         self.logins += 1
         assert isinstance(data, LoginPassword)
         return AuthResult(success=data.password.decode() == self.password, handled=False)
@@ -53,7 +59,11 @@ class Mailbox:
 
 @asynccontextmanager
 async def real_server(
-    mailbox: Mailbox, tls: str = "none", certificate: Path | None = None, *, needs_login: bool = False
+    mailbox: Mailbox,
+    tls: str = "none",
+    certificate: Path | None = None,
+    *,
+    needs_login: bool = False,
 ) -> AsyncIterator[Mailbox]:
     context = None if certificate is None else _context(certificate)
     loop = asyncio.get_running_loop()
@@ -104,7 +114,9 @@ async def real_server(
 
 @asynccontextmanager
 async def scripted_server(answer: Callable[[str], bytes | None]) -> AsyncIterator[Mailbox]:
-    """Says what `answer` makes of each line (`.` for the end of a letter, `` for a new connection); None: hangs up."""
+    """Says what `answer` makes of each line (`.` for the end of a letter, `` for a new connection);
+    None: hangs up.
+    """
     mailbox = Mailbox()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,12 +156,16 @@ def certificate(folder: Path) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
     path = folder / "server.pem"
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
     return path
 

@@ -1,4 +1,6 @@
-"""Hostile input: a clear refusal each, and whatever is not refused leaves as the letter that was asked for, and no other."""
+"""Hostile input: a clear refusal each, and whatever is not refused leaves as the letter that was
+asked for, and no other.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,32 @@ from gesta.outbound.smtp import MailAnswer, MailReply
 from gesta.testing.plugin import Harness
 from tests.flows.email.jobs import OUTBOX, job
 
-#: Characters that break things: line ends, other controls, halves of characters, right-to-left, combining, far away.
-WORDS = st.sampled_from(["=?utf-8?q?=0D=0ABcc:_x?=", "=?utf-8?b?DQpCY2M6IHg=?=", "=?us-ascii*en?Q?=0A?="])
-NASTY = st.sampled_from("\r\n\0\t\v\x1b\x7f\x85\u2028\u2029\ud800\u202e\u0301\ufeff<>\"',;:@()[]\\%=?. ")
+#: Characters that break things: line ends, other controls, halves of characters, right-to-left,
+#: combining, far away.
+WORDS = st.sampled_from(
+    ["=?utf-8?q?=0D=0ABcc:_x?=", "=?utf-8?b?DQpCY2M6IHg=?=", "=?us-ascii*en?Q?=0A?="]
+)
+NASTY = st.sampled_from(
+    "\r\n\0\t\v\x1b\x7f\x85\u2028\u2029\ud800\u202e\u0301\ufeff<>\"',;:@()[]\\%=?. "
+)
 TEXT = st.text(st.one_of(NASTY, st.characters()), max_size=60) | WORDS
-PLAIN = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\u2028\u2029"), min_size=1, max_size=150)
+PLAIN = st.text(
+    st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\u2028\u2029"),
+    min_size=1,
+    max_size=150,
+)
 ADDRESS = st.one_of(
     TEXT,
     st.emails(),
     WORDS.map(lambda word: f"{word}@example.com"),
     st.sampled_from(["ana@example.com", "Ana@EXAMPLE.com", "a@münchen.example.com"]),
 )
-HEADER = st.one_of(TEXT, st.sampled_from(["X-A", "x-b", "References", "List-Unsubscribe", "Bcc", "X-A: y\r\nBcc"]))
-VALUE = st.one_of(TEXT, PLAIN, st.just("a\r\nBcc: x@example.com"), st.just("=?utf-8?q?=0D=0ABcc:?="))
+HEADER = st.one_of(
+    TEXT, st.sampled_from(["X-A", "x-b", "References", "List-Unsubscribe", "Bcc", "X-A: y\r\nBcc"])
+)
+VALUE = st.one_of(
+    TEXT, PLAIN, st.just("a\r\nBcc: x@example.com"), st.just("=?utf-8?q?=0D=0ABcc:?=")
+)
 HOSTILE = {
     "to": ADDRESS,
     "subject": st.one_of(TEXT, PLAIN),
@@ -61,17 +76,25 @@ SOUND = st.builds(
     headers=st.dictionaries(st.sampled_from(["X-A", "X-B", "X-Long-Name"]), PLAIN, max_size=2),
 )
 HEADERS = frozenset(
-    """message-id date from to cc reply-to subject x-outbox-id x-tags list-unsubscribe list-unsubscribe-post references in-reply-to mime-version
-    content-type""".split()
+    """message-id date from to cc reply-to subject x-outbox-id x-tags list-unsubscribe
+    list-unsubscribe-post references in-reply-to mime-version content-type""".split()
 )
 
 
 def check_letter(message: email.Message, html: str, text: str) -> None:
-    """The letter is what was asked for: these headers, these parts, in lines that every server takes."""
+    """The letter is what was asked for: these headers, these parts, in lines that every server
+    takes.
+    """
     letter = compose(
-        message, Content(message.subject, html, text), key="t:r:send:1", outbox_id=OUTBOX, from_address="shop@example.com",
-        from_name="Loja", cc=message.cc, sent_at_ms=1_800_000_000_000,
-    )  # fmt: skip
+        message,
+        Content(message.subject, html, text),
+        key="t:r:send:1",
+        outbox_id=OUTBOX,
+        from_address="shop@example.com",
+        from_name="Loja",
+        cc=message.cc,
+        sent_at_ms=1_800_000_000_000,
+    )
     raw = letter.message
     assert raw.isascii()
     assert b"\0" not in raw
@@ -88,13 +111,18 @@ def check_letter(message: email.Message, html: str, text: str) -> None:
     for kind, given_text in (("plain", text), ("html", html)):
         part = found.get_body((kind,))
         assert part is not None
-        assert part.get_content().replace("\r\n", "\n").strip() == given_text.replace("\r\n", "\n").replace("\r", "\n").strip()
+        assert (
+            part.get_content().replace("\r\n", "\n").strip()
+            == given_text.replace("\r\n", "\n").replace("\r", "\n").strip()
+        )
 
 
 @pytest.mark.slow
 @given(MESSAGES)
 def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
-    message = email.Message(**({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields))
+    message = email.Message(
+        **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
+    )
     faults = email.faults_of(message)
     told = " ".join(faults.values())
     assert "\n" not in told
@@ -103,7 +131,14 @@ def test_a_letter_is_refused_or_leaves_as_asked_for(fields):
 
 
 @pytest.mark.slow
-@given(st.dictionaries(st.sampled_from(["X-A", "X-B", "References", "List-Unsubscribe"]) | HEADER, VALUE, min_size=1, max_size=3))
+@given(
+    st.dictionaries(
+        st.sampled_from(["X-A", "X-B", "References", "List-Unsubscribe"]) | HEADER,
+        VALUE,
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_no_header_brings_another_one_along(headers):
     message = email.Message("ana@example.com", "x", OUTBOX, headers=headers)
     if not email.faults_of(message):
@@ -117,9 +152,15 @@ def test_what_is_sound_leaves_with_every_character(message, html, text):
     if not email.faults_of(message):
         check_letter(message, html, text)
         raw = compose(
-            message, Content(message.subject, html, text), key="k", outbox_id=OUTBOX, from_address="shop@example.com", from_name="", cc=[],
+            message,
+            Content(message.subject, html, text),
+            key="k",
+            outbox_id=OUTBOX,
+            from_address="shop@example.com",
+            from_name="",
+            cc=[],
             sent_at_ms=0,
-        ).message  # fmt: skip
+        ).message
         subject = message_from_bytes(raw, policy=default)["subject"]
         assert re.sub(r"\s+", " ", subject).strip() == re.sub(r"\s+", " ", message.subject).strip()
 
@@ -129,7 +170,24 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-FIELDS = ["outboxId", "companyId", "requestId", "to", "cc", "bcc", "subject", "htmlRef", "replyTo", "headers", "tags", "recipient", "attempt", "enqueuedAt", "html", "cpfCnpj"]  # fmt: skip
+FIELDS = [
+    "outboxId",
+    "companyId",
+    "requestId",
+    "to",
+    "cc",
+    "bcc",
+    "subject",
+    "htmlRef",
+    "replyTo",
+    "headers",
+    "tags",
+    "recipient",
+    "attempt",
+    "enqueuedAt",
+    "html",
+    "cpfCnpj",
+]
 
 
 @given(
@@ -146,14 +204,20 @@ def test_whatever_stands_in_a_job_it_is_read_or_refused(data, opts):
     assert told
 
 
-@given(st.integers(-1, 999), TEXT, st.sampled_from(["connect", "login", "sender", "recipient", "data"]))
+@given(
+    st.integers(-1, 999), TEXT, st.sampled_from(["connect", "login", "sender", "recipient", "data"])
+)
 def test_whatever_a_server_says_is_classified_and_not_repeated(code, text, stage):
     try:
         verdict = verdict_of(MailAnswer(stage, MailReply(code, text)), "main")
     except CredentialRefused as refused:
         told = refused.detail
     else:
-        told = "" if verdict.outcome is None or isinstance(verdict.outcome, Done) else verdict.outcome.detail
+        told = (
+            ""
+            if verdict.outcome is None or isinstance(verdict.outcome, Done)
+            else verdict.outcome.detail
+        )
     assert re.fullmatch(r"(answered -?\d+( \d\.\d{1,3}\.\d{1,3})? at [a-z]+)?", told)
 
 
@@ -185,7 +249,11 @@ LETTERS: list[dict[str, Any]] = [
 async def test_on_the_road_each_is_refused_at_once_and_nothing_is_sent(gesta, fields):
     async with Engine("memory://bad", flows=[email.flow()]) as engine:
         with pytest.raises(InvalidRequest) as refused:
-            await engine.submit(email.Message(**({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)))
+            await engine.submit(
+                email.Message(
+                    **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
+                )
+            )
         assert refused.value.fields
         assert "eve@" not in str(refused.value)
         await gesta.settle()
@@ -202,7 +270,11 @@ def test_a_hostile_body_is_sent_as_it_is_or_not_at_all(body):
         Wiring.wire = staticmethod(harness.wire)
         try:
             async with Engine("memory://body", flows=[email.flow()]) as engine:
-                sender = {"kind": "smtp", "host": "mail.example.com", "from_address": "shop@example.com"}
+                sender = {
+                    "kind": "smtp",
+                    "host": "mail.example.com",
+                    "from_address": "shop@example.com",
+                }
                 await engine.operating.put_config("email.sender", "default", sender)
                 await engine.road.records.of("default").put("email.body", OUTBOX, 1, body)
                 request = await engine.submit(email.Message("ana@example.com", "x", OUTBOX))
@@ -217,18 +289,32 @@ def test_a_hostile_body_is_sent_as_it_is_or_not_at_all(body):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"headers": {"X-A": WORD}}, {"subject": WORD}, {"to": f"{WORD}@example.com"}, {"unsubscribe": WORD}]
+    "fields",
+    [
+        {"headers": {"X-A": WORD}},
+        {"subject": WORD},
+        {"to": f"{WORD}@example.com"},
+        {"unsubscribe": WORD},
+    ],
 )
 def test_what_the_library_reads_into_a_header_is_not_written_even_past_the_rules(fields):
-    message = email.Message(**({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields))
+    message = email.Message(
+        **({"to": "ana@example.com", "subject": "x", "html_ref": OUTBOX} | fields)
+    )
     with pytest.raises(ValueError, match=r"control characters|e-mail address"):
         check_letter(message, "<p>x</p>", "x")
 
 
 def test_a_senders_name_is_a_name():
     for bad in (WORD, "a\r\nBcc: x", "a\x85b"):
-        body, faults = decode_fields(email.Sender, {"kind": "smtp", "from_address": "a@example.com", "from_name": bad})
+        body, faults = decode_fields(
+            email.Sender, {"kind": "smtp", "from_address": "a@example.com", "from_name": bad}
+        )
         assert (body, list(faults)) == (None, ["from_name"])
     assert (
-        decode_fields(email.Sender, {"kind": "smtp", "from_address": "a@example.com", "from_name": "Loja = João? & Cia"})[1] == {}
+        decode_fields(
+            email.Sender,
+            {"kind": "smtp", "from_address": "a@example.com", "from_name": "Loja = João? & Cia"},
+        )[1]
+        == {}
     )

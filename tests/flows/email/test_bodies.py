@@ -1,4 +1,6 @@
-"""Where the HTML of a letter comes from: references inside the tenant only, templates, and what happens when it is not there."""
+"""Where the HTML of a letter comes from: references inside the tenant only, templates, and what
+happens when it is not there.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SENDER = {"kind": "smtp", "host": "mail.example.com", "from_address": "shop@exam
 async def engine(gesta: Harness, tmp_path: Path) -> AsyncIterator[Engine]:
     for tenant in ("default", "other"):
         (tmp_path / "files" / tenant).mkdir(parents=True)
-    async with Engine("memory://bodies", flows=[email.flow(files=str(tmp_path / "files"))]) as engine:
+    async with Engine(
+        "memory://bodies", flows=[email.flow(files=str(tmp_path / "files"))]
+    ) as engine:
         for tenant in ("default", "other"):
             await engine.operating.put_config("email.sender", "default", SENDER, tenant=tenant)
         yield engine
@@ -37,8 +41,15 @@ async def outcome_of(engine: Engine, gesta: Harness, ref: str, tenant: str = "de
 
 
 @pytest.mark.parametrize(
-    ("text", "scheme"), [(OUTBOX, "db"), (f"db:{OUTBOX.upper()}", "db"), ("file:a.html", "file"), ("file:2026/11/boleto 7.html", "file"), ("s3:a/b=c/d.html", "s3")]
-)  # fmt: skip
+    ("text", "scheme"),
+    [
+        (OUTBOX, "db"),
+        (f"db:{OUTBOX.upper()}", "db"),
+        ("file:a.html", "file"),
+        ("file:2026/11/boleto 7.html", "file"),
+        ("s3:a/b=c/d.html", "s3"),
+    ],
+)
 def test_references_are_told_by_their_scheme(text, scheme):
     ref = read_ref(text)
     assert ref is not None
@@ -46,10 +57,39 @@ def test_references_are_told_by_their_scheme(text, scheme):
 
 
 HOSTILE = [
-    "", "x", "db:", "db:7", "db:../x", "file:", "file:/etc/passwd", "file:../x", "file:a/../b", "file:a/..", "file:./a", "file:a//b", "file:~/x", "file:a\\b",
-    "file:a\x00b", "file:a\nb", "file:..\\x", "file:a/.../b", "file: /x", "s3:/x", "s3:../x", "s3:a/../../b", "http://169.254.169.254/", "https://x/y", "file://host/x",
-    "data:text/html,x", "ftp:x", "FILE:x", "javascript:x", "file:%2e%2e/x", "s3:" + "x" * 600, "file:a/ /b",
-]  # fmt: skip
+    "",
+    "x",
+    "db:",
+    "db:7",
+    "db:../x",
+    "file:",
+    "file:/etc/passwd",
+    "file:../x",
+    "file:a/../b",
+    "file:a/..",
+    "file:./a",
+    "file:a//b",
+    "file:~/x",
+    "file:a\\b",
+    "file:a\x00b",
+    "file:a\nb",
+    "file:..\\x",
+    "file:a/.../b",
+    "file: /x",
+    "s3:/x",
+    "s3:../x",
+    "s3:a/../../b",
+    "http://169.254.169.254/",
+    "https://x/y",
+    "file://host/x",
+    "data:text/html,x",
+    "ftp:x",
+    "FILE:x",
+    "javascript:x",
+    "file:%2e%2e/x",
+    "s3:" + "x" * 600,
+    "file:a/ /b",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -69,7 +109,9 @@ def test_whatever_is_a_path_stays_below_its_folder(name):
 async def test_a_stored_body_is_found_by_its_tenant_only(engine, gesta):
     ref = await email.store_body(engine, "<p>Hi</p>")
     assert isinstance(await outcome_of(engine, gesta, ref), Done)
-    assert await outcome_of(engine, gesta, ref, "other") == Rejected("html_not_found", "db:")  # S2-19
+    assert await outcome_of(engine, gesta, ref, "other") == Rejected(
+        "html_not_found", "db:"
+    )  # S2-19
     assert len(gesta.sandbox.smtp.effects) == 1
 
 
@@ -118,11 +160,22 @@ async def test_files_lead_nowhere_else(engine, gesta, tmp_path):
     (own / "large.html").write_bytes(b"x" * (512 * 1024 + 1))
     (own / "image.html").write_bytes(b"\x89PNG\xff\xfe")
     (own / "closed.html").write_text("x")
-    for name in ("link.html", "out/theirs.html", "folder.html", "pipe.html", "nothing.html", "other/theirs.html"):
+    for name in (
+        "link.html",
+        "out/theirs.html",
+        "folder.html",
+        "pipe.html",
+        "nothing.html",
+        "other/theirs.html",
+    ):
         with pytest.raises(NoBody, match="html_not_found"):
             read_file(files, "default", name)  # S2-19
-    assert await outcome_of(engine, gesta, "file:large.html") == Rejected("html_too_large", "file:")  # S2-19: at most 512 KB
-    assert await outcome_of(engine, gesta, "file:image.html") == Rejected("html_unreadable", "file:")
+    assert await outcome_of(engine, gesta, "file:large.html") == Rejected(
+        "html_too_large", "file:"
+    )  # S2-19: at most 512 KB
+    assert await outcome_of(engine, gesta, "file:image.html") == Rejected(
+        "html_unreadable", "file:"
+    )
     assert gesta.sandbox.smtp.calls == 0
 
 
@@ -144,13 +197,27 @@ async def test_a_process_without_a_folder_has_no_files(gesta):
 
 async def test_a_template_makes_subject_html_and_text(engine, gesta):
     await engine.operating.put_config(
-        "template", "welcome", {"subject": "Olá {{ name }}", "mjml": "<mjml><mj-body><mj-section><mj-column><mj-text>Hi {{ name }}</mj-text></mj-column></mj-section></mj-body></mjml>"}
-    )  # fmt: skip
+        "template",
+        "welcome",
+        {
+            "subject": "Olá {{ name }}",
+            "mjml": (
+                "<mjml><mj-body><mj-section><mj-column><mj-text>Hi {{ name"
+                " }}</mj-text></mj-column></mj-section></mj-body></mjml>"
+            ),
+        },
+    )
     await engine.operating.put_config(
-        "template", "welcome@pt", {"subject": "Oi {{ name }}", "html": "<p>Oi {{ name }}</p>", "text": "Oi!"}
+        "template",
+        "welcome@pt",
+        {"subject": "Oi {{ name }}", "html": "<p>Oi {{ name }}</p>", "text": "Oi!"},
     )
     for locale in (None, "pt-BR"):
-        request = await engine.submit(email.Message("ana@example.com", template="welcome", data={"name": "<Ana>"}, locale=locale))
+        request = await engine.submit(
+            email.Message(
+                "ana@example.com", template="welcome", data={"name": "<Ana>"}, locale=locale
+            )
+        )
         assert isinstance(await request.outcome(), Done)
     first, second = gesta.sandbox.smtp.effects
     assert (first.data["subject"], first.text.strip()) == ("Olá <Ana>", "Hi <Ana>")
@@ -163,7 +230,9 @@ async def test_a_template_makes_subject_html_and_text(engine, gesta):
 
 
 async def test_a_variable_that_is_missing_is_told_before_the_request_is_accepted(engine, gesta):
-    await engine.operating.put_config("template", "welcome", {"subject": "x", "html": "<p>{{ user.name }}</p>"})
+    await engine.operating.put_config(
+        "template", "welcome", {"subject": "x", "html": "<p>{{ user.name }}</p>"}
+    )
     with pytest.raises(InvalidRequest) as refused:
         await engine.submit(email.Message("ana@example.com", template="welcome", data={}))
     assert refused.value.fields == {"data.user.name": "the template welcome needs it"}
@@ -171,12 +240,20 @@ async def test_a_variable_that_is_missing_is_told_before_the_request_is_accepted
 
 @pytest.mark.parametrize(
     ("template", "reason"),
-    [({"html": "<p>x</p>"}, "template_render_failed"), ({"subject": "{{ s }}", "html": "<p>x</p>"}, "template_render_failed"), ({"subject": "x", "mjml": "<mjml>"}, "html_unreadable"), ({"subject": "x", "html": "{{ s * 20000 }}"}, "template_render_failed"), (None, "template_missing")],
-)  # fmt: skip
+    [
+        ({"html": "<p>x</p>"}, "template_render_failed"),
+        ({"subject": "{{ s }}", "html": "<p>x</p>"}, "template_render_failed"),
+        ({"subject": "x", "mjml": "<mjml>"}, "html_unreadable"),
+        ({"subject": "x", "html": "{{ s * 20000 }}"}, "template_render_failed"),
+        (None, "template_missing"),
+    ],
+)
 async def test_a_letter_that_cannot_be_made_is_not_sent(engine, gesta, template, reason):
     if template is not None:
         await engine.operating.put_config("template", "t", template)
-    request = await engine.submit(email.Message("ana@example.com", template="t", data={"s": "y" * 200}))
+    request = await engine.submit(
+        email.Message("ana@example.com", template="t", data={"s": "y" * 200})
+    )
     outcome = await request.outcome()
     assert isinstance(outcome, Rejected)
     assert outcome.reason == reason
@@ -185,7 +262,9 @@ async def test_a_letter_that_cannot_be_made_is_not_sent(engine, gesta, template,
 
 async def test_a_text_alone_is_a_letter_too(engine, gesta):
     await engine.operating.put_config("template", "t", {"subject": "x", "text": "Hi {{ name }}"})
-    request = await engine.submit(email.Message("ana@example.com", template="t", data={"name": "Ana"}))
+    request = await engine.submit(
+        email.Message("ana@example.com", template="t", data={"name": "Ana"})
+    )
     assert isinstance(await request.outcome(), Done)
     [letter] = gesta.sandbox.smtp.effects
     assert (letter.text, letter.data["html"]) == ("Hi Ana\n", "")

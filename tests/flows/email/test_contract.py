@@ -1,4 +1,6 @@
-"""The job `email:send`, read at the boundary: every rule of seed 002, every fault at once, nothing repeated of what was given."""
+"""The job `email:send`, read at the boundary: every rule of seed 002, every fault at once, nothing
+repeated of what was given.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def test_the_seeds_own_example_is_taken():
         COMPANY,
         "req-abc123",
     )  # X-7, X-13: companyId is the tenant, requestId the correlation
-    assert (message.to, message.subject) == ("cliente@example.com", "Seu boleto está disponível")  # R2-9, R2-10
+    assert (message.to, message.subject) == (
+        "cliente@example.com",
+        "Seu boleto está disponível",
+    )  # R2-9, R2-10
     assert message.html_ref == OUTBOX  # R2-1: a reference, never the HTML
     assert message.recipient == email.Recipient(  # R2-12
         "cliente@example.com", external_id="CUST-12345", cpf_cnpj_hash=HASH, nome="João da Silva"
@@ -51,16 +56,31 @@ def test_a_job_has_both_halves(half):
     assert faults(whole) == {half: "missing"}
 
 
-@pytest.mark.parametrize("given", [None, [], "x", 7, {"data": [], "opts": 3}, {"data": {1: 2}, "opts": {}}])
+@pytest.mark.parametrize(
+    "given", [None, [], "x", 7, {"data": [], "opts": 3}, {"data": {1: 2}, "opts": {}}]
+)
 def test_what_is_no_job_is_refused(given):
     assert faults(given)
 
 
 @pytest.mark.parametrize(
-    "name", ["outboxId", "companyId", "requestId", "to", "subject", "htmlRef", "recipient", "attempt", "enqueuedAt"]
+    "name",
+    [
+        "outboxId",
+        "companyId",
+        "requestId",
+        "to",
+        "subject",
+        "htmlRef",
+        "recipient",
+        "attempt",
+        "enqueuedAt",
+    ],
 )
 def test_a_mandatory_field_may_not_be_missing(name):
-    assert faults(job({name: ...}, {"jobId": OUTBOX}))[f"data.{name}"] == "missing"  # R2-8, R2-9, R2-10
+    assert (
+        faults(job({name: ...}, {"jobId": OUTBOX}))[f"data.{name}"] == "missing"
+    )  # R2-8, R2-9, R2-10
 
 
 @pytest.mark.parametrize("name", ["html", "cpfCnpj", "password", "token", "bankAccount", "foo"])
@@ -76,7 +96,14 @@ def test_a_key_that_the_contract_does_not_name_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "123", "123e4567-e89b-12d3-a456-42661417400", "123e4567e89b12d3a456426614174000", f"{OUTBOX} "]
+    "bad",
+    [
+        "",
+        "123",
+        "123e4567-e89b-12d3-a456-42661417400",
+        "123e4567e89b12d3a456426614174000",
+        f"{OUTBOX} ",
+    ],
 )
 def test_outbox_id_and_company_id_are_uuids(bad):
     assert faults(job({"outboxId": bad}))["data.outboxId"] == "must be a UUID"  # R2-14
@@ -89,8 +116,20 @@ def test_uuids_of_any_version_are_taken_and_lower_cased():
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "ana", "ana@", "@example.com", "a b@example.com", "ana@example", "ana@example.com\nBcc: x@example.com", "a" * 250 + "@example.com", "ana@exa\x00mple.com", "Ana <ana@example.com>"]
-)  # fmt: skip
+    "bad",
+    [
+        "",
+        "ana",
+        "ana@",
+        "@example.com",
+        "a b@example.com",
+        "ana@example",
+        "ana@example.com\nBcc: x@example.com",
+        "a" * 250 + "@example.com",
+        "ana@exa\x00mple.com",
+        "Ana <ana@example.com>",
+    ],
+)
 def test_every_address_is_checked(bad):
     text = "must be a valid e-mail address of at most 254 characters"
     assert faults(job({"to": bad}, email=bad))["data.to"] == text  # R2-16
@@ -109,7 +148,9 @@ def test_an_address_of_254_characters_is_taken():
 def test_at_most_five_copies(name):
     five = [f"p{n}@example.com" for n in range(5)]
     assert getattr(email.read_job(job({name: five})).message, name) == five  # R2-9
-    assert faults(job({name: [*five, "p5@example.com"]})) == {f"data.{name}": "at most 5 addresses"}  # R2-9
+    assert faults(job({name: [*five, "p5@example.com"]})) == {
+        f"data.{name}": "at most 5 addresses"
+    }  # R2-9
 
 
 def test_nobody_gets_a_letter_twice():
@@ -118,10 +159,15 @@ def test_nobody_gets_a_letter_twice():
         "bcc": ["b@example.com", "c@example.com"],
     }
     message = email.read_job(job(given)).message
-    assert (message.cc, message.bcc) == (["b@example.com", "B@example.com"], ["c@example.com"])  # S2-20
+    assert (message.cc, message.bcc) == (
+        ["b@example.com", "B@example.com"],
+        ["c@example.com"],
+    )  # S2-20
 
 
-@pytest.mark.parametrize("bad", ["", "   ", "a\nb", "a\rb", "a\x00b", "a\x7fb", "a\u2028b", "a\x85b", "x" * 151])
+@pytest.mark.parametrize(
+    "bad", ["", "   ", "a\nb", "a\rb", "a\x00b", "a\x7fb", "a\u2028b", "a\x85b", "x" * 151]
+)
 def test_a_subject_is_one_line_of_1_to_150_characters(bad):
     assert list(faults(job({"subject": bad}))) == ["data.subject"]  # R2-17, S2-17
 
@@ -130,15 +176,20 @@ def test_150_code_points_are_a_subject_whatever_their_bytes():
     assert email.read_job(job({"subject": "é🎉" * 75})).message.subject == "é🎉" * 75  # R2-17
 
 
-@pytest.mark.parametrize("bad", ["", "  ", "x" * 513, "file:../x", "http://10.0.0.1/x", "<p>hello</p>"])
+@pytest.mark.parametrize(
+    "bad", ["", "  ", "x" * 513, "file:../x", "http://10.0.0.1/x", "<p>hello</p>"]
+)
 def test_html_ref_is_a_reference(bad):
     assert list(faults(job({"htmlRef": bad}))) == ["data.htmlRef"]  # R2-18, R2-1
 
 
 def test_the_recipients_address_is_the_letters():
-    assert faults(job(email="other@example.com")) == {"data.recipient.email": "recipient.email must match to"}  # R2-19
+    assert faults(job(email="other@example.com")) == {
+        "data.recipient.email": "recipient.email must match to"
+    }  # R2-19
     assert (
-        email.read_job(job({"to": "Cliente@Example.COM"}, email=" Cliente@example.com ")).message.to == "Cliente@example.com"
+        email.read_job(job({"to": "Cliente@Example.COM"}, email=" Cliente@example.com ")).message.to
+        == "Cliente@example.com"
     )  # S2-18
     told = str(InvalidRequest("x", faults(job(email="other@example.com"))))
     assert "other@" not in told  # S2-18: the text names no address
@@ -149,13 +200,24 @@ def test_a_recipient_has_an_identifier():
     assert faults(bare) == {"data.recipient": "At least one recipient identifier required"}  # R2-20
     for one in ({"externalId": "1"}, {"cpfCnpjHash": HASH}, {"recipientId": OUTBOX}):
         told: dict[str, Any] = {"externalId": ..., "cpfCnpjHash": ...}
-        assert email.read_job(job(None, None, **(told | one))).message.recipient is not None  # R2-20
+        assert (
+            email.read_job(job(None, None, **(told | one))).message.recipient is not None
+        )  # R2-20
 
 
 @pytest.mark.parametrize(
     ("field", "bad"),
-    [("recipientId", "7"), ("cpfCnpjHash", "A" * 64), ("cpfCnpjHash", "a" * 63), ("cpfCnpjHash", "12345678909"), ("externalId", "x" * 65), ("nome", "x" * 121), ("razaoSocial", "x" * 151), ("nome", "a\nb")],
-)  # fmt: skip
+    [
+        ("recipientId", "7"),
+        ("cpfCnpjHash", "A" * 64),
+        ("cpfCnpjHash", "a" * 63),
+        ("cpfCnpjHash", "12345678909"),
+        ("externalId", "x" * 65),
+        ("nome", "x" * 121),
+        ("razaoSocial", "x" * 151),
+        ("nome", "a\nb"),
+    ],
+)
 def test_what_is_told_of_a_recipient_has_its_form(field, bad):
     assert list(faults(job(**{field: bad}))) == [f"data.recipient.{field}"]  # R2-6, S2-24
 
@@ -181,23 +243,55 @@ def test_attempt_is_1_to_5(bad):
 )
 def test_enqueued_at_is_iso_8601(bad):
     assert list(faults(job({"enqueuedAt": bad}))) == ["data.enqueuedAt"]  # R2-22, R2-13
-    assert email.read_job(job({"enqueuedAt": "2026-11-16T12:00:00+03:00"})).message.outbox_id == OUTBOX
+    assert (
+        email.read_job(job({"enqueuedAt": "2026-11-16T12:00:00+03:00"})).message.outbox_id == OUTBOX
+    )
 
 
 @pytest.mark.parametrize(
     "bad",
-    [{"From": "x@example.com"}, {"Bcc": "x@example.com"}, {"DKIM-Signature": "x"}, {"X-A": "a\r\nBcc: x@example.com"}, {"X-A\r\nBcc": "x"}, {"X-A": ""}, {"X-A": "y" * 994}, {"X-Outbox-Id": "x"}, {"X-SES-CONFIGURATION-SET": "x"}, {"X A": "x"}, {"X-Ä": "x"}, {"List-Unsubscribe": "<https://exämple.com>"}, {"X-A": "1", "x-a": "2"}, {"": "x"}],
-)  # fmt: skip
+    [
+        {"From": "x@example.com"},
+        {"Bcc": "x@example.com"},
+        {"DKIM-Signature": "x"},
+        {"X-A": "a\r\nBcc: x@example.com"},
+        {"X-A\r\nBcc": "x"},
+        {"X-A": ""},
+        {"X-A": "y" * 994},
+        {"X-Outbox-Id": "x"},
+        {"X-SES-CONFIGURATION-SET": "x"},
+        {"X A": "x"},
+        {"X-Ä": "x"},
+        {"List-Unsubscribe": "<https://exämple.com>"},
+        {"X-A": "1", "x-a": "2"},
+        {"": "x"},
+    ],
+)
 def test_headers_are_on_a_list_and_cannot_break_out(bad):
-    assert [name for name in faults(job({"headers": bad})) if name.startswith("data.headers[")]  # S2-16
+    assert [
+        name for name in faults(job({"headers": bad})) if name.startswith("data.headers[")
+    ]  # S2-16
     assert len(faults(job({"headers": bad}))) == 1
 
 
 def test_headers_tags_and_reply_to_are_taken_over():
-    given = {"X-Campaign": "spring", "List-Unsubscribe": "<https://example.com/u>", "References": "<a@b>", "In-Reply-To": "<a@b>"}
-    message = email.read_job(job({"headers": given, "tags": ["a", "B_2-c"], "replyTo": "r@example.com"})).message
-    assert (message.headers, message.tags, message.reply_to) == (given, ["a", "B_2-c"], "r@example.com")  # R2-11
-    assert faults(job({"headers": {f"X-{n}": "1" for n in range(21)}})) == {"data.headers": "at most 20"}  # S2-16
+    given = {
+        "X-Campaign": "spring",
+        "List-Unsubscribe": "<https://example.com/u>",
+        "References": "<a@b>",
+        "In-Reply-To": "<a@b>",
+    }
+    message = email.read_job(
+        job({"headers": given, "tags": ["a", "B_2-c"], "replyTo": "r@example.com"})
+    ).message
+    assert (message.headers, message.tags, message.reply_to) == (
+        given,
+        ["a", "B_2-c"],
+        "r@example.com",
+    )  # R2-11
+    assert faults(job({"headers": {f"X-{n}": "1" for n in range(21)}})) == {
+        "data.headers": "at most 20"
+    }  # S2-16
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "é", "x" * 51, "a:b"])
@@ -213,8 +307,16 @@ def test_request_id_is_1_to_128_characters(bad):
 
 @pytest.mark.parametrize(
     ("opts", "field"),
-    [({"jobId": COMPANY}, "jobId"), ({"ttl": 86_400_001}, "ttl"), ({"ttl": 0}, "ttl"), ({"priority": 0}, "priority"), ({"priority": 11}, "priority"), ({"delay": -1}, "delay"), ({"delay": 1000, "ttl": 1000}, "delay")],
-)  # fmt: skip
+    [
+        ({"jobId": COMPANY}, "jobId"),
+        ({"ttl": 86_400_001}, "ttl"),
+        ({"ttl": 0}, "ttl"),
+        ({"priority": 0}, "priority"),
+        ({"priority": 11}, "priority"),
+        ({"delay": -1}, "delay"),
+        ({"delay": 1000, "ttl": 1000}, "delay"),
+    ],
+)
 def test_options_have_their_bounds(opts, field):
     assert f"opts.{field}" in faults(job(opts=opts))  # S2-2
 
@@ -226,18 +328,38 @@ def test_the_time_to_live_of_a_delayed_job_runs_from_when_it_was_put():
 
 def test_a_field_that_is_null_was_left_out():
     nothing: dict[str, Any] = dict.fromkeys(("cc", "bcc", "replyTo", "headers", "tags"))
-    assert email.read_job(job(nothing, {"priority": None, "delay": None}, recipientId=None)) == email.read_job(job())
+    assert email.read_job(
+        job(nothing, {"priority": None, "delay": None}, recipientId=None)
+    ) == email.read_job(job())
 
 
 def test_all_faults_are_told_at_once():
-    found = faults(job({"to": "x", "subject": "", "attempt": 9, "tags": ["é"]}, {"priority": 99}, email="y"))
-    assert set(found) == {"data.to", "data.subject", "data.attempt", "data.tags[0]", "data.recipient.email", "opts.priority"}
+    found = faults(
+        job({"to": "x", "subject": "", "attempt": 9, "tags": ["é"]}, {"priority": 99}, email="y")
+    )
+    assert set(found) == {
+        "data.to",
+        "data.subject",
+        "data.attempt",
+        "data.tags[0]",
+        "data.recipient.email",
+        "opts.priority",
+    }
 
 
 def test_a_python_callers_letter_has_the_same_rules():
     message = email.Message("x", "a\nb", "file:../x", template="t", recipient=email.Recipient("y"))
-    assert set(email.faults_of(message)) == {"to", "subject", "htmlRef", "recipient.email", "recipient"}  # R2-31
-    assert email.faults_of(email.Message("a@example.com", template="welcome", data={"name": "Ana"})) == {}
-    assert email.faults_of(email.Message("a@example.com", template="welcome", unsubscribe="javascript:x")) == {
-        "unsubscribe": "an https:// or mailto: URL of ASCII characters"
-    }
+    assert set(email.faults_of(message)) == {
+        "to",
+        "subject",
+        "htmlRef",
+        "recipient.email",
+        "recipient",
+    }  # R2-31
+    assert (
+        email.faults_of(email.Message("a@example.com", template="welcome", data={"name": "Ana"}))
+        == {}
+    )
+    assert email.faults_of(
+        email.Message("a@example.com", template="welcome", unsubscribe="javascript:x")
+    ) == {"unsubscribe": "an https:// or mailto: URL of ASCII characters"}

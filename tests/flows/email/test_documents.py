@@ -29,14 +29,18 @@ def is_document(text: str) -> bool:
 @given(st.text("0123456789", min_size=9, max_size=9))
 def test_a_cpf_is_one_exactly_when_the_oracle_says_so(stem):
     digits = [digit for digit in range(100) if is_document(f"{stem}{digit:02d}")]
-    assert digits == [digit for digit in range(100) if CPF().validate(f"{stem}{digit:02d}")]  # S2-15
+    assert digits == [
+        digit for digit in range(100) if CPF().validate(f"{stem}{digit:02d}")
+    ]  # S2-15
     assert len(digits) == (0 if len(set(stem)) == 1 and digits == [] else 1)
 
 
 @given(st.text("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", min_size=12, max_size=12))
 def test_a_cnpj_is_one_exactly_when_the_oracle_says_so_with_letters_too(stem):
     digits = [digit for digit in range(100) if is_document(f"{stem}{digit:02d}")]
-    assert digits == [digit for digit in range(100) if CNPJ().validate(f"{stem}{digit:02d}")]  # S2-15
+    assert digits == [
+        digit for digit in range(100) if CNPJ().validate(f"{stem}{digit:02d}")
+    ]  # S2-15
 
 
 @pytest.mark.parametrize(
@@ -82,19 +86,34 @@ async def test_each_tenant_has_a_key_of_its_own_which_can_be_rotated(gesta):
     async with Engine("memory://documents", flows=[email.flow()]) as engine:
         first = await email.hash_document(engine, "529.982.247-25")
         assert await email.hash_document(engine, "52998224725") == first
-        assert (await email.hash_document(engine, "529.982.247-25", tenant="other")).hash != first.hash  # S2-14
+        assert (
+            await email.hash_document(engine, "529.982.247-25", tenant="other")
+        ).hash != first.hash  # S2-14
         assert await email.rotate_document_key(engine) == first.key_id + 1
         second = await email.hash_document(engine, "529.982.247-25")
         assert second.hash != first.hash
-        assert await email.document_hashes(engine, "529.982.247-25") == [second, first]  # S2-14: the key id is kept for rotation
+        assert await email.document_hashes(engine, "529.982.247-25") == [
+            second,
+            first,
+        ]  # S2-14: the key id is kept for rotation
     async with Engine("memory://documents", flows=[email.flow()]) as engine:
         assert await email.hash_document(engine, "529.982.247-25") == second
 
 
 @pytest.mark.parametrize(
     ("address", "masked"),
-    [("user@example.com", "u***@e***.com"), ("a@b.co", "a***@b***.co"), ("ana@mail.example.com.br", "a***@m***.br"), ("ana@X.COM", "a***@X***.com"), ("nobody", "***"), ("@example.com", "***"), ("a@localhost", "***"), ("", "***"), (None, None)],
-)  # fmt: skip
+    [
+        ("user@example.com", "u***@e***.com"),
+        ("a@b.co", "a***@b***.co"),
+        ("ana@mail.example.com.br", "a***@m***.br"),
+        ("ana@X.COM", "a***@X***.com"),
+        ("nobody", "***"),
+        ("@example.com", "***"),
+        ("a@localhost", "***"),
+        ("", "***"),
+        (None, None),
+    ],
+)
 def test_an_address_is_masked(address, masked):
     assert email.mask_email(address) == masked  # R2-30, S2-21
 

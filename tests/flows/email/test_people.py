@@ -1,4 +1,6 @@
-"""Recipients and the suppression list: who is who, whoever writes at the same time, and who is another tenant's."""
+"""Recipients and the suppression list: who is who, whoever writes at the same time, and who is
+another tenant's.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def records(engine: Engine) -> TenantRecords:
 
 
 async def upsert(records: TenantRecords, address: str = "ana@example.com", **told: str) -> str:
-    return await recipients.upsert(records, Message(address, "x", OUTBOX, recipient=Recipient(address, **told)))
+    return await recipients.upsert(
+        records, Message(address, "x", OUTBOX, recipient=Recipient(address, **told))
+    )
 
 
 async def test_a_recipient_is_made_once_and_brought_up_to_date(records):
@@ -61,8 +65,14 @@ async def test_the_strongest_identifier_decides(records):
     assert by_id == OUTBOX
     assert len({by_id, by_external, by_hash, by_email}) == 4
     everything = {"recipient_id": OUTBOX, "external_id": "7", "cpf_cnpj_hash": HASH}
-    for name, expected in (("recipient_id", by_id), ("external_id", by_external), ("cpf_cnpj_hash", by_hash)):
-        assert await upsert(records, "d@example.com", **everything) == expected  # S2-28: recipientId > externalId > hash > email
+    for name, expected in (
+        ("recipient_id", by_id),
+        ("external_id", by_external),
+        ("cpf_cnpj_hash", by_hash),
+    ):
+        assert (
+            await upsert(records, "d@example.com", **everything) == expected
+        )  # S2-28: recipientId > externalId > hash > email
         del everything[name]
     assert await upsert(records, "d@example.com") == by_email  # S2-28
 
@@ -75,12 +85,22 @@ async def test_another_tenants_recipient_is_refused(gesta, engine, records):
     assert await recipients.person(theirs, OUTBOX) is None
     assert await upsert(theirs, external_id="7") != await upsert(records, external_id="7")
     await engine.operating.put_config(
-        "email.sender", "default", {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"}, tenant="other"
+        "email.sender",
+        "default",
+        {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"},
+        tenant="other",
     )
     ref = await email.store_body(engine, "<p>Hi</p>", tenant="other")
-    message = email.Message("ana@example.com", "x", ref, recipient=email.Recipient("ana@example.com", recipient_id=OUTBOX))
+    message = email.Message(
+        "ana@example.com",
+        "x",
+        ref,
+        recipient=email.Recipient("ana@example.com", recipient_id=OUTBOX),
+    )
     request = await engine.submit(message, tenant="other")
-    assert await request.outcome() == Rejected("recipient_not_found", "the tenant has no recipient of this recipientId")
+    assert await request.outcome() == Rejected(
+        "recipient_not_found", "the tenant has no recipient of this recipientId"
+    )
     assert gesta.sandbox.smtp.calls == 0
 
 
@@ -94,7 +114,9 @@ async def test_two_workers_at_once_make_one_person(records, monkeypatch):
         return found
 
     monkeypatch.setattr(TenantRecords, "get_many", slowly)
-    found = await asyncio.gather(*(upsert(records, external_id="7", nome=f"Ana {n}") for n in range(6)))
+    found = await asyncio.gather(
+        *(upsert(records, external_id="7", nome=f"Ana {n}") for n in range(6))
+    )
     assert len(set(found)) == 1  # S2-28
     known = await recipients.person(records, found[0])
     assert known is not None
@@ -142,7 +164,9 @@ async def test_nothing_of_a_recipient_lies_in_the_vault_in_clear(engine, records
     await suppress(records, ADDRESSES, "ana@example.com", "by hand", 1)
     held = await engine.road.outside.stores.vault.listed(("", "", 0), 1_000)
     stored = b"\n".join(one.name.encode() + one.box for one in held)
-    assert [word for word in (b"ana@", b"CUST-1", b"Ana Lima", HASH.encode()) if word in stored] == []  # R2-6
+    assert [
+        word for word in (b"ana@", b"CUST-1", b"Ana Lima", HASH.encode()) if word in stored
+    ] == []  # R2-6
 
 
 async def test_the_list_holds_whatever_the_spelling_and_after_an_erasure(engine, records):
@@ -174,11 +198,16 @@ async def test_what_is_no_address_is_not_put_on_the_list(engine, bad):
 
 async def test_letters_to_one_person_at_once_are_all_sent(gesta, engine):
     await engine.operating.put_config(
-        "email.sender", "default", {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"}
+        "email.sender",
+        "default",
+        {"kind": "smtp", "host": "x.example", "from_address": "s@example.com"},
     )
     ref = await email.store_body(engine, "<p>Hi</p>")
     told = email.Recipient("ana@example.com", external_id="7")
-    requests = [await engine.submit(email.Message("ana@example.com", f"{n}", ref, recipient=told)) for n in range(10)]
+    requests = [
+        await engine.submit(email.Message("ana@example.com", f"{n}", ref, recipient=told))
+        for n in range(10)
+    ]
     outcomes = [await request.outcome() for request in requests]
     assert len({outcome.target for outcome in outcomes if isinstance(outcome, Done)}) == 1
     assert len(gesta.sandbox.smtp.effects) == 10

@@ -1,4 +1,6 @@
-"""The whole road over sockets: a real mail server, Amazon's real client against moto's server, pages dressed in the real child process."""
+"""The whole road over sockets: a real mail server, Amazon's real client against moto's server,
+pages dressed in the real child process.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,13 @@ def amazon() -> Iterator[str]:
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    settings = process_settings.load({"url": f"sqlite:///{tmp_path}/gesta.db", "allow_private": ("127.0.0.0/8",)})
+    settings = process_settings.load(
+        {"url": f"sqlite:///{tmp_path}/gesta.db", "allow_private": ("127.0.0.0/8",)}
+    )
     (tmp_path / "files" / "default").mkdir(parents=True)
-    async with Engine(flows=[email.flow(files=str(tmp_path / "files"), timeout_seconds=10)], settings=settings) as engine:
+    async with Engine(
+        flows=[email.flow(files=str(tmp_path / "files"), timeout_seconds=10)], settings=settings
+    ) as engine:
         yield engine
 
 
@@ -63,7 +69,8 @@ async def test_a_letter_by_smtp(engine, tmp_path):
         message = email.Message("ana@example.com", "Olá", "file:page.html", bcc=["b@example.org"])
         request = await engine.submit(message)
         while not await engine.operating.paused("default"):
-            # The server's 535 holds the account; nothing else ends this loop but the test's own time limit.
+            # The server's 535 holds the account; nothing else ends this loop but the test's own
+            # time limit.
             assert await request.status() == "queued"
         await engine.operating.put_config("email.sender", "default", sender | {"password": "right"})
         outcome = await request.outcome()
@@ -72,7 +79,11 @@ async def test_a_letter_by_smtp(engine, tmp_path):
         assert taken.rcpt_tos == ["ana@example.com", "b@example.org"]
         letter = message_from_bytes(taken.original_content or b"", policy=default)
         assert letter["Message-ID"] == f"<{outcome.id}>"
-        assert [part.get_content_type() for part in letter.walk()] == ["multipart/alternative", "text/plain", "text/html"]
+        assert [part.get_content_type() for part in letter.walk()] == [
+            "multipart/alternative",
+            "text/plain",
+            "text/html",
+        ]
         plain, html = letter.get_body(("plain",)), letter.get_body(("html",))
         assert plain is not None
         assert html is not None
@@ -87,12 +98,16 @@ async def test_a_letter_by_ses_with_its_body_in_s3(engine, amazon):
     s3.put_object(Bucket="bodies", Key="tenant-b/secret.html", Body=b"another tenant's")
     s3.put_object(Bucket="bodies", Key="tenant-a/large.html", Body=b"x" * (512 * 1024 + 1))
     await engine.operating.put_config(
-        "email.sender", "default", ACCOUNT | {"kind": "ses", "from_address": FROM, "endpoint_url": amazon}
+        "email.sender",
+        "default",
+        ACCOUNT | {"kind": "ses", "from_address": FROM, "endpoint_url": amazon},
     )
     bodies = ACCOUNT | {"bucket": "bodies", "prefix": "tenant-a/", "endpoint_url": amazon}
     await engine.operating.put_config("email.bodies", "default", bodies)
     before = len(sent_messages(amazon))
-    request = await engine.submit(email.Message("ana@example.com", "Olá", "s3:letters/1.html", cc=["b@example.org"]))
+    request = await engine.submit(
+        email.Message("ana@example.com", "Olá", "s3:letters/1.html", cc=["b@example.org"])
+    )
     assert isinstance(await request.outcome(), Done)
     [sent] = sent_messages(amazon)[before:]
     assert set(sent["destinations"]) == {"ana@example.com", "b@example.org"}
@@ -100,13 +115,19 @@ async def test_a_letter_by_ses_with_its_body_in_s3(engine, amazon):
     large = await engine.submit(email.Message("ana@example.com", "Olá", "s3:large.html"))
     assert await large.outcome() == Rejected("html_too_large", "s3:")
     other = await engine.submit(email.Message("ana@example.com", "Olá", "s3:secret.html"))
-    assert await hurried(other) == Rejected("html_not_found", "s3:")  # S2-19: below the tenant's own prefix there is none
+    assert await hurried(other) == Rejected(
+        "html_not_found", "s3:"
+    )  # S2-19: below the tenant's own prefix there is none
     assert (await other.view()).state.attempts == 3  # S2-19: looked for twice more
     assert len(sent_messages(amazon)) == before + 1
 
 
 async def test_a_sender_that_ses_does_not_know_is_refused_for_good(engine, amazon):
-    sender = ACCOUNT | {"kind": "ses", "from_address": "stranger@example.net", "endpoint_url": amazon}
+    sender = ACCOUNT | {
+        "kind": "ses",
+        "from_address": "stranger@example.net",
+        "endpoint_url": amazon,
+    }
     await engine.operating.put_config("email.sender", "default", sender)
     ref = await email.store_body(engine, PAGE)
     request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
@@ -115,19 +136,37 @@ async def test_a_sender_that_ses_does_not_know_is_refused_for_good(engine, amazo
 
 async def test_a_page_that_kills_the_library_kills_nobody_else(engine):
     async with real_server(Mailbox()) as mailbox:
-        sender = {"kind": "smtp", "host": "127.0.0.1", "port": mailbox.port, "tls": "none", "from_address": FROM}
+        sender = {
+            "kind": "smtp",
+            "host": "127.0.0.1",
+            "port": mailbox.port,
+            "tls": "none",
+            "from_address": FROM,
+        }
         await engine.operating.put_config("email.sender", "default", sender)
         await engine.operating.put_config(
-            "template", "deep", {"mjml": "<mjml><mj-body>{% for _ in range(20000) %}<mj-section>{% endfor %}</mj-body></mjml>"}
+            "template",
+            "deep",
+            {
+                "mjml": (
+                    "<mjml><mj-body>{% for _ in range(20000) %}<mj-section>{% endfor"
+                    " %}</mj-body></mjml>"
+                )
+            },
         )
         deep = await email.store_body(engine, "<style>div {color: red}</style>" + "<div>" * 100_000)
         requests = [
             await engine.submit(email.Message("a@example.com", "x", deep)),
             await engine.submit(email.Message("b@example.com", "x", template="deep")),
-            await engine.submit(email.Message("c@example.com", "x", await email.store_body(engine, PAGE))),
+            await engine.submit(
+                email.Message("c@example.com", "x", await email.store_body(engine, PAGE))
+            ),
         ]
         outcomes = [await request.outcome() for request in requests]
-        assert [outcome.reason for outcome in outcomes if isinstance(outcome, Rejected)] == ["html_unreadable", "html_unreadable"]
+        assert [outcome.reason for outcome in outcomes if isinstance(outcome, Rejected)] == [
+            "html_unreadable",
+            "html_unreadable",
+        ]
         assert [letter.rcpt_tos for letter in mailbox.letters] == [["c@example.com"]]
 
 
@@ -154,17 +193,27 @@ async def test_the_sandbox_has_the_same_faces_over_sockets(engine):
         sandbox.ses.next(status=500)
         for code, double in (("default", sandbox.smtp), ("ses", sandbox.ses)):
             request = await engine.submit(
-                email.Message("ana@example.com", "Olá", ref, sender=code, cc=["gone@example.org", "cc@example.org"])
+                email.Message(
+                    "ana@example.com",
+                    "Olá",
+                    ref,
+                    sender=code,
+                    cc=["gone@example.org", "cc@example.org"],
+                )
             )
             outcome = await hurried(request)
             assert isinstance(outcome, Done)
             [letter] = double.effects
             assert (letter.data["to"], letter.text) == ("ana@example.com", "Olá Ana\n")
         # Refused for now, taken with its answer lost, and sent again under the same Message-ID.
-        assert [(letter.receipts, letter.data["cc"]) for letter in sandbox.smtp.effects] == [(2, ["cc@example.org"])]
+        assert [(letter.receipts, letter.data["cc"]) for letter in sandbox.smtp.effects] == [
+            (2, ["cc@example.org"])
+        ]
         sandbox.smtp.next(status=550, error="5.1.1")
         request = await engine.submit(email.Message("nobody@example.com", "Olá", ref))
-        assert await request.outcome() == Rejected("invalid_email", "answered 550 5.1.1 at recipient")
+        assert await request.outcome() == Rejected(
+            "invalid_email", "answered 550 5.1.1 at recipient"
+        )
         sandbox.smtp.next(status=554)
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
         assert await request.outcome() == Rejected("smtp_554", "answered 554 5.0.0 at data")

@@ -16,7 +16,9 @@ from gesta.runtime.clock import SystemRuntime
 from tests.flows.email.mail_server import Mailbox, certificate, real_server, scripted_server
 
 LETTER = b"Message-ID: <1@example.com>\r\nSubject: x\r\n\r\nhello\r\n.dot\r\n"
-ENVELOPE = Envelope("shop@example.com", "ana@example.com", ("cc@example.org",), LETTER, "1@example.com")
+ENVELOPE = Envelope(
+    "shop@example.com", "ana@example.com", ("cc@example.org",), LETTER, "1@example.com"
+)
 LOOPBACK = PrivateAddressGuard(["127.0.0.0/8"])
 
 
@@ -47,11 +49,18 @@ async def fault_of(transport: SmtpTransport, server: MailServer) -> tuple[str, b
 async def test_a_letter_arrives_byte_for_byte(transport):
     async with real_server(Mailbox()) as mailbox:
         answer = await transport.send(server_of(mailbox), ENVELOPE)
-        assert (answer.is_accepted, answer.stage, answer.reply.code, dict(answer.refused)) == (True, "data", 250, {})
+        assert (answer.is_accepted, answer.stage, answer.reply.code, dict(answer.refused)) == (
+            True,
+            "data",
+            250,
+            {},
+        )
         [letter] = mailbox.letters
         assert (letter.mail_from, letter.rcpt_tos, letter.original_content) == (
-            "shop@example.com", ["ana@example.com", "cc@example.org"], LETTER
-        )  # fmt: skip
+            "shop@example.com",
+            ["ana@example.com", "cc@example.org"],
+            LETTER,
+        )
 
 
 async def test_connections_are_kept_for_a_while_and_used_again(transport):
@@ -67,7 +76,9 @@ async def test_connections_are_kept_for_a_while_and_used_again(transport):
 
 async def test_another_password_opens_another_connection(transport):
     async with real_server(Mailbox(), needs_login=True) as mailbox:
-        assert (await transport.send(server_of(mailbox, user="u", password="right"), ENVELOPE)).is_accepted
+        assert (
+            await transport.send(server_of(mailbox, user="u", password="right"), ENVELOPE)
+        ).is_accepted
         answer = await transport.send(server_of(mailbox, user="u", password="wrong"), ENVELOPE)
         assert (answer.stage, answer.reply.code) == ("login", 535)
         assert mailbox.connections == 2
@@ -122,7 +133,11 @@ async def test_refusals_come_back_word_for_word(transport):
         ]  # S2-20
         mailbox.refused = {"ana@example.com": "450 4.2.1 later"}
         answer = await transport.send(server_of(mailbox), ENVELOPE)
-        assert (answer.stage, answer.reply.code, answer.reply.text) == ("recipient", 450, "4.2.1 later")
+        assert (answer.stage, answer.reply.code, answer.reply.text) == (
+            "recipient",
+            450,
+            "4.2.1 later",
+        )
         mailbox.refused = {}
         mailbox.says = "554 5.7.1 spam"
         answer = await transport.send(server_of(mailbox), ENVELOPE)
@@ -134,9 +149,12 @@ async def test_refusals_come_back_word_for_word(transport):
 
 
 @pytest.mark.parametrize(
-    ("hangs_up_at", "sent"), [("", False), ("EHLO", False), ("MAIL", False), ("RCPT", False), ("DATA", True), (".", True)]
+    ("hangs_up_at", "sent"),
+    [("", False), ("EHLO", False), ("MAIL", False), ("RCPT", False), ("DATA", True), (".", True)],
 )
-async def test_what_a_lost_connection_means_hangs_on_where_it_was_lost(transport, hangs_up_at, sent):
+async def test_what_a_lost_connection_means_hangs_on_where_it_was_lost(
+    transport, hangs_up_at, sent
+):
     def answer(line: str) -> bytes | None:
         if line.partition(" ")[0] == hangs_up_at:
             return None
@@ -171,7 +189,10 @@ async def test_what_is_no_smtp_is_told(transport, at, sent):
 
 async def test_a_server_that_has_no_login_is_no_place_for_a_password(transport):
     async with scripted_server(lambda line: b"220 x\r\n" if not line else b"250 ok\r\n") as mailbox:
-        assert await fault_of(transport, server_of(mailbox, user="u", password="p")) == ("unsendable", False)
+        assert await fault_of(transport, server_of(mailbox, user="u", password="p")) == (
+            "unsendable",
+            False,
+        )
 
 
 async def test_nobody_there_and_no_such_name(transport):
@@ -189,15 +210,24 @@ async def test_an_address_that_swallows_everything_is_given_up_in_time(transport
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "sock_connect", never, raising=False)
-    assert await fault_of(transport, MailServer("127.0.0.1", 25, "none", timeout_seconds=0.01)) == ("connect_timeout", False)
+    assert await fault_of(transport, MailServer("127.0.0.1", 25, "none", timeout_seconds=0.01)) == (
+        "connect_timeout",
+        False,
+    )
 
 
 async def test_the_guard_stands_before_every_server():
     strict = SmtpTransport(PrivateAddressGuard(), SystemRuntime())
     try:
         async with real_server(Mailbox()) as mailbox:
-            assert await fault_of(strict, server_of(mailbox, "starttls")) == ("private_address", False)
-            assert await fault_of(strict, replace(server_of(mailbox), host="localhost")) == ("private_address", False)
+            assert await fault_of(strict, server_of(mailbox, "starttls")) == (
+                "private_address",
+                False,
+            )
+            assert await fault_of(strict, replace(server_of(mailbox), host="localhost")) == (
+                "private_address",
+                False,
+            )
             assert mailbox.connections == 0
     finally:
         await strict.close()
@@ -212,6 +242,9 @@ async def test_without_tls_only_what_the_operator_names_is_reached():
 
     transport = SmtpTransport(LOOPBACK, SystemRuntime(), resolver=Public())  # type: ignore[arg-type]
     try:
-        assert await fault_of(transport, MailServer("mail.example.com", 25, "none")) == ("plain_smtp", False)
+        assert await fault_of(transport, MailServer("mail.example.com", 25, "none")) == (
+            "plain_smtp",
+            False,
+        )
     finally:
         await transport.close()

@@ -1,4 +1,6 @@
-"""Whose certificates are believed: a URL decides who signs, so it must be Amazon's own and nobody's who owns a bucket there."""
+"""Whose certificates are believed: a URL decides who signs, so it must be Amazon's own and nobody's
+who owns a bucket there.
+"""
 
 from __future__ import annotations
 

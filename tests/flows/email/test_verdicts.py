@@ -34,7 +34,9 @@ def test_a_letter_that_was_taken_is_done():
 @pytest.mark.parametrize("code", [421, 450, 451, 452, 454])
 @pytest.mark.parametrize("stage", ["connect", "login", "sender", "recipient", "data"])
 def test_4xx_is_for_now(code, stage):
-    assert verdict(code, "later", stage) == Verdict(Retry(f"smtp_{code}", f"answered {code} at {stage}"))  # D-11
+    assert verdict(code, "later", stage) == Verdict(
+        Retry(f"smtp_{code}", f"answered {code} at {stage}")
+    )  # D-11
 
 
 def test_other_4xx_share_a_reason():
@@ -45,7 +47,8 @@ def test_other_4xx_share_a_reason():
 def test_4_7_x_is_a_throttle_which_the_whole_account_respects(code):
     found = verdict(code, "4.7.0 slow down")
     assert found == Verdict(
-        Retry("throttled", f"answered {code} 4.7.0 at recipient", THROTTLED_SECONDS), close_seconds=THROTTLED_SECONDS
+        Retry("throttled", f"answered {code} 4.7.0 at recipient", THROTTLED_SECONDS),
+        close_seconds=THROTTLED_SECONDS,
     )  # D-11
 
 
@@ -67,14 +70,27 @@ def test_5xx_is_for_good(code):
     assert not found.suppress
 
 
-@pytest.mark.parametrize(("enhanced", "suppress"), [("5.1.1", True), ("5.1.2", False), ("5.1.3", False), ("5.1.10", False)])
+@pytest.mark.parametrize(
+    ("enhanced", "suppress"),
+    [("5.1.1", True), ("5.1.2", False), ("5.1.3", False), ("5.1.10", False)],
+)
 def test_a_bad_address_is_told_and_5_1_1_is_remembered(enhanced, suppress):
     found = verdict(550, f"{enhanced} no such user <ana@example.com>")
-    assert found == Verdict(Rejected("invalid_email", f"answered 550 {enhanced} at recipient"), suppress=suppress)  # D-11, R2-36
+    assert found == Verdict(
+        Rejected("invalid_email", f"answered 550 {enhanced} at recipient"), suppress=suppress
+    )  # D-11, R2-36
 
 
 @pytest.mark.parametrize(
-    "text", ["5.7.1 policy", "5.2.2 full", "4.1.1 not of this class", "15.1.1", "5.1.1234", "no code, ana@example.com"]
+    "text",
+    [
+        "5.7.1 policy",
+        "5.2.2 full",
+        "4.1.1 not of this class",
+        "15.1.1",
+        "5.1.1234",
+        "no code, ana@example.com",
+    ],
 )
 def test_other_codes_suppress_nobody_and_no_text_of_a_server_is_repeated(text):
     found = verdict(550, text)
@@ -90,8 +106,18 @@ def test_an_answer_that_is_neither_yes_nor_no():
 
 @pytest.mark.parametrize(
     ("fault", "outcome"),
-    [(MailFault("reset", sent=True), Unknown), (MailFault("timeout", sent=True), Unknown), (MailFault("reset", sent=False), Retry), (MailFault("refused", sent=False), Retry), (MailFault("dns", sent=False), Retry), (MailFault("tls", sent=False), Retry), (MailFault("private_address", sent=False), Rejected), (MailFault("plain_smtp", sent=False), Rejected), (MailFault("unsendable", sent=False), Rejected)],
-)  # fmt: skip
+    [
+        (MailFault("reset", sent=True), Unknown),
+        (MailFault("timeout", sent=True), Unknown),
+        (MailFault("reset", sent=False), Retry),
+        (MailFault("refused", sent=False), Retry),
+        (MailFault("dns", sent=False), Retry),
+        (MailFault("tls", sent=False), Retry),
+        (MailFault("private_address", sent=False), Rejected),
+        (MailFault("plain_smtp", sent=False), Rejected),
+        (MailFault("unsendable", sent=False), Rejected),
+    ],
+)
 def test_no_answer_is_unknown_only_after_the_letter_went_out(fault, outcome):
     assert type(after_mail_fault(fault)) is outcome  # D-11
 
@@ -136,8 +162,16 @@ async def test_what_ses_says_and_what_follows(gesta, letter, fault, expected):
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [("AccountSuspendedException", "sending_paused"), ("SendingPausedException", "sending_paused"), ("MailFromDomainNotVerifiedException", "sender_misconfigured"), ("NotFoundException", "sender_misconfigured"), ("AccessDeniedException", "login_refused"), ("UnrecognizedClientException", "login_refused"), ("InvalidSignatureException", "login_refused")],
-)  # fmt: skip
+    [
+        ("AccountSuspendedException", "sending_paused"),
+        ("SendingPausedException", "sending_paused"),
+        ("MailFromDomainNotVerifiedException", "sender_misconfigured"),
+        ("NotFoundException", "sender_misconfigured"),
+        ("AccessDeniedException", "login_refused"),
+        ("UnrecognizedClientException", "login_refused"),
+        ("InvalidSignatureException", "login_refused"),
+    ],
+)
 async def test_what_holds_the_account(gesta, letter, error, reason):
     gesta.sandbox.ses.next(error=error, times=100)
     held = await letter()
@@ -150,13 +184,19 @@ async def test_what_is_missing_in_a_senders_config_is_told(gesta):
     async with Engine("memory://senders", flows=[email.flow()]) as engine:
         ref = await email.store_body(engine, "<p>Hi</p>")
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
-        assert await request.outcome() == Rejected("sender_missing", not_stored("email.sender", "default"))
-        await engine.operating.put_config("email.sender", "default", {"kind": "smtp", "from_address": "shop@example.com"})
+        assert await request.outcome() == Rejected(
+            "sender_missing", not_stored("email.sender", "default")
+        )
+        await engine.operating.put_config(
+            "email.sender", "default", {"kind": "smtp", "from_address": "shop@example.com"}
+        )
         request = await engine.submit(email.Message("ana@example.com", "Olá", ref))
         await gesta.settle(days=0)
         assert (await request.view()).state.reason == "bad_config"
         await engine.operating.put_config(
-            "email.sender", "default", {"kind": "ses", "region": "eu-west-1", "from_address": "shop@example.com"}
+            "email.sender",
+            "default",
+            {"kind": "ses", "region": "eu-west-1", "from_address": "shop@example.com"},
         )
         await gesta.settle(days=0.0001)
         (held,) = await engine.operating.paused()

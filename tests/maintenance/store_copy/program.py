@@ -1,4 +1,6 @@
-"""`gesta copy` in a process of its own, with short leases and small pages; with a number, it is killed as so many calls to its stores were made."""
+"""`gesta copy` in a process of its own, with short leases and small pages; with a number, it is
+killed as so many calls to its stores were made.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ open_ports = gesta.engine.environment.open_ports
 
 
 class Counted:
-    """A port that counts its calls with those of the others, before and after each, and dies at one."""
+    """A port that counts its calls with those of the others, before and after each, and dies at
+    one.
+    """
 
     left = 0
 

@@ -9,7 +9,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gesta import Attempt, Done, Engine, Flow, Outcome, Payload, Personal, Retry, RetryPolicy, Unknown
+from gesta import (
+    Attempt,
+    Done,
+    Engine,
+    Flow,
+    Outcome,
+    Payload,
+    Personal,
+    Retry,
+    RetryPolicy,
+    Unknown,
+)
 from gesta.domain.commands import Rules
 from gesta.domain.events import Actor
 from gesta.domain.state import State
@@ -55,13 +66,26 @@ class Stage:
             if payload.comes_to == "stuck":
                 self.is_stuck.set()
                 await asyncio.Event().wait()
-            return Unknown("no_answer") if payload.comes_to == "unknown" else Done(f"letter-{payload.n}")
+            return (
+                Unknown("no_answer")
+                if payload.comes_to == "unknown"
+                else Done(f"letter-{payload.n}")
+            )
 
         rules = Rules(RetryPolicy(attempts=5), "park")
-        return Flow("copy.letter", Letter, send, rules, timeout_seconds=60, request_id=lambda letter: letter.own)
+        return Flow(
+            "copy.letter",
+            Letter,
+            send,
+            rules,
+            timeout_seconds=60,
+            request_id=lambda letter: letter.own,
+        )
 
     def engine(self, name: str, *, work: bool = True) -> Engine:
-        return Engine(flows=[self.flow()], settings=Settings(url=self.url(name), master_key=KEY), work=work)
+        return Engine(
+            flows=[self.flow()], settings=Settings(url=self.url(name), master_key=KEY), work=work
+        )
 
     @asynccontextmanager
     async def stores(self, *names: str) -> AsyncIterator[list[Stores]]:
@@ -82,7 +106,14 @@ class Stage:
     ) -> Report:
         async with self.stores(source, target) as (giving, taking):
             homes = Home(giving, self.url(source)), Home(taking, self.url(target))
-            copy = Copy(*homes, tenant, MasterKey(key, "the test"), SystemRuntime(), lambda *_: None, self.told.append)
+            copy = Copy(
+                *homes,
+                tenant,
+                MasterKey(key, "the test"),
+                SystemRuntime(),
+                lambda *_: None,
+                self.told.append,
+            )
             return await copy.run(wait_seconds, OPERATOR)
 
 

@@ -1,4 +1,6 @@
-"""Everything from one SQLite file into another: what was done is not done again, what waits is done once, what is known stays known."""
+"""Everything from one SQLite file into another: what was done is not done again, what waits is done
+once, what is known stays known.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -144,7 +146,9 @@ async def _dies(*_):
     raise Died
 
 
-async def test_nearly_all_is_copied_before_the_fence_also_where_pages_are_full_of_few_events(stage, monkeypatch):
+async def test_nearly_all_is_copied_before_the_fence_also_where_pages_are_full_of_few_events(
+    stage, monkeypatch
+):
     monkeypatch.setattr(event_store, "FOLLOW_BYTES", 1)
     monkeypatch.setattr(copying.Copy, "_pause_and_fence", _dies)
     async with stage.engine("source") as engine:
@@ -210,7 +214,9 @@ async def test_repeated_after_its_end_it_changes_nothing(stage):
     assert stage.effects == {1: 1, 2: 1}
 
 
-async def test_events_that_the_source_had_not_projected_are_dispatched_by_the_copy_without_a_doubt(stage):
+async def test_events_that_the_source_had_not_projected_are_dispatched_by_the_copy_without_a_doubt(
+    stage,
+):
     async with stage.engine("source", work=False) as engine:
         request = (await engine.submit(Letter(1))).id
     report = await stage.copy()
@@ -235,7 +241,12 @@ async def test_what_retention_removed_meanwhile_goes_from_the_copy_too(stage, mo
         state = (await engine.get(gone)).state
         while await engine.road.projector.step():
             pass
-        assert await engine.road.outside.stores.commits.remove([(f"copy.letter.request-default-{gone}", state)]) == 1
+        assert (
+            await engine.road.outside.stores.commits.remove(
+                [(f"copy.letter.request-default-{gone}", state)]
+            )
+            == 1
+        )
     await stage.copy()
     async with stage.engine("target", work=False) as engine:
         assert [view.state.id for view in await engine.find()] == [kept]

@@ -1,4 +1,6 @@
-"""kill -9 amid a copy whose source is under load, again and again until it is done: nothing is lost, nothing is sent twice."""
+"""kill -9 amid a copy whose source is under load, again and again until it is done: nothing is
+lost, nothing is sent twice.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,18 @@ KILLS = 3
 
 
 async def copied(source: str, target: str, calls: int, page: int) -> tuple[int, str]:
-    command = (sys.executable, "-m", "tests.maintenance.store_copy.program", source, target, str(calls), str(page))
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
+    command = (
+        sys.executable,
+        "-m",
+        "tests.maintenance.store_copy.program",
+        source,
+        target,
+        str(calls),
+        str(page),
+    )
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+    )
     _, told = await process.communicate()
     assert process.returncode is not None
     return process.returncode, told.decode()
@@ -66,7 +78,8 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
     dice = random.Random(crash_seed)
     monkeypatch.setenv("GESTA_MASTER_KEY", KEY)
     source, target = [
-        f"sqlite:///{tmp_path / str(n)}.db" if kind == "sqlite" else await fresh_url() for n, kind in enumerate(stores.split())
+        f"sqlite:///{tmp_path / str(n)}.db" if kind == "sqlite" else await fresh_url()
+        for n, kind in enumerate(stores.split())
     ]
     async with SandboxServer() as server:
         url = f"{server.url}/http"
@@ -77,11 +90,16 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
             n, flow, request_id = first.decode().split()
             reading = asyncio.ensure_future(acknowledged(process))
             # Small numbers die in the checks, large ones behind the fence, or not at all.
-            deaths = [(round(10 ** dice.uniform(1, 3)), dice.choice((20, 2_000))) for _ in range(KILLS)]
-            ends = [await copied(source, target, calls, page) for calls, page in [*deaths, (-1, 2_000)]]
+            deaths = [
+                (round(10 ** dice.uniform(1, 3)), dice.choice((20, 2_000))) for _ in range(KILLS)
+            ]
+            ends = [
+                await copied(source, target, calls, page) for calls, page in [*deaths, (-1, 2_000)]
+            ]
             assert {code for code, _ in ends} <= {0, -signal.SIGKILL}, ends
             assert ends[-1][0] == 0
-            # It accepts nothing any more, and keeps trying to record what it knows, unless it has given up.
+            # It accepts nothing any more, and keeps trying to record what it knows, unless it has
+            # given up.
             with suppress(ProcessLookupError):
                 process.kill()
             requests = {int(n): (flow, request_id), **await reading}
@@ -94,19 +112,26 @@ async def test_a_copy_killed_anywhere_is_finished_by_repeating_it_and_sends_noth
             assert effects_of(server) == before
             await engine.operating.resume_everything(Actor("operator"))
             states = await all_ended(engine, requests)
-            again = await engine.submit_many([(Order(n) if n % 2 else Parcel(n), Options(key=str(n))) for n in requests])
+            again = await engine.submit_many(
+                [(Order(n) if n % 2 else Parcel(n), Options(key=str(n))) for n in requests]
+            )
             told = [(one.verdict, one.id) for one in again if not isinstance(one, Conflict)]
             assert told == [("duplicate", request_id) for _, request_id in requests.values()]
             assert await engine.operating.parked() == []
         effects = effects_of(server)
     assert len(requests) > 20
     assert max(effects.values()) == 1
-    # Nothing is lost: where the receiver dedupes, each was sent; where it does not, those in doubt stand visibly in unknown.
+    # Nothing is lost: where the receiver dedupes, each was sent; where it does not, those in doubt
+    # stand visibly in unknown.
     assert {n: effects["orders", n] for n in states if n % 2} == {n: 1 for n in states if n % 2}
     assert {states[n].status for n in states if n % 2} == {"sent"}
     parcels = [state for n, state in states.items() if n % 2 == 0]
     assert {state.status for state in parcels} <= {"sent", "unknown"}
-    assert all(effects["parcels", n] == 1 for n, state in states.items() if n % 2 == 0 and state.status == "sent")
+    assert all(
+        effects["parcels", n] == 1
+        for n, state in states.items()
+        if n % 2 == 0 and state.status == "sent"
+    )
 
 
 async def _is_held(engine: Engine) -> bool:
@@ -117,4 +142,6 @@ async def _is_held(engine: Engine) -> bool:
 
 
 def effects_of(server: SandboxServer) -> Counter[tuple[str, int]]:
-    return Counter((effect.type.rpartition("/")[2], effect.data["n"]) for effect in server.sandbox.http.effects)
+    return Counter(
+        (effect.type.rpartition("/")[2], effect.data["n"]) for effect in server.sandbox.http.effects
+    )

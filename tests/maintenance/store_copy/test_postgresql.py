@@ -16,13 +16,17 @@ from tests.stores.postgresql.places import fresh_url
 async def stage(tmp_path, monkeypatch, request):
     monkeypatch.setattr(roles, "LEASE_SECONDS", 1.0)
     monkeypatch.setattr(copying, "LEASE_SECONDS", 0.2)
-    return Stage(tmp_path, {"target" if request.param == "to a server" else "source": await fresh_url()})
+    return Stage(
+        tmp_path, {"target" if request.param == "to a server" else "source": await fresh_url()}
+    )
 
 
 @pytest.mark.slow
 async def test_what_was_done_is_not_done_again_and_what_waits_is_done_once(stage):
     async with stage.engine("source") as engine:
-        done = [(await engine.submit(Letter(n, to="ada@example.com"), key=str(n))).id for n in range(4)]
+        done = [
+            (await engine.submit(Letter(n, to="ada@example.com"), key=str(n))).id for n in range(4)
+        ]
         await ended(engine, *done)
         await engine.erase("ada@example.com")
         later = (await engine.submit(Letter(4, "later"))).id
@@ -94,7 +98,9 @@ async def test_what_callers_own_transactions_have_committed_goes_along(tmp_path)
 
 
 @pytest.mark.slow
-async def test_a_source_with_requests_that_only_its_programs_can_append_is_not_left(tmp_path, monkeypatch):
+async def test_a_source_with_requests_that_only_its_programs_can_append_is_not_left(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(copying, "FENCE_TRIES", 2)
     stage = Stage(tmp_path, {"source": await fresh_url()})
     address = address_of(stage.urls["source"])
@@ -102,7 +108,9 @@ async def test_a_source_with_requests_that_only_its_programs_can_append_is_not_l
         pass
     connection = await asyncpg.connect(address.server)
     try:
-        await connection.fetch(f"select {address.schema}.gesta_submit('copy.letter', '{{\"n\": 1}}')")
+        await connection.fetch(
+            f"select {address.schema}.gesta_submit('copy.letter', '{{\"n\": 1}}')"
+        )
     finally:
         await connection.close()
     with pytest.raises(StoreError, match="wait in the outbox"):

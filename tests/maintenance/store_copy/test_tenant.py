@@ -33,14 +33,21 @@ async def test_the_tenant_goes_on_in_the_copy_and_the_others_in_the_source(stage
         # The source goes on with everybody else, also where both come at once.
         with pytest.raises(Fenced, match="tenant acme"):
             await engine.submit(Letter(4), tenant="acme")
-        (state,) = await ended(engine, (await engine.submit(Letter(5), tenant="globex")).id, tenant="globex")
+        (state,) = await ended(
+            engine, (await engine.submit(Letter(5), tenant="globex")).id, tenant="globex"
+        )
         assert state.status == "sent"
     async with stage.engine("target") as engine:
-        assert await engine.operating.counts() == {("copy.letter", "sent"): 1, ("copy.letter", "queued"): 1}
+        assert await engine.operating.counts() == {
+            ("copy.letter", "sent"): 1,
+            ("copy.letter", "queued"): 1,
+        }
         assert (await engine.submit(Letter(1), key="k", tenant="acme")).id == sent
         assert (await engine.submit(Letter(3), key="k", tenant="globex")).id != other
         await engine.operating.resume(tenant="acme", actor=OPERATOR)
-        (state,) = await ended(engine, (await engine.submit(Letter(6), tenant="acme")).id, tenant="acme")
+        (state,) = await ended(
+            engine, (await engine.submit(Letter(6), tenant="acme")).id, tenant="acme"
+        )
         assert state.status == "sent"
 
 
@@ -84,7 +91,10 @@ async def test_what_the_tenant_had_to_expire_does_not_stop_the_sweep_for_the_oth
 @pytest.mark.slow
 async def test_a_second_tenant_follows_the_first(stage):
     async with stage.engine("source") as engine:
-        ids = {tenant: (await engine.submit(Letter(n), tenant=tenant)).id for n, tenant in enumerate(("acme", "globex"))}
+        ids = {
+            tenant: (await engine.submit(Letter(n), tenant=tenant)).id
+            for n, tenant in enumerate(("acme", "globex"))
+        }
         for tenant, request_id in ids.items():
             await ended(engine, request_id, tenant=tenant)
     await stage.copy("acme")
@@ -93,8 +103,12 @@ async def test_a_second_tenant_follows_the_first(stage):
         await ended(engine, (await engine.submit(Letter(7), tenant="acme")).id, tenant="acme")
     await stage.copy("globex")
     async with stage.engine("target", work=False) as engine:
-        assert {(await engine.get(one, tenant=tenant)).state.status for tenant, one in ids.items()} == {"sent"}
-        assert [pause.scope.tenant for pause in await engine.operating.paused("globex")] == ["globex"]
+        assert {
+            (await engine.get(one, tenant=tenant)).state.status for tenant, one in ids.items()
+        } == {"sent"}
+        assert [pause.scope.tenant for pause in await engine.operating.paused("globex")] == [
+            "globex"
+        ]
     with pytest.raises(StoreError, match="Copy the other tenants one by one"):
         await stage.copy(target="third")
 
@@ -125,13 +139,20 @@ async def test_a_tenant_that_the_target_has_already_is_refused(stage):
 async def test_the_tenants_people_and_no_others_come_along(stage):
     async with stage.engine("source") as engine:
         for tenant in ("acme", "globex"):
-            await ended(engine, (await engine.submit(Letter(1, to="ada@example.com"), tenant=tenant)).id, tenant=tenant)
+            await ended(
+                engine,
+                (await engine.submit(Letter(1, to="ada@example.com"), tenant=tenant)).id,
+                tenant=tenant,
+            )
         erased = await engine.submit(Letter(2, to="bob@example.com"), tenant="acme")
         await ended(engine, erased.id, tenant="acme")
         await engine.erase("bob@example.com", tenant="acme")
     await stage.copy("acme")
     async with stage.stores("target") as (target,):
-        names = {(one.tenant, one.name.partition("/")[0]) for one in await target.vault.listed(("", "", 0), 100)}
+        names = {
+            (one.tenant, one.name.partition("/")[0])
+            for one in await target.vault.listed(("", "", 0), 100)
+        }
     assert names == {("_gesta", "identity"), ("_gesta", "data-key"), ("acme", "subject")}
     async with stage.engine("target", work=False) as engine:
         with pytest.raises(Erased):
@@ -140,7 +161,9 @@ async def test_the_tenants_people_and_no_others_come_along(stage):
 
 async def test_the_keys_of_the_tenant_go_along_and_those_of_others_do_not(stage):
     async with stage.engine("source", work=False) as engine:
-        made, text = await engine.operating.create_key(name="acme", scopes=["admin"], tenant="acme", actor=OPERATOR)
+        made, text = await engine.operating.create_key(
+            name="acme", scopes=["admin"], tenant="acme", actor=OPERATOR
+        )
         ended, dead = await engine.operating.create_key(name="ended", tenant="acme", actor=OPERATOR)
         _, theirs = await engine.operating.create_key(name="other", tenant="x-acme", actor=OPERATOR)
         ended = await engine.operating.revoke_key(ended.id, tenant="acme", actor=OPERATOR)
@@ -154,4 +177,6 @@ async def test_the_keys_of_the_tenant_go_along_and_those_of_others_do_not(stage)
                 await engine.road.keys.check(opens_nothing)
         assert await engine.operating.list_keys("acme") == [ended, made]
     async with stage.stores("target") as (target,):
-        assert not [one for one in await target.vault.listed(("", "", 0), 1_000) if "x-acme" in one.name]
+        assert not [
+            one for one in await target.vault.listed(("", "", 0), 1_000) if "x-acme" in one.name
+        ]

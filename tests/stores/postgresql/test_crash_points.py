@@ -1,4 +1,6 @@
-"""kill -9 at the points of the matrix, on a server: the same ends as on a file, whichever way events are projected."""
+"""kill -9 at the points of the matrix, on a server: the same ends as on a file, whichever way
+events are projected.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,19 @@ from tests.crash.stage import kind_of, number_of, stage
 from tests.crash.test_points import end_of
 from tests.stores.postgresql.places import fresh_url
 
-#: A frozen process may stand in the middle of a transaction of several statements, whose locks the server keeps for it: see tests/storm.
+#: A frozen process may stand in the middle of a transaction of several statements, whose locks the
+#: server keeps for it: see tests/storm.
 KILLED = [point for point in POINTS if point.layout in (None, "together") and not point.frozen]
-#: A process stands at the end of a server's log a second or two after its start; by then some have still to be submitted.
+#: A process stands at the end of a server's log a second or two after its start; by then some have
+#: still to be submitted.
 MANY = tuple(range(600))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", KILLED, ids=lambda point: f"{point.k}: {point.name}")
-async def test_a_process_that_stops_there_breaks_no_promise_on_a_server(tmp_path, crash_seed, point):
+async def test_a_process_that_stops_there_breaks_no_promise_on_a_server(
+    tmp_path, crash_seed, point
+):
     dice = random.Random(f"{crash_seed} {point.name}")
     at_once = crash_seed // 2 % 2 == 0 if point.at_once is None else point.at_once
     offers = crash_seed // 4 % 2 == 0 if point.offers is None else point.offers

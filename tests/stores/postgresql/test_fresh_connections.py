@@ -1,4 +1,5 @@
-"""No state of a session is relied upon: the contracts hold where every transaction gets a connection of its own, as behind a pooler.
+"""No state of a session is relied upon: the contracts hold where every transaction gets a
+connection of its own, as behind a pooler.
 
 That is what pgbouncer in transaction mode may do at worst. A real pgbouncer was not run.
 """
@@ -15,7 +16,11 @@ from gesta.stores.postgresql.database import Database
 from gesta.testing.contracts.event_claims import EventClaimsContract
 from gesta.testing.contracts.job_leases import JobLeasesContract
 from gesta.testing.contracts.rebuilds import ShadowContract
-from gesta.testing.contracts.transactions import CommitsAfterRestartContract, ProjectContract, RecordContract
+from gesta.testing.contracts.transactions import (
+    CommitsAfterRestartContract,
+    ProjectContract,
+    RecordContract,
+)
 from gesta.testing.contracts.vault import VaultContract
 from gesta.testing.harnesses.postgresql import Harness, SharedServer
 from tests.stores.postgresql.places import Note, engine_at, fresh_url

@@ -1,4 +1,6 @@
-"""A follower never skips an event whose transaction commits late: the two ways in which others lose one."""
+"""A follower never skips an event whose transaction commits late: the two ways in which others lose
+one.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Writer:
     async def waits(self, looking, appending):
         """Return when this one waits for a lock; or when it is through without having waited."""
         pid = self._connection.get_server_pid()
-        while not appending.done() and not (await looking.fetch("select cardinality(pg_blocking_pids($1))", pid))[0][0]:
+        while (
+            not appending.done()
+            and not (await looking.fetch("select cardinality(pg_blocking_pids($1))", pid))[0][0]
+        ):
             await asyncio.sleep(0.01)
 
     async def commit(self):
@@ -63,7 +68,9 @@ async def _stage(stack):
 
 
 async def test_a_later_number_is_not_seen_before_an_earlier_one():
-    """One takes its number, another takes the next and commits first: whoever reads then must not pass the first."""
+    """One takes its number, another takes the next and commits first: whoever reads then must not
+    pass the first.
+    """
     async with AsyncExitStack() as stack:
         follower, first, second, looking = await _stage(stack)
         early, late = fresh_append(), fresh_append()
@@ -83,11 +90,16 @@ async def test_a_later_number_is_not_seen_before_an_earlier_one():
         await follower.read()
         await second.commit()
         await follower.read()
-        assert [(event.position, event.stream) for event in follower.seen] == [(1, early.stream), (2, late.stream)]
+        assert [(event.position, event.stream) for event in follower.seen] == [
+            (1, early.stream),
+            (2, late.stream),
+        ]
 
 
 async def test_a_transaction_that_began_earlier_and_wrote_later_is_not_passed():
-    """The older transaction writes second and commits first: a reader that goes by the ages of transactions would lose the other."""
+    """The older transaction writes second and commits first: a reader that goes by the ages of
+    transactions would lose the other.
+    """
     async with AsyncExitStack() as stack:
         follower, older, younger, looking = await _stage(stack)
         of_younger, of_older = fresh_append(), fresh_append()
@@ -105,4 +117,7 @@ async def test_a_transaction_that_began_earlier_and_wrote_later_is_not_passed():
         await appending
         await older.commit()
         await follower.read()
-        assert [(event.position, event.stream) for event in follower.seen] == [(1, of_younger.stream), (2, of_older.stream)]
+        assert [(event.position, event.stream) for event in follower.seen] == [
+            (1, of_younger.stream),
+            (2, of_older.stream),
+        ]

@@ -1,4 +1,6 @@
-"""The SQL function for programs of any language: what they ask is checked, sealed and done as anything else, and they see nothing."""
+"""The SQL function for programs of any language: what they ask is checked, sealed and done as
+anything else, and they see nothing.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def asked(url: str, arguments: str, *values: object) -> str:
     """One call in a transaction of its own, by a program that has nothing of gesta; the id."""
     address = address_of(url)
     with psycopg.connect(address.server) as connection:
-        row = connection.execute(f'select "{address.schema}".gesta_submit({arguments})', values).fetchone()
+        row = connection.execute(
+            f'select "{address.schema}".gesta_submit({arguments})', values
+        ).fetchone()
         assert row is not None
         return str(row[0])
 
@@ -62,9 +66,12 @@ async def test_what_plain_sql_asks_is_done_once():
     async with engine_at(url, PLAIN) as engine:
         at = datetime.now(UTC) + timedelta(seconds=1)
         first = asked(
-            url, "'test.plain', %s, key => 'k', tenant => 'acme', deliver_at => %s, ttl => '1 hour', priority => 2, correlation_id => 'c-1'",
-            '{"text": "hello"}', at,
-        )  # fmt: skip
+            url,
+            "'test.plain', %s, key => 'k', tenant => 'acme', deliver_at => %s, ttl => '1 hour',"
+            " priority => 2, correlation_id => 'c-1'",
+            '{"text": "hello"}',
+            at,
+        )
         assert UUID7.fullmatch(first)
         again = asked(url, """'test.plain', '{"text": "hello"}', key => 'k', tenant => 'acme'""")
         other = asked(url, """'test.plain', '{"text": "bye"}', key => 'k', tenant => 'acme'""")
@@ -79,7 +86,9 @@ async def test_what_plain_sql_asks_is_done_once():
         late = await (await drained(engine, again, "acme")).outcome()
         assert late == Rejected("duplicate", f"request {first} asked for the same under this key")
         foe = await (await drained(engine, other, "acme")).outcome()
-        assert foe == Rejected("conflict", f"the key was used before for request {first} with other content")
+        assert foe == Rejected(
+            "conflict", f"the key was used before for request {first} with other content"
+        )
         # The same key from here leads there: one key, however it was asked.
         assert (await engine.submit(Plain("hello"), key="k", tenant="acme")).id == first
 
@@ -89,7 +98,9 @@ async def test_a_rollback_leaves_nothing():
     async with engine_at(url, PLAIN, work=False):
         address = address_of(url)
         with psycopg.connect(address.server) as connection:
-            connection.execute(f"""select "{address.schema}".gesta_submit('test.plain', '{{"text": "x"}}')""")
+            connection.execute(
+                f"""select "{address.schema}".gesta_submit('test.plain', '{{"text": "x"}}')"""
+            )
             connection.rollback()
         assert rows(url, "select 1 from {schema}.outbox") == []
 
@@ -104,8 +115,13 @@ async def test_what_is_personal_is_sealed_when_it_is_appended_and_leaves_no_clea
         assert await request.outcome() == Done(f"{len(SECRET)} 3")
         assert rows(url, "select 1 from {schema}.outbox") == []
         for table in ("events", "requests", "jobs", "parked"):
-            stored = rows(url, f"select encode(convert_to(t::text, 'UTF8'), 'escape') from {{schema}}.{table} t")
-            found = [row for row in stored if SECRET in str(row) or SECRET.encode().hex() in str(row)]
+            stored = rows(
+                url,
+                f"select encode(convert_to(t::text, 'UTF8'), 'escape') from {{schema}}.{table} t",
+            )
+            found = [
+                row for row in stored if SECRET in str(row) or SECRET.encode().hex() in str(row)
+            ]
             assert found == [], table
         assert b"$sealed" in (await request.view()).payload
         assert await request.payload() == Letter(SECRET, 3)
@@ -115,7 +131,11 @@ async def test_what_is_personal_is_sealed_when_it_is_appended_and_leaves_no_clea
 async def test_what_does_not_fit_its_flow_is_a_dead_letter_that_keeps_nothing_personal():
     url = await fresh_url()
     async with engine_at(url, LETTER) as engine:
-        request_id = asked(url, "'test.letter', %s, key => 'k'", f'{{"to": "{SECRET}", "pages": "many", "more": 1}}')
+        request_id = asked(
+            url,
+            "'test.letter', %s, key => 'k'",
+            f'{{"to": "{SECRET}", "pages": "many", "more": 1}}',
+        )
         request = await drained(engine, request_id)
         outcome = await request.outcome()
         assert isinstance(outcome, Rejected)
@@ -184,7 +204,9 @@ async def test_a_role_that_may_only_execute_it_submits_and_reads_nothing():
         role = f"app_{address.schema}"
         with psycopg.connect(address.server, autocommit=True) as connection:
             connection.execute(f"create role {role} login")
-        with psycopg.connect(address.server.replace("postgres@", f"{role}@"), autocommit=True) as connection:
+        with psycopg.connect(
+            address.server.replace("postgres@", f"{role}@"), autocommit=True
+        ) as connection:
 
             def refused(statement: str) -> None:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -196,7 +218,8 @@ async def test_a_role_that_may_only_execute_it_submits_and_reads_nothing():
                 owner.execute(f"grant usage on schema {schema} to {role}")
                 refused(call)
                 owner.execute(f"grant execute on function {schema}.gesta_submit to {role}")
-            # Names that it makes itself lead nowhere: the function looks for them in the system's schema only.
+            # Names that it makes itself lead nowhere: the function looks for them in the system's
+            # schema only.
             connection.execute("create temp table outbox (id uuid)")
             connection.execute("set search_path = pg_temp")
             row = connection.execute(call).fetchone()

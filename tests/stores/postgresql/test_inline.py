@@ -1,4 +1,6 @@
-"""Projected in the commit that appends: views and jobs are written before the events have their positions, and never stay where those went elsewhere."""
+"""Projected in the commit that appends: views and jobs are written before the events have their
+positions, and never stay where those went elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from gesta.stores.postgresql import open_at
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import Connections
 from gesta.stores.postgresql.transactions import ALONE_SECONDS, PostgresqlCommits
-from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.samples import (
+    fresh_append,
+    fresh_claim,
+    fresh_job,
+    fresh_name,
+    fresh_view,
+    key_of,
+)
 from tests.stores.postgresql.places import Note, connected, engine_at, fresh_url
 from tests.stores.postgresql.test_gaps import Writer
 
@@ -36,7 +45,9 @@ async def opened(url, runtime):
 
 async def somebody_waits(connection, writing):
     while not writing.done():
-        rows = await connection.fetch("select 1 from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0")
+        rows = await connection.fetch(
+            "select 1 from pg_stat_activity where cardinality(pg_blocking_pids(pid)) > 0"
+        )
         if rows:
             return
         await asyncio.sleep(0.01)
@@ -44,7 +55,11 @@ async def somebody_waits(connection, writing):
 
 async def test_what_another_appends_meanwhile_is_left_to_the_projector():
     url, runtime, name, flow = await fresh_url(), ManualRuntime(), fresh_name(), fresh_name()
-    async with opened(url, runtime) as stores, connected(url) as (connection, database), connected(url) as (looking, _):
+    async with (
+        opened(url, runtime) as stores,
+        connected(url) as (connection, database),
+        connected(url) as (looking, _),
+    ):
         view, job = fresh_view(), fresh_job(flow)
         offer = Offer("worker", {flow: 1}, 4.0, durable=True)
         projection = Projection([view], [job], {name: 0}, offer)
@@ -57,18 +72,28 @@ async def test_what_another_appends_meanwhile_is_left_to_the_projector():
         assert await writing == [Appended(1)]
         assert await stores.events.end() == 2
         # Nothing of it stands, although all of it was written when the other's event came first.
-        assert (projection.reached, offer.taken, await stores.views.checkpoint(name)) == (None, [], 0)
+        assert (projection.reached, offer.taken, await stores.views.checkpoint(name)) == (
+            None,
+            [],
+            0,
+        )
         assert await stores.views.get([key_of(view)]) == {}
         assert await stores.queue.find([job.id]) == set()
 
 
 async def test_beside_somebody_who_appends_all_the_time_it_is_tried_once_a_second():
     url, runtime, name = await fresh_url(), ManualRuntime(), fresh_name()
-    async with opened(url, runtime) as stores, connected(url) as (connection, database), connected(url) as (looking, _):
+    async with (
+        opened(url, runtime) as stores,
+        connected(url) as (connection, database),
+        connected(url) as (looking, _),
+    ):
         other = Writer(connection, database)
         await other.begin()
         await other.append(fresh_append())
-        writing = spawn(stores.commits.append([fresh_append()], Projection([], [], {name: 0})), "test")
+        writing = spawn(
+            stores.commits.append([fresh_append()], Projection([], [], {name: 0})), "test"
+        )
         await somebody_waits(looking, writing)
         await other.commit()
         assert await writing == [Appended(1)]
@@ -84,9 +109,21 @@ async def test_beside_somebody_who_appends_all_the_time_it_is_tried_once_a_secon
 
 
 async def test_a_key_that_is_being_claimed_keeps_the_whole_batch_out_of_the_views():
-    """Of two who bring one key at the same time, the second waits for the first, with its views and jobs already written."""
-    url, runtime, name, flow, claim = await fresh_url(), ManualRuntime(), fresh_name(), fresh_name(), fresh_claim()
-    async with opened(url, runtime) as stores, connected(url) as (connection, database), connected(url) as (looking, _):
+    """Of two who bring one key at the same time, the second waits for the first, with its views and
+    jobs already written.
+    """
+    url, runtime, name, flow, claim = (
+        await fresh_url(),
+        ManualRuntime(),
+        fresh_name(),
+        fresh_name(),
+        fresh_claim(),
+    )
+    async with (
+        opened(url, runtime) as stores,
+        connected(url) as (connection, database),
+        connected(url) as (looking, _),
+    ):
         views, jobs = [fresh_view(), fresh_view()], [fresh_job(flow), fresh_job(flow)]
         other = Writer(connection, database)
         await other.begin()
@@ -115,7 +152,11 @@ async def test_beside_another_process_everything_is_done_once():
     url = await fresh_url()
     async with engine_at(url, flow) as one, engine_at(url, flow, work=False) as other:
         requests = await asyncio.gather(
-            *[engine.submit(Note(f"{number}")) for number in range(300) for engine in (one if number % 2 else other,)]
+            *[
+                engine.submit(Note(f"{number}"))
+                for number in range(300)
+                for engine in (one if number % 2 else other,)
+            ]
         )
         outcomes = await asyncio.gather(*[request.outcome() for request in requests])
     assert {outcome.id for outcome in outcomes if isinstance(outcome, Done)} == set(calls)
@@ -158,7 +199,9 @@ async def ended(request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("comes_between", [True, False], ids=["its event comes between", "no event"])
+@pytest.mark.parametrize(
+    "comes_between", [True, False], ids=["its event comes between", "no event"]
+)
 async def test_a_call_is_not_cut_because_an_append_waits_for_somebody_elses(comes_between):
     """It held the lease of all calls meanwhile, and nobody could renew it."""
     url, sender = await fresh_url(), Sender()
@@ -215,7 +258,11 @@ async def test_what_is_appended_is_on_disk_whatever_the_servers_default(monkeypa
             await stores.events.append([fresh_append(claim=first)])
             await stores.views.save([], [], Move(name, 0, 1))
             claim = fresh_claim(first.name)
-        offer = None if road in ("put", "somebody is between") else Offer("worker", {flow: 1}, 4.0, durable=False)
+        offer = (
+            None
+            if road in ("put", "somebody is between")
+            else Offer("worker", {flow: 1}, 4.0, durable=False)
+        )
         modes: list[str] = []
 
         async def fetch(text, *values):

@@ -1,4 +1,6 @@
-"""The schema: made once however many start at once, shared by versions side by side, and refused with a reason where it cannot be used."""
+"""The schema: made once however many start at once, shared by versions side by side, and refused
+with a reason where it cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,24 @@ async def test_several_that_start_at_once_make_one_schema():
     for one in stores:
         await one.close()
     async with connected(url) as (connection, database):
-        rows = await connection.fetch(database.sql.filled("select number from {schema}.migrations order by number"))
+        rows = await connection.fetch(
+            database.sql.filled("select number from {schema}.migrations order by number")
+        )
         assert [row[0] for row in rows] == list(range(1, KNOWN + 1))
 
 
 async def test_a_schema_one_migration_ahead_is_worked_with(caplog):
-    """The next version has been started beside this one: it added a column, a table, a function and nothing else."""
+    """The next version has been started beside this one: it added a column, a table, a function and
+    nothing else.
+    """
     url = await fresh_url()
     async with opened(url):
         pass
     async with connected(url) as (connection, database):
-        ahead = "alter table {schema}.requests add column colour text; create table {schema}.novelties (id text);"
+        ahead = (
+            "alter table {schema}.requests add column colour text; create table {schema}.novelties"
+            " (id text);"
+        )
         await connection.execute(database.sql.filled(ahead))
         await connection.fetch(database.sql("note_migration"), KNOWN + 1, "next.sql", KNOWN)
     async with engine_at(url) as engine:
@@ -63,7 +72,9 @@ async def test_a_schema_that_this_version_cannot_work_with_is_refused():
 async def test_a_schema_of_another_program_is_left_alone():
     url = await fresh_url()
     async with connected(url) as (connection, database):
-        await connection.execute(database.sql.filled("create schema {schema}; create table {schema}.events (id text)"))
+        await connection.execute(
+            database.sql.filled("create schema {schema}; create table {schema}.events (id text)")
+        )
         with pytest.raises(NotOurs, match="another program's tables"):
             await open_stores(url, SystemRuntime())
         assert await connection.fetch(database.sql.filled("select * from {schema}.events")) == []
@@ -97,7 +108,9 @@ def test_an_option_that_cannot_be_used_is_named(end, fault):
 
 
 def test_the_servers_own_options_are_passed_on_and_the_password_is_not_shown():
-    address = address_of("postgresql://ann:hidden@host:5433/orders?sslmode=require&schema=mine&pool=3&listen=off")
+    address = address_of(
+        "postgresql://ann:hidden@host:5433/orders?sslmode=require&schema=mine&pool=3&listen=off"
+    )
     assert address.server == "postgresql://ann:hidden@host:5433/orders?sslmode=require"
     assert address.name == "postgresql://ann@host:5433/orders?schema=mine"
     assert (address.schema, address.pool, address.listen) == ("mine", 3, False)
@@ -117,7 +130,9 @@ async def test_an_unknown_database_is_told():
 @pytest.mark.slow
 async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
     rules = tmp_path / "hba.conf"
-    rules.write_text("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+    rules.write_text(
+        "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+    )
     for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     rules.chmod(0o644)
@@ -126,7 +141,11 @@ async def test_a_wrong_password_and_missing_rights_are_told(tmp_path):
             await connection.execute("create role ann login password 'right'")
         for password in ("wrong", "right"):
             url = server.url.replace("postgres@", f"ann:{password}@")
-            fault = "does not let this user in" if password == "wrong" else "does not let this user in or do it"
+            fault = (
+                "does not let this user in"
+                if password == "wrong"
+                else "does not let this user in or do it"
+            )
             with pytest.raises(StoreError, match=fault) as raised:
                 await open_stores(url, SystemRuntime())
             assert password not in str(raised.value)

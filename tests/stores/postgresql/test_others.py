@@ -1,4 +1,6 @@
-"""Several processes on one schema: each hears of the others' commits, goes by the server's clock, and none waits for another for ever."""
+"""Several processes on one schema: each hears of the others' commits, goes by the server's clock,
+and none waits for another for ever.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from gesta.runtime.clock import SystemRuntime
 from gesta.stores import open_stores
 from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.connections import connect
-from gesta.testing.contracts.samples import follow_from, fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view
+from gesta.testing.contracts.samples import (
+    follow_from,
+    fresh_append,
+    fresh_claim,
+    fresh_job,
+    fresh_name,
+    fresh_view,
+)
 from gesta.testing.harnesses.postgresql import Harness, SharedServer
 from tests.stores.postgresql.places import fresh_url, opened
 
@@ -53,15 +62,23 @@ async def test_a_process_goes_by_the_servers_clock_whatever_its_own_says():
         await right.queue.put([job])
         assert len((await right.queue.take("right", {"test.note": 1}, 10.0, durable=False))[0]) == 1
         # A lease that lives is not taken over, nor a job that is not due taken early.
-        assert (await wrong.queue.take("wrong", {"test.note": 1}, 10.0, durable=False))[0] == []  # K-14
-        await right.queue.put([fresh_job("test.note", due_ms=right.now_ms() + FIVE_MINUTES_MS // 2)])
-        assert (await wrong.queue.take("wrong", {"test.note": 1}, 10.0, durable=False))[0] == []  # K-14
+        assert (await wrong.queue.take("wrong", {"test.note": 1}, 10.0, durable=False))[
+            0
+        ] == []  # K-14
+        await right.queue.put(
+            [fresh_job("test.note", due_ms=right.now_ms() + FIVE_MINUTES_MS // 2)]
+        )
+        assert (await wrong.queue.take("wrong", {"test.note": 1}, 10.0, durable=False))[
+            0
+        ] == []  # K-14
         assert abs(wrong.now_ms() - right.now_ms()) < FIVE_MINUTES_MS // 2
         await wrong.close()
 
 
 class Member:
-    """One process of several: everything at once, on the same few streams, keys, jobs and requests."""
+    """One process of several: everything at once, on the same few streams, keys, jobs and
+    requests.
+    """
 
     def __init__(self, stores, number, shared):
         self._stores, self._dice, self._token = stores, random.Random(number), f"member {number}"
@@ -87,7 +104,9 @@ class Member:
             await self._dice.choice(calls)()
 
     async def append(self):
-        verdicts = await self._stores.events.append([self._append() for _ in range(self._dice.choice((1, 20, 300)))])
+        verdicts = await self._stores.events.append(
+            [self._append() for _ in range(self._dice.choice((1, 20, 300)))]
+        )
         self.appended += sum(type(verdict).__name__ == "Appended" for verdict in verdicts)
 
     async def record(self):
@@ -96,12 +115,16 @@ class Member:
             for _ in range(self._dice.randint(1, 20))
         ]
         recordings = await self._stores.commits.record(entries)
-        self.appended += sum(type(recording.verdict).__name__ == "Appended" for recording in recordings)
+        self.appended += sum(
+            type(recording.verdict).__name__ == "Appended" for recording in recordings
+        )
 
     async def put(self):
         now = self._stores.now_ms()
         jobs = self._dice.sample(self._jobs, k=10)
-        await self._stores.queue.put([replace(job, due_ms=now + self._dice.choice((0, 0, 20))) for job in jobs])
+        await self._stores.queue.put(
+            [replace(job, due_ms=now + self._dice.choice((0, 0, 20))) for job in jobs]
+        )
 
     async def take(self):
         taken, _ = await self._stores.queue.take(
@@ -113,7 +136,9 @@ class Member:
         await self._stores.queue.extend(self._token, 10.0)
 
     async def settle(self):
-        await self._stores.queue.settle([self._settlement() for _ in range(self._dice.randint(1, 20))])
+        await self._stores.queue.settle(
+            [self._settlement() for _ in range(self._dice.randint(1, 20))]
+        )
         await self._stores.queue.unhold("pause", 10)
 
     async def project(self):
@@ -121,12 +146,20 @@ class Member:
         names = self._dice.sample(NAMES, k=2)
         found = {one.name: one.position for one in await self._stores.views.checkpoints()}
         stands = max(found.get(name, 0) for name in names)
-        views = [replace(view, state=replace(view.state, version=stands + 1)) for view in self._dice.sample(self._views, k=10)]
+        views = [
+            replace(view, state=replace(view.state, version=stands + 1))
+            for view in self._dice.sample(self._views, k=10)
+        ]
         jobs = self._dice.sample(self._jobs, k=10)
-        await self._stores.commits.project(views, jobs, [], [Move(name, found.get(name, 0), stands + 1) for name in names])
+        await self._stores.commits.project(
+            views, jobs, [], [Move(name, found.get(name, 0), stands + 1) for name in names]
+        )
 
     async def postpone(self):
-        states = [replace(view.state, version=self._dice.randint(1, 9)) for view in self._dice.sample(self._views, k=10)]
+        states = [
+            replace(view.state, version=self._dice.randint(1, 9))
+            for view in self._dice.sample(self._views, k=10)
+        ]
         await self._stores.views.postpone([(state, None) for state in states])
 
     def _append(self):
@@ -138,8 +171,15 @@ class Member:
         return fresh_append(self._dice.choice(self._streams), self._dice.randint(0, 3), claim=claim)
 
     def _settlement(self):
-        job_id, due_ms = self._dice.choice(self._jobs).id, self._stores.now_ms() + self._dice.choice((-1, 30))
-        ours = (Ack(job_id, self._token), Release(job_id, self._token, due_ms), Hold(job_id, self._token, "pause"))
+        job_id, due_ms = (
+            self._dice.choice(self._jobs).id,
+            self._stores.now_ms() + self._dice.choice((-1, 30)),
+        )
+        ours = (
+            Ack(job_id, self._token),
+            Release(job_id, self._token, due_ms),
+            Hold(job_id, self._token, "pause"),
+        )
         return self._dice.choice((*ours, Drop(job_id)))
 
 
@@ -148,7 +188,12 @@ async def test_nobody_waits_in_a_circle(seed):
     url = await fresh_url()
     shared = (
         [f"test.request-{n}" for n in range(5)],
-        [fresh_job(flow, tenant) for flow in ("test.a", "test.b") for tenant in ("one", "two") for _ in range(10)],
+        [
+            fresh_job(flow, tenant)
+            for flow in ("test.a", "test.b")
+            for tenant in ("one", "two")
+            for _ in range(10)
+        ],
         [fresh_view(id=f"request {n}", version=1) for n in range(30)],
     )
     stores = [await open_stores(url, SystemRuntime()) for _ in range(4)]
@@ -193,19 +238,25 @@ async def test_a_job_is_never_with_two_at_once():
                 await one.queue.ready(0.01)
                 continue
             got.extend(job.job.id for job in taken)
-            assert await one.queue.settle([Ack(job.job.id, token) for job in taken]) == ["done"] * len(taken)
+            assert await one.queue.settle([Ack(job.job.id, token) for job in taken]) == [
+                "done"
+            ] * len(taken)
 
     async def put():
         for start in range(0, len(jobs), 40):
             await stores[0].queue.put(jobs[start : start + 40])
 
-    await asyncio.gather(put(), *(work(one, f"token {number}") for number, one in enumerate(stores)))
+    await asyncio.gather(
+        put(), *(work(one, f"token {number}") for number, one in enumerate(stores))
+    )
     assert sorted(got) == sorted(job.id for job in jobs)  # R1-21
     for one in stores:
         await one.close()
 
 
-async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worker_has_renewed_meanwhile(tmp_path):
+async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worker_has_renewed_meanwhile(
+    tmp_path,
+):
     store = Harness(tmp_path)
     await store.open()
     flow, token, name = fresh_name(), fresh_name("token"), fresh_name()
@@ -213,8 +264,12 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
     assert await store.commits.project([], [fresh_job(flow)], [], [Move(name, 0, 7)], offers[0])
     other = await connect(address_of(await SharedServer.url()))
     await other.execute("begin")
-    await other.execute(f"select * from {store._schema}.checkpoints where name = '{name}' for update")
-    late = asyncio.create_task(store.commits.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], offers[1]))
+    await other.execute(
+        f"select * from {store._schema}.checkpoints where name = '{name}' for update"
+    )
+    late = asyncio.create_task(
+        store.commits.project([], [fresh_job(flow)], [], [Move(name, 7, 9)], offers[1])
+    )
     while not await other.fetch("select 1 from pg_locks where not granted"):
         await asyncio.sleep(0.01)
     for _ in range(5):
@@ -225,12 +280,17 @@ async def test_a_projector_that_waited_does_not_shorten_the_lease_that_its_worke
     assert await late
     assert [len(offer.taken) for offer in offers] == [1, 1]
     # Its worker believes until four seconds from here.
-    assert await store.queue.take(fresh_name("token"), {flow: 5}, 4.0, durable=False) == ([], store.runtime.now_ms() + 4_000)
+    assert await store.queue.take(fresh_name("token"), {flow: 5}, 4.0, durable=False) == (
+        [],
+        store.runtime.now_ms() + 4_000,
+    )
     await store.close()
 
 
 async def test_who_listens_goes_on_when_the_client_library_loses_its_way(monkeypatch):
-    """The listener ended for good, and whoever closed the store then heard of it instead (found by a storm: seed 31020)."""
+    """The listener ended for good, and whoever closed the store then heard of it instead (found by
+    a storm: seed 31020).
+    """
     original = asyncpg.Connection.add_listener
     faults: list[str] = []
 

@@ -1,4 +1,6 @@
-"""The server goes away and comes back: what was asked meanwhile is refused with a reason, and everything goes on without a restart."""
+"""The server goes away and comes back: what was asked meanwhile is refused with a reason, and
+everything goes on without a restart.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The sweep's walk through the open requests costs what it shows: read along an index that stands, whatever the planner knows of the table."""
+"""The sweep's walk through the open requests costs what it shows: read along an index that stands,
+whatever the planner knows of the table.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,13 @@ async def test_a_page_is_read_along_the_index_and_only_as_far_as_it_goes(rebuilt
         await connection.execute(f"begin; set local plan_cache_mode = {mode}")
         await connection.execute(database.sql("walk_in_order"))
         text = database.sql("stale_views")
-        await connection.execute(f"prepare walk (bigint, text, text, bigint, text, text, bigint) as {text}")
+        await connection.execute(
+            f"prepare walk (bigint, text, text, bigint, text, text, bigint) as {text}"
+        )
         values = f"{MADE_MS * 2}, 'queued', 't1', {MADE_MS + 1_000}, '', '', {LIMIT}"
-        ((told,),) = await connection.fetch(f"explain (analyze, format json) execute walk ({values})")
+        ((told,),) = await connection.fetch(
+            f"explain (analyze, format json) execute walk ({values})"
+        )
         await connection.execute("deallocate walk; rollback")
     nodes = _nodes(json.loads(told)[0]["Plan"])
     assert [node["Node Type"] for node in nodes] == ["Limit", "Incremental Sort", "Index Scan"]

@@ -1,4 +1,6 @@
-"""The partitions of a schema: made from the one place of an older version, which can project there no more, and never held by memory alone."""
+"""The partitions of a schema: made from the one place of an older version, which can project there
+no more, and never held by memory alone.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ async def test_an_older_schema_goes_on_where_it_stood_in_every_partition(left):
     url = await fresh_url()
     async with connected(url) as (connection, database):
         await bring_up_to_date(database, BEFORE)
-        for name, position in (("projector", 700), ("dispatched", 900), ("subscription/ledger", 300)):
+        for name, position in (
+            ("projector", 700),
+            ("dispatched", 900),
+            ("subscription/ledger", 300),
+        ):
             await connection.fetch(database.sql("start_checkpoint"), name, position)
         if left:
             await connection.fetch(database.sql("note_fence"), "left", "", "another")
@@ -75,7 +81,9 @@ async def test_what_some_partition_has_not_passed_is_not_removed():
         view = fresh_view(status="sent", version=1)
         await stores.events.append([fresh_append("stream")])
         names = [f"projector/{number}" for number in range(PARTITIONS)]
-        assert await stores.commits.project([view], [], [], [Move(name, 0, 1, 0) for name in names[1:]])
+        assert await stores.commits.project(
+            [view], [], [], [Move(name, 0, 1, 0) for name in names[1:]]
+        )
         assert await stores.commits.remove([("stream", view.state)]) == 0
         assert await stores.commits.project([], [], [], [Move(names[0], 0, 1, 0)])
         # `dispatched/0` and its like stand at 0 and hold nothing back.

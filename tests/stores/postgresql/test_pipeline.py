@@ -31,13 +31,20 @@ async def test_an_append_at_a_version_that_has_moved_is_refused():
 async def test_a_submit_appends_the_right_event_with_its_metadata():
     url = await fresh_url()
     async with engine_at(url, FLOW) as engine:
-        request = await engine.submit(Note("hello"), key="k", tenant="acme", correlation_id="order-7")
+        request = await engine.submit(
+            Note("hello"), key="k", tenant="acme", correlation_id="order-7"
+        )
         await request.outcome(timeout=20)
         history = await engine.history(request.id, tenant="acme")
         # R1-49: the right events, in order, and their metadata.
         assert [type(event) for _, event, _ in history] == [Created, Sent]
         meta = history[0][2]
-        assert (meta.tenant, meta.flow, meta.request_id, meta.correlation_id) == ("acme", "test.note", request.id, "order-7")
+        assert (meta.tenant, meta.flow, meta.request_id, meta.correlation_id) == (
+            "acme",
+            "test.note",
+            request.id,
+            "order-7",
+        )
 
 
 async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
@@ -62,4 +69,7 @@ async def test_the_projection_is_right_dispatches_once_and_keeps_its_indexes():
             refused.id: ("failed", 2),
         }
         assert [view.state.id for view in await engine.find(status="failed")] == [refused.id]
-        assert await engine.operating.counts() == {("test.note", "sent"): 1, ("test.note", "failed"): 1}
+        assert await engine.operating.counts() == {
+            ("test.note", "sent"): 1,
+            ("test.note", "failed"): 1,
+        }

@@ -1,4 +1,6 @@
-"""What a transaction sets is over with it; what has to be on disk is, and what need not be is not waited for."""
+"""What a transaction sets is over with it; what has to be on disk is, and what need not be is not
+waited for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from gesta.stores.postgresql.recording import record
 from gesta.testing.contracts.samples import fresh_append
 from tests.stores.postgresql.places import connected, fresh_url, opened
 
-SETTINGS = ("synchronous_commit", "idle_in_transaction_session_timeout", "lock_timeout", "enable_seqscan", "search_path")
+SETTINGS = (
+    "synchronous_commit",
+    "idle_in_transaction_session_timeout",
+    "lock_timeout",
+    "enable_seqscan",
+    "search_path",
+)
 
 
 async def _settings(connection):
@@ -50,19 +58,29 @@ async def test_nothing_that_was_set_outlives_its_transaction(url):
             await connection.execute("commit")
             assert await _settings(connection) == before
         for durable in (True, False):
-            await record(Within(connection, database.sql), [Entry(fresh_append(), None)], {}, 0, durable=durable)
+            await record(
+                Within(connection, database.sql),
+                [Entry(fresh_append(), None)],
+                {},
+                0,
+                durable=durable,
+            )
             assert await _settings(connection) == before
 
 
 @pytest.mark.parametrize(
-    ("default", "durable", "expected"), [("on", False, "off"), ("off", True, "on"), ("local", True, "local")]
+    ("default", "durable", "expected"),
+    [("on", False, "off"), ("off", True, "on"), ("local", True, "local")],
 )
 async def test_a_record_waits_for_the_disk_if_it_is_a_promise(url, default, durable, expected):
     async with connected(url) as (connection, database):
         await connection.execute("begin")
         await connection.fetch("select set_config('synchronous_commit', $1, false)", default)
-        await record(Within(connection, database.sql), [Entry(fresh_append(), None)], {}, 0, durable=durable)
-        # As it is when the commit comes: the function's own settings are undone at its end, this one is not.
+        await record(
+            Within(connection, database.sql), [Entry(fresh_append(), None)], {}, 0, durable=durable
+        )
+        # As it is when the commit comes: the function's own settings are undone at its end, this
+        # one is not.
         assert (await _settings(connection))[0] == expected
         await connection.execute("rollback")
 
@@ -101,4 +119,6 @@ async def test_what_was_sent_is_not_taken_back_when_its_caller_gives_up(url):
         await calling
     await database.close()
     async with connected(url) as (connection, _):
-        assert [row[0] for row in await connection.fetch(database.sql("checkpoint"), "whole")] == [7]
+        assert [row[0] for row in await connection.fetch(database.sql("checkpoint"), "whole")] == [
+            7
+        ]

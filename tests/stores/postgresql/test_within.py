@@ -1,4 +1,6 @@
-"""A request as part of the caller's own transaction: it exists if and only if that commits, whichever library the caller has."""
+"""A request as part of the caller's own transaction: it exists if and only if that commits,
+whichever library the caller has.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ class Pooled(Asyncpg):
     @staticmethod
     @asynccontextmanager
     async def connection(server: str) -> AsyncIterator[Any]:
-        async with asyncpg.create_pool(server, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+        async with (
+            asyncpg.create_pool(server, min_size=1, max_size=1) as pool,
+            pool.acquire() as connection,
+        ):
             yield connection
 
 
@@ -57,7 +62,9 @@ class Psycopg:
     @staticmethod
     @asynccontextmanager
     async def connection(server: str) -> AsyncIterator[Any]:
-        async with await psycopg.AsyncConnection.connect(server, row_factory=psycopg.rows.dict_row) as connection:
+        async with await psycopg.AsyncConnection.connect(
+            server, row_factory=psycopg.rows.dict_row
+        ) as connection:
             yield connection
 
     @staticmethod
@@ -190,19 +197,33 @@ async def test_two_transactions_with_one_key_do_not_wait_for_each_other_and_the_
                 foe = await asking.submit(Note("different"), key="k", within=third)
             assert [first.verdict, late.verdict, foe.verdict] == ["deferred"] * 3
         async with engine_at(url) as engine:
-            outcomes = {r.id: await (await drained(engine, r.id)).outcome() for r in (first, late, foe)}
+            outcomes = {
+                r.id: await (await drained(engine, r.id)).outcome() for r in (first, late, foe)
+            }
             assert outcomes[first.id] == Done("same")
-            assert outcomes[late.id] == Rejected("duplicate", f"request {first.id} asked for the same under this key")
-            assert outcomes[foe.id] == Rejected("conflict", f"the key was used before for request {first.id} with other content")
+            assert outcomes[late.id] == Rejected(
+                "duplicate", f"request {first.id} asked for the same under this key"
+            )
+            assert outcomes[foe.id] == Rejected(
+                "conflict", f"the key was used before for request {first.id} with other content"
+            )
             await projected(engine)
             assert await engine.operating.counts() == {
-                ("test.note", "sent"): 1, ("test.note", "cancelled"): 1, ("test.note", "failed"): 1
-            }  # fmt: skip
+                ("test.note", "sent"): 1,
+                ("test.note", "cancelled"): 1,
+                ("test.note", "failed"): 1,
+            }
             [letter] = await engine.operating.dead_letters()
             assert (letter.original.request_id, letter.last_failure_reason) == (foe.id, "conflict")
             # Nothing of the two was tried.
-            assert [name.split(".")[2] for name, _, _ in await engine.history(late.id)] == ["RequestCreated", "Cancelled"]
-            assert [name.split(".")[2] for name, _, _ in await engine.history(foe.id)] == ["RequestCreated", "Failed"]
+            assert [name.split(".")[2] for name, _, _ in await engine.history(late.id)] == [
+                "RequestCreated",
+                "Cancelled",
+            ]
+            assert [name.split(".")[2] for name, _, _ in await engine.history(foe.id)] == [
+                "RequestCreated",
+                "Failed",
+            ]
 
 
 async def test_a_key_claimed_before_the_commit_makes_the_deferred_one_a_late_duplicate():
@@ -212,7 +233,9 @@ async def test_a_key_claimed_before_the_commit_makes_the_deferred_one_a_late_dup
             late = await engine.submit(Note("same"), key="k", within=connection)
             first = await engine.submit(Note("same"), key="k")
             assert (late.verdict, first.verdict) == ("deferred", "created")
-        assert await late.outcome() == Rejected("duplicate", f"request {first.id} asked for the same under this key")
+        assert await late.outcome() == Rejected(
+            "duplicate", f"request {first.id} asked for the same under this key"
+        )
         assert await late.status() == "cancelled"
         assert await first.outcome() == Done("same")
 
@@ -220,7 +243,10 @@ async def test_a_key_claimed_before_the_commit_makes_the_deferred_one_a_late_dup
 @pytest.mark.parametrize("library", [Asyncpg, Psycopg, Session])
 async def test_a_connection_that_commits_each_statement_is_refused(library):
     url = await fresh_url()
-    async with engine_at(url, work=False) as engine, library.connection(address_of(url).server) as connection:
+    async with (
+        engine_at(url, work=False) as engine,
+        library.connection(address_of(url).server) as connection,
+    ):
         if library is Psycopg:
             await connection.set_autocommit(True)
         if library is Session:
@@ -237,9 +263,15 @@ async def test_what_it_cannot_be_part_of_is_told():
     url = await fresh_url()
     server = address_of(url).server
     async with engine_at(url, work=False) as engine:
-        with pytest.raises(BadTransaction, match="a str is no connection of a known library; give an asyncpg connection"):
+        with pytest.raises(
+            BadTransaction,
+            match="a str is no connection of a known library; give an asyncpg connection",
+        ):
             await engine.submit(Note(), within="here")
-        with psycopg.connect(server) as connection, pytest.raises(BadTransaction, match="gesta_submit"):
+        with (
+            psycopg.connect(server) as connection,
+            pytest.raises(BadTransaction, match="gesta_submit"),
+        ):
             await engine.submit(Note(), within=connection)
         # Another database: there is no outbox.
         async with Asyncpg.connection(server) as connection:
@@ -262,7 +294,10 @@ async def test_a_store_without_an_outbox_says_what_is_needed():
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_errors_of_the_callers_library_come_in_our_words(library):
     url = await fresh_url()
-    async with engine_at(url, work=False) as engine, library.connection(address_of(url).server) as connection:
+    async with (
+        engine_at(url, work=False) as engine,
+        library.connection(address_of(url).server) as connection,
+    ):
         await library.begin(connection)
         words = "set transaction read only"
         await connection.execute(text(words) if issubclass(library, Session) else words)
@@ -272,7 +307,9 @@ async def test_errors_of_the_callers_library_come_in_our_words(library):
 
 
 async def test_another_process_drains_what_the_one_with_the_role_leaves():
-    """The process that projects does not declare the flow of a raw request; one that stands by does."""
+    """The process that projects does not declare the flow of a raw request; one that stands by
+    does.
+    """
     url = await fresh_url()
 
     async def never(_: Note, __: Attempt) -> Outcome:
@@ -284,8 +321,13 @@ async def test_another_process_drains_what_the_one_with_the_role_leaves():
     other = Flow("test.other", Other, never, Rules())
     async with engine_at(url, other, work=DRAINS_ONLY) as projecting:
         assert await projecting.road.projector.partitions.is_first_ours()
-        async with engine_at(url, NOTE) as engine, Asyncpg.connection(address_of(url).server) as connection:
+        async with (
+            engine_at(url, NOTE) as engine,
+            Asyncpg.connection(address_of(url).server) as connection,
+        ):
             schema = address_of(url).schema
-            request_id = await connection.fetchval(f"""select {schema}.gesta_submit('test.note', '{{"text": "raw"}}')""")
+            request_id = await connection.fetchval(
+                f"""select {schema}.gesta_submit('test.note', '{{"text": "raw"}}')"""
+            )
             request = await drained(engine, str(request_id))
             assert await request.outcome() == Done("raw")

@@ -1,4 +1,8 @@
-"""Processes and the server die around a caller's commit: what was committed has one effect, what was not has none. Counted at a receiver."""
+"""Processes and the server die around a caller's commit: what was committed has one effect, what
+was not has none.
+
+Counted at a receiver.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,12 @@ async def make_orders(url: str) -> None:
 async def found(url: str, statement: str) -> list[int]:
     connection = await asyncpg.connect(address_of(url).server)
     try:
-        return sorted(row[0] for row in await connection.fetch(statement.replace("{schema}", f'"{address_of(url).schema}"')))
+        return sorted(
+            row[0]
+            for row in await connection.fetch(
+                statement.replace("{schema}", f'"{address_of(url).schema}"')
+            )
+        )
     finally:
         await connection.close()
 
@@ -51,17 +60,23 @@ async def orders(url: str) -> list[int]:
 
 
 def effects(server: SandboxServer) -> Counter[tuple[str, int]]:
-    return Counter((effect.data["flow"], effect.data["n"]) for effect in server.sandbox.http.effects)
+    return Counter(
+        (effect.data["flow"], effect.data["n"]) for effect in server.sandbox.http.effects
+    )
 
 
 async def check_each_once(plan: Plan, server: SandboxServer, numbers: list[int]) -> None:
-    """A successor works until nothing is left: each committed order has its two effects, once, and nothing else has any."""
+    """A successor works until nothing is left: each committed order has its two effects, once, and
+    nothing else has any.
+    """
     wanted = Counter({(flow, n): 1 for n in numbers for flow in ("test.parcel", "test.crate")})
     async with engine_of(plan) as engine:
 
         async def is_over() -> bool:
             counts = await engine.operating.counts()
-            return sum(counts.values()) >= len(wanted) and not any(status == "queued" for _, status in counts)
+            return sum(counts.values()) >= len(wanted) and not any(
+                status == "queued" for _, status in counts
+            )
 
         await eventually(is_over, "not everything came to its end")
         # One more, so that whatever else lies there has been drained before it.
@@ -69,7 +84,9 @@ async def check_each_once(plan: Plan, server: SandboxServer, numbers: list[int])
         await last.outcome()
         await projected(engine)
         counts = {(flow, "sent"): len(numbers) for flow, _ in wanted}
-        assert await engine.operating.counts() == counts | {("test.parcel", "sent"): len(numbers) + 1}
+        assert await engine.operating.counts() == counts | {
+            ("test.parcel", "sent"): len(numbers) + 1
+        }
         assert await found(plan.url, "select 1 from {schema}.outbox") == []
     assert effects(server) == wanted + Counter({("test.parcel", 99): 1})
     assert await orders(plan.url) == numbers
@@ -96,7 +113,11 @@ async def test_who_drains_dies_around_its_commit(point):
             await killed(replace(plan, point="committed", number=number))
         await killed(replace(plan, point=point))
         rows = len(await found(plan.url, "select 1 from {schema}.outbox"))
-        events = len(await found(plan.url, "select 1 from {schema}.events where version = 1 and stream like 'test.%'"))
+        events = len(
+            await found(
+                plan.url, "select 1 from {schema}.events where version = 1 and stream like 'test.%'"
+            )
+        )
         # Appended and removed together, or neither.
         assert (rows, events) == ((0, 4) if point == "drained" else (4, 0))
         await check_each_once(plan, server, [1, 2])

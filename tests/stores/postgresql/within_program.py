@@ -1,4 +1,8 @@
-"""The programs that are killed: a caller with a transaction of its own, and a process that drains the outbox. Nothing in the product knows of points."""
+"""The programs that are killed: a caller with a transaction of its own, and a process that drains
+the outbox.
+
+Nothing in the product knows of points.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,11 @@ from gesta.stores.postgresql.address import address_of
 from gesta.stores.postgresql.outbox import PostgresqlOutbox, Transaction
 from tests.stores.postgresql.places import MASTER_KEY
 
-#: Of the caller: its rows are written and not committed, or committed. Of who drains: before its transaction, inside it with everything done, after.
-Point = Literal["not committed", "committed", "not drained", "drained, not committed", "drained", ""]
+#: Of the caller: its rows are written and not committed, or committed. Of who drains: before its
+#: transaction, inside it with everything done, after.
+Point = Literal[
+    "not committed", "committed", "not drained", "drained, not committed", "drained", ""
+]
 PROJECTOR = Work(frozenset({"projector"}))
 
 
@@ -42,14 +49,18 @@ class Crate(Payload, frozen=True):
 def flows(receiver: str) -> list[Flow]:
     async def call(payload: Any, attempt: Attempt) -> Outcome:
         # Without a key: a second call would be a second effect.
-        answer = await attempt.http.post(f"{receiver}/http/call", json={"n": payload.n, "flow": attempt.flow})
+        answer = await attempt.http.post(
+            f"{receiver}/http/call", json={"n": payload.n, "flow": attempt.flow}
+        )
         return Done(id=answer["id"])
 
     return [Flow("test.parcel", Parcel, call, Rules()), Flow("test.crate", Crate, call, Rules())]
 
 
 def engine_of(plan: Plan, work: bool | Work = True) -> Engine:
-    settings = Settings(url=plan.url, master_key=MASTER_KEY, allow_private=("127.0.0.1/32",), log_level="critical")
+    settings = Settings(
+        url=plan.url, master_key=MASTER_KEY, allow_private=("127.0.0.1/32",), log_level="critical"
+    )
     return Engine(settings=settings, flows=flows(plan.receiver), work=work)
 
 
@@ -58,11 +69,16 @@ def die() -> None:
 
 
 async def ask(plan: Plan, engine: Engine, connection: Any) -> None:
-    """One row of the caller's own and two requests, prepared and raw, in the transaction that is open."""
-    await connection.execute("insert into orders (schema, n) values ($1, $2)", address_of(plan.url).schema, plan.number)
+    """One row of the caller's own and two requests, prepared and raw, in the transaction that is
+    open.
+    """
+    await connection.execute(
+        "insert into orders (schema, n) values ($1, $2)", address_of(plan.url).schema, plan.number
+    )
     await engine.submit(Parcel(plan.number), key=f"p{plan.number}", within=connection)
     await connection.execute(
-        f"""select "{address_of(plan.url).schema}".gesta_submit('test.crate', jsonb_build_object('n', $1::int))""", plan.number
+        f"""select "{address_of(plan.url).schema}".gesta_submit('test.crate', jsonb_build_object('n', $1::int))""",
+        plan.number,
     )
 
 

@@ -57,7 +57,9 @@ async def test_a_step_is_handed_over_at_the_end_of_its_turn(tmp_path):
 async def test_what_waits_for_others_is_written_when_the_store_is_closed(tmp_path):
     path = str(tmp_path / "gesta.db")
     database = Database(path, SystemRuntime())
-    kept = database.write(lambda db: db.execute("insert into roles values ('r', 'o', 1)").fetchall(), durable=True)
+    kept = database.write(
+        lambda db: db.execute("insert into roles values ('r', 'o', 1)").fetchall(), durable=True
+    )
     await database.close()
     await kept
     again = module.open_connection(path, migrate=False)
@@ -71,14 +73,18 @@ async def test_a_step_that_fails_is_refused_alone(tmp_path):
     def fail(_):
         raise ValueError("no")
 
-    good, bad, last = (database.write(step, durable=True) for step in (lambda _: 1, fail, lambda _: 3))
+    good, bad, last = (
+        database.write(step, durable=True) for step in (lambda _: 1, fail, lambda _: 3)
+    )
     with pytest.raises(ValueError, match="no"):
         await bad
     assert (await good, await last) == (1, 3)
     await database.close()
 
 
-@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 31, 63, 64, 127, 128, 129, 255, 511, 1000, 1537])
+@pytest.mark.parametrize(
+    "count", [0, 1, 15, 16, 17, 31, 63, 64, 127, 128, 129, 255, 511, 1000, 1537]
+)
 def test_rows_of_any_number_are_all_written_in_few_statements(tmp_path, count):
     db = module.open_connection(str(tmp_path / "gesta.db"))
     statements: list[str] = []
@@ -88,7 +94,11 @@ def test_rows_of_any_number_are_all_written_in_few_statements(tmp_path, count):
         return True
 
     db.set_exec_trace(trace)
-    flat: list[Any] = [value for number in range(count) for value in (number.to_bytes(4, "big"), b"request", b"content")]
+    flat: list[Any] = [
+        value
+        for number in range(count)
+        for value in (number.to_bytes(4, "big"), b"request", b"content")
+    ]
     assert run_many(db, "claim_keys", 3, flat) == count
     assert len(statements) <= 2 + count // max(SIZES) + (3 if count > 127 else 0)
     db.set_exec_trace(None)
@@ -97,13 +107,17 @@ def test_rows_of_any_number_are_all_written_in_few_statements(tmp_path, count):
 
 
 async def test_what_another_process_commits_is_noticed_within_a_tenth_of_a_second(tmp_path):
-    """What it asks for starts within 250 ms, by which a commit, a take and a busy machine have their share; how long it takes, the bench measures."""
+    """What it asks for starts within 250 ms, by which a commit, a take and a busy machine have
+    their share; how long it takes, the bench measures.
+    """
     runtime = ManualRuntime()
     here = Database(str(tmp_path / "gesta.db"), runtime)
     elsewhere = Database(str(tmp_path / "gesta.db"), SystemRuntime())
     told: list[str] = []
     here.on_commit(lambda: told.append("news"))
-    await elsewhere.write(lambda db: db.execute("update removals set count = count + 1").fetchall(), durable=True)
+    await elsewhere.write(
+        lambda db: db.execute("update removals set count = count + 1").fetchall(), durable=True
+    )
     runtime.advance(0.1)
     assert told == ["news"]
     # And nobody is woken while nothing happens.

@@ -1,4 +1,6 @@
-"""The sweep's walk through the open requests costs what it shows: read along an index that stands, nothing sorted, nothing read in vain."""
+"""The sweep's walk through the open requests costs what it shows: read along an index that stands,
+nothing sorted, nothing read in vain.
+"""
 
 import apsw
 import pytest
@@ -22,7 +24,9 @@ async def test_a_page_is_read_along_the_index_and_not_sorted(tmp_path, rebuilt):
     db = apsw.Connection(str(tmp_path / "gesta.db"))
     for status in WANTING:
         values = (MADE_MS, status, "acme", 1, 1, 10)
-        steps = [str(step) for *_, step in db.execute(f"explain query plan {sql('stale_views')}", values)]
+        steps = [
+            str(step) for *_, step in db.execute(f"explain query plan {sql('stale_views')}", values)
+        ]
         assert len(steps) == 1
         assert steps[0].startswith("SEARCH requests USING INDEX requests_")
         assert steps[0].endswith("_by_status (status=? AND (tenant,updated_at)>(?,?))")

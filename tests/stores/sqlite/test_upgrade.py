@@ -16,10 +16,22 @@ def _of_the_first_schema(path, jobs, now_ms):
     db.execute(migrations_of("gesta.stores.sqlite")[0].sql)
     db.execute(f"pragma user_version = 1; pragma application_id = {APPLICATION_ID}")
     for job in jobs:
-        values = (job.id, job.tenant, job.flow, job.request_id, 1, "execute", 1, now_ms, job.priority, now_ms, 0)
+        values = (
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            1,
+            "execute",
+            1,
+            now_ms,
+            job.priority,
+            now_ms,
+            0,
+        )
         db.execute(
-            "insert into jobs (id, tenant, flow, request_id, dispatch_version, kind, state, due_ms, priority, score, suspect)"
-            f" values ({','.join('?' * 11)})",
+            "insert into jobs (id, tenant, flow, request_id, dispatch_version, kind, state,"
+            f" due_ms, priority, score, suspect) values ({','.join('?' * 11)})",
             values,
         )
     db.close()

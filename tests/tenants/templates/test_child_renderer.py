@@ -1,4 +1,6 @@
-"""The real renderer: a process of its own that may be killed by what it is asked, at no cost for others."""
+"""The real renderer: a process of its own that may be killed by what it is asked, at no cost for
+others.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ async def renderer() -> AsyncIterator[ChildRenderer]:
 
 
 async def greeted(renderer: ChildRenderer, name: str = "Ann") -> bool:
-    return await renderer.render(GOOD, msgspec.json.encode({"name": name})) == Sheet({"text": f"Hello {name}"})
+    return await renderer.render(GOOD, msgspec.json.encode({"name": name})) == Sheet(
+        {"text": f"Hello {name}"}
+    )
 
 
 def children() -> list[int]:
@@ -54,7 +58,9 @@ async def started(renderer: ChildRenderer) -> int:
     return pid
 
 
-async def test_the_child_starts_with_the_first_template_and_ends_with_the_renderer(renderer: ChildRenderer) -> None:
+async def test_the_child_starts_with_the_first_template_and_ends_with_the_renderer(
+    renderer: ChildRenderer,
+) -> None:
     before = children()
     await turn()
     assert children() == before
@@ -78,20 +84,28 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-async def test_what_waits_meanwhile_goes_in_one_batch(renderer: ChildRenderer, sizes: list[int]) -> None:
+async def test_what_waits_meanwhile_goes_in_one_batch(
+    renderer: ChildRenderer, sizes: list[int]
+) -> None:
     assert all(await asyncio.gather(*(greeted(renderer, str(number)) for number in range(600))))
     assert sizes == [512, 88]
 
 
-async def test_different_orders_for_one_template_get_each_its_own_answer(renderer: ChildRenderer) -> None:
+async def test_different_orders_for_one_template_get_each_its_own_answer(
+    renderer: ChildRenderer,
+) -> None:
     await started(renderer)
     template = Template(text="A{{ n }}")
-    answers = await asyncio.gather(renderer.variables(template), renderer.render(template, b'{"n": 1}'))
+    answers = await asyncio.gather(
+        renderer.variables(template), renderer.render(template, b'{"n": 1}')
+    )
     assert list[object](answers) == [Names(["n"]), Sheet({"text": "A1"})]
 
 
 @pytest.mark.slow
-async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_death(renderer: ChildRenderer) -> None:
+async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_death(
+    renderer: ChildRenderer,
+) -> None:
     pid = await started(renderer)
     slow = Template(text="{% for i in range(8000) %}{% if 'xz' in a %}{% endif %}{% endfor %}")
     data = msgspec.json.encode({"a": "x" * 90_000})
@@ -100,7 +114,9 @@ async def test_templates_that_are_slow_but_within_the_bound_do_not_add_up_to_a_d
     assert pid in children()
 
 
-async def test_what_nobody_waits_for_any_more_is_not_rendered(renderer: ChildRenderer, sizes: list[int]) -> None:
+async def test_what_nobody_waits_for_any_more_is_not_rendered(
+    renderer: ChildRenderer, sizes: list[int]
+) -> None:
     waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(3)]
     waiting[1].cancel()
     await turn()
@@ -109,16 +125,25 @@ async def test_what_nobody_waits_for_any_more_is_not_rendered(renderer: ChildRen
     assert sizes == [1]
 
 
-async def test_a_child_knows_nothing_of_the_environment(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_knows_nothing_of_the_environment(
+    renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GESTA_MASTER_KEY", "a secret")
     pid = await started(renderer)
-    names = [line.partition(b"=")[0] for line in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if line]
+    names = [
+        line.partition(b"=")[0]
+        for line in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if line
+    ]
     assert names == [b"PYTHONPATH"]
 
 
 async def test_the_system_bounds_the_child(renderer: ChildRenderer) -> None:
     pid = await started(renderer)
-    limits = {line[:26].strip(): line[26:].split()[:2] for line in Path(f"/proc/{pid}/limits").read_text().splitlines()}
+    limits = {
+        line[:26].strip(): line[26:].split()[:2]
+        for line in Path(f"/proc/{pid}/limits").read_text().splitlines()
+    }
     assert limits["Max address space"] == [str(child.MEMORY_BYTES)] * 2
     assert limits["Max file size"] == limits["Max core file size"] == ["0", "0"]
 
@@ -128,13 +153,18 @@ async def test_the_system_bounds_the_child(renderer: ChildRenderer) -> None:
     ("source", "told"),
     [
         # Little memory and few steps, but each takes long; and the other way round.
-        ("{% for i in range(12000) %}{% if 'xz' in a %}{% endif %}{% endfor %}", "takes too much time"),
+        (
+            "{% for i in range(12000) %}{% if 'xz' in a %}{% endif %}{% endfor %}",
+            "takes too much time",
+        ),
         ("{{ a|replace('x', a) }}", "takes too much memory"),
     ],
 )
 async def test_a_template_that_takes_too_much_is_told_of_what(source: str, told: str) -> None:
     renderer = ChildRenderer(ManualRuntime())
-    answer = await renderer.render(Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000}))
+    answer = await renderer.render(
+        Template(text=source), msgspec.json.encode({"a": "x" * 1_000_000})
+    )
     assert answer == Fault("template", told)
     await renderer.close()
 
@@ -148,9 +178,14 @@ async def test_hostile_templates_fail_alone_and_those_of_others_are_rendered() -
 
     async def is_refused(name: str) -> bool:
         source, data = HOSTILE[name]
-        return isinstance(await renderer.render(Template(text=source), msgspec.json.encode(data)), Fault)
+        return isinstance(
+            await renderer.render(Template(text=source), msgspec.json.encode(data)), Fault
+        )
 
-    hostile, good = list(HOSTILE), [greeted(renderer, str(number)) for number in range(len(HOSTILE))]
+    hostile, good = (
+        list(HOSTILE),
+        [greeted(renderer, str(number)) for number in range(len(HOSTILE))],
+    )
     answers = await asyncio.gather(*map(is_refused, hostile), *good)
     assert [name for name, is_so in zip(hostile, answers, strict=False) if not is_so] == []
     assert all(answers)
@@ -208,7 +243,10 @@ def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() ->
         return await renderer.render(template, b'{"x": "xx"}')
 
     @settings(max_examples=150)
-    @given(st.lists(st.sampled_from(pieces), max_size=30), st.sampled_from(["text", "html", "blocks", "subject"]))
+    @given(
+        st.lists(st.sampled_from(pieces), max_size=30),
+        st.sampled_from(["text", "html", "blocks", "subject"]),
+    )
     def check(sources: list[str], part: str) -> None:
         template = Template(**{part: "".join(sources)})
         answer = runner.run(rendered(renderer, template))
@@ -221,7 +259,9 @@ def test_templates_of_all_kinds_come_to_an_end_and_the_next_one_is_rendered() ->
         runner.run(renderer.close())
 
 
-async def test_a_killed_child_is_replaced_and_what_it_was_asked_is_asked_again(renderer: ChildRenderer) -> None:
+async def test_a_killed_child_is_replaced_and_what_it_was_asked_is_asked_again(
+    renderer: ChildRenderer,
+) -> None:
     pid = await started(renderer)
     os.kill(pid, signal.SIGSTOP)
     waiting = [asyncio.ensure_future(greeted(renderer, str(number))) for number in range(3)]
@@ -259,7 +299,8 @@ async def test_a_child_that_does_not_answer_is_given_up() -> None:
         await turn()
     assert not waiting.done()
     runtime.advance(child_process.STALL_SECONDS)
-    # It has waited as long as the child was given: whoever asked hears of it before an attempt would be cut.
+    # It has waited as long as the child was given: whoever asked hears of it before an attempt
+    # would be cut.
     runtime.advance(1)
     with pytest.raises(RendererDown, match="too much is waiting"):
         await waiting
@@ -267,10 +308,15 @@ async def test_a_child_that_does_not_answer_is_given_up() -> None:
     await renderer.close()
 
 
-async def test_whoever_is_cut_off_while_waiting_takes_nothing_along(renderer: ChildRenderer) -> None:
+async def test_whoever_is_cut_off_while_waiting_takes_nothing_along(
+    renderer: ChildRenderer,
+) -> None:
     pid = await started(renderer)
     os.kill(pid, signal.SIGSTOP)
-    cut, waiting = asyncio.ensure_future(greeted(renderer)), asyncio.ensure_future(greeted(renderer, "Bob"))
+    cut, waiting = (
+        asyncio.ensure_future(greeted(renderer)),
+        asyncio.ensure_future(greeted(renderer, "Bob")),
+    )
     for _ in range(5):
         await turn()
     cut.cancel()
@@ -324,7 +370,9 @@ async def test_where_the_template_engine_is_not_installed_the_line_that_installs
             await one.render(GOOD, b"{}")
 
 
-async def test_a_child_that_cannot_start_is_told(renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_cannot_start_is_told(
+    renderer: ChildRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RendererDown, match="ended while it started"):
         await greeted(renderer)
@@ -342,13 +390,17 @@ async def test_whoever_still_waits_at_the_end_is_told(renderer: ChildRenderer) -
         await turn()
     await renderer.close()
     answers = await asyncio.gather(*waiting, return_exceptions=True)
-    assert {str(answer) for answer in answers} == {"no template can be filled in: this process is stopping"}
+    assert {str(answer) for answer in answers} == {
+        "no template can be filled in: this process is stopping"
+    }
 
 
 def test_the_template_that_was_asked_for_longest_ago_makes_room() -> None:
     shelf = Shelf()
     templates = [Template(text=str(number)) for number in range(KEPT)]
-    assert [shelf.place(one) for one in templates] == [(number + 1, True, []) for number in range(KEPT)]
+    assert [shelf.place(one) for one in templates] == [
+        (number + 1, True, []) for number in range(KEPT)
+    ]
     assert shelf.place(templates[0]) == (1, False, [])
     assert shelf.place(Template(text="x")) == (KEPT + 1, True, [2])
     big = Template(text="x" * 3_999_999)

@@ -61,14 +61,28 @@ EXPRESSIONS = """name|e · name|escape · d.x|e · [name]|map('e')|join · name|
     name|int(default=name) · name|truncate(length=3) · name * 2 · name|title|trim · name|default('x') · name|lines|join('-')"""
 
 
-@pytest.mark.parametrize("name", ["\\", '"', '", "evil": "', "\n", '\\"', "x\\", "Ann", "&<>'", "\\u0022"])
+@pytest.mark.parametrize(
+    "name", ["\\", '"', '", "evil": "', "\n", '\\"', "x\\", "Ann", "&<>'", "\\u0022"]
+)
 def test_no_filter_makes_a_way_out_of_a_string_in_blocks(name: str) -> None:
     expressions = [one.strip() for line in EXPRESSIONS.splitlines() for one in line.split("·")]
     wrapped = [f"{{{{ {one} }}}}" for one in expressions]
-    wrapped += ["{% filter e %}{{ name }}{% endfilter %}", "{% autoescape 'json' %}{{ name }}{% endautoescape %}"]
-    wrapped += ["{% autoescape false %}{{ name }}{% set z %}{{ name }}{% endset %}{% endautoescape %}{{ z }}"]
+    wrapped += [
+        "{% filter e %}{{ name }}{% endfilter %}",
+        "{% autoescape 'json' %}{{ name }}{% endautoescape %}",
+    ]
+    wrapped += [
+        (
+            "{% autoescape false %}{{ name }}{% set z %}{{ name }}{% endset %}{% endautoescape %}{{"
+            " z }}"
+        )
+    ]
     for one in wrapped:
-        (block,) = json.loads(parts({"name": name, "d": {"x": name}}, blocks=f'[{{"a": "{one}", "b": "{one}"}}]')["blocks"])
+        (block,) = json.loads(
+            parts({"name": name, "d": {"x": name}}, blocks=f'[{{"a": "{one}", "b": "{one}"}}]')[
+                "blocks"
+            ]
+        )
         assert block.keys() == {"a", "b"}, one
 
 
@@ -83,7 +97,9 @@ def test_no_filter_makes_a_way_out_of_a_string_in_blocks(name: str) -> None:
         "{{ [name]|map('e')|join }}",
     ],
 )
-def test_a_missing_variable_does_not_get_through_a_filter_as_an_empty_text(part: str, source: str) -> None:
+def test_a_missing_variable_does_not_get_through_a_filter_as_an_empty_text(
+    part: str, source: str
+) -> None:
     template = f'[{{"a": "{source}"}}]' if part == "blocks" else source
     answer = fault({"a": {}}, **{part: template})
     assert (answer.part, answer.variable) == (part, "*")
@@ -91,16 +107,30 @@ def test_a_missing_variable_does_not_get_through_a_filter_as_an_empty_text(part:
 
 
 def test_plain_text_is_escaped_for_slack_and_not_for_html() -> None:
-    assert parts({"name": "<!channel> & O'Brien a/b"}, text="{{ name|e }}")["text"] == "&lt;!channel&gt; &amp; O'Brien a/b"
+    assert (
+        parts({"name": "<!channel> & O'Brien a/b"}, text="{{ name|e }}")["text"]
+        == "&lt;!channel&gt; &amp; O'Brien a/b"
+    )
 
 
 def test_data_mentions_nobody_where_a_template_escapes_it_for_slack() -> None:
-    (block,) = json.loads(parts({"name": "<!channel> & \\ 'x'"}, blocks='[{"a": "{{ name|e }}"}]')["blocks"])
+    (block,) = json.loads(
+        parts({"name": "<!channel> & \\ 'x'"}, blocks='[{"a": "{{ name|e }}"}]')["blocks"]
+    )
     assert block == {"a": "&lt;!channel&gt; &amp; \\ 'x'"}
 
 
 @pytest.mark.parametrize(
-    "source", ["", "{}", "[1]", '"{{ name }}"', '[{"a": {{ name }}}]', '[{"a": "{{ name|safe }}"}]', "[" * 5_000]
+    "source",
+    [
+        "",
+        "{}",
+        "[1]",
+        '"{{ name }}"',
+        '[{"a": {{ name }}}]',
+        '[{"a": "{{ name|safe }}"}]',
+        "[" * 5_000,
+    ],
 )
 def test_blocks_that_are_no_array_of_objects_are_refused(source: str) -> None:
     assert fault({"name": '"}, {"a": "'}, blocks=source or " ").part == "blocks"  # S0-16
@@ -130,7 +160,16 @@ def test_a_missing_variable_is_named(source: str, data: dict[str, Any], variable
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ a|int }}", "{{ b[a] }}", "{{ b|sum }}", "{{ a() }}", "{{ a.x() }}", "{{ a|map('no')|list }}", "{{ d.pop(a) }}"]
+    "source",
+    [
+        "{{ a|int }}",
+        "{{ b[a] }}",
+        "{{ b|sum }}",
+        "{{ a() }}",
+        "{{ a.x() }}",
+        "{{ a|map('no')|list }}",
+        "{{ d.pop(a) }}",
+    ],
 )
 def test_no_fault_tells_of_the_data(source: str) -> None:
     answer = fault({"a": "Topsecret", "b": ["Topsecret"], "d": {}}, text=source)
@@ -145,7 +184,11 @@ def test_what_may_be_missing_is_not_missed() -> None:
 def test_a_template_takes_what_it_does_not_set_itself() -> None:
     press = Press()
     press.learn(
-        1, {"text": "{% for x in things %}{{ x.price }}{{ loop.index }}{% endfor %}{{ range(2) }}", "html": "{{ user.name }}"}
+        1,
+        {
+            "text": "{% for x in things %}{{ x.price }}{{ loop.index }}{% endfor %}{{ range(2) }}",
+            "html": "{{ user.name }}",
+        },
     )
     assert press.variables(1) == Names(["things", "user.name"])
 
@@ -155,7 +198,9 @@ def test_the_sources_of_another_template_are_not_within_reach() -> None:
     press.learn(1, {"text": "theirs"})
     press.learn(2, {"text": "{% include '1.text' %}"})
     assert isinstance(press.render(1, b"{}"), Sheet)
-    assert press.render(2, b"{}") == Fault("text", "line 1: include is not allowed, a template stands alone")
+    assert press.render(2, b"{}") == Fault(
+        "text", "line 1: include is not allowed, a template stands alone"
+    )
 
 
 def test_a_template_that_was_forgotten_may_come_back_under_another_number() -> None:
@@ -169,7 +214,9 @@ def test_a_template_that_was_forgotten_may_come_back_under_another_number() -> N
     press.forget(3)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b'{"a": "\xff"}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b'{"a": "\xff"}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
+)
 def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
     press = Press()
     press.learn(1, {"text": "x"})
@@ -179,7 +226,10 @@ def test_data_that_is_no_json_object_is_a_fault(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "line 1: OutOfFuel"),
+        (
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+            "line 1: OutOfFuel",
+        ),
         ("{{ '%9d'|format(7) }}", "line 1: filter format is unknown"),
         ("{{ 'a'|indent(9) }}", "line 1: filter indent is unknown"),
         ("{{ 'a'|pprint }}", "line 1: filter pprint is unknown"),

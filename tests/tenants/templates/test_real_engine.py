@@ -21,13 +21,18 @@ async def test_a_hostile_template_of_one_tenant_costs_another_nothing(tmp_path: 
         await put(engine, tenant="a", text=source)
         await put(engine, tenant="b", text="Hello {{ name }}")
         hostile = [await engine.submit(Letter(data=data), tenant="a") for _ in range(3)]
-        good = [await engine.submit(Letter(data={"name": str(number)}), tenant="b") for number in range(20)]
+        good = [
+            await engine.submit(Letter(data={"name": str(number)}), tenant="b")
+            for number in range(20)
+        ]
         for request in (*hostile, *good):
             await request.outcome(60)
         assert {(await one.view()).state.reason for one in hostile} == {"template_render_failed"}
         views = [(await one.view()).state for one in good]
         assert {(state.status, state.attempts) for state in views} == {("sent", 1)}
-        assert sorted(parts["text"] for parts in post.pile) == sorted(f"Hello {number}" for number in range(20))
+        assert sorted(parts["text"] for parts in post.pile) == sorted(
+            f"Hello {number}" for number in range(20)
+        )
         # It is there after all that, and goes with the engine.
         request = await engine.submit(Letter(data={"name": "last"}), tenant="b")
         await request.outcome(60)

@@ -1,4 +1,6 @@
-"""Templates on the road: stored by code and locale, checked when they are put and at submit, filled in at execution."""
+"""Templates on the road: stored by code and locale, checked when they are put and at submit, filled
+in at execution.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Post:
         self.pile.append(rendered.parts)
         return Done(f"version {rendered.version}")
 
-    async def _check(self, letter: Letter, _: TenantConfig, templates: Templates) -> Mapping[str, str]:
+    async def _check(
+        self, letter: Letter, _: TenantConfig, templates: Templates
+    ) -> Mapping[str, str]:
         return await templates.missing(letter.template, letter.data, letter.locale)
 
 
@@ -72,14 +76,23 @@ async def test_a_template_is_filled_in_as_it_is_when_the_attempt_begins(gesta: H
         await second.outcome(60)
         assert post.pile == [{"text": "Hello Ann"}, {"text": "Bye Ann"}]  # R0-22
         last = [(await engine.history(one.id))[-1][1] for one in (first, second)]
-        assert [getattr(event, "used", None) for event in last] == [{"template/welcome": 1}, {"template/welcome": 2}]
+        assert [getattr(event, "used", None) for event in last] == [
+            {"template/welcome": 1},
+            {"template/welcome": 2},
+        ]
 
 
 async def test_a_template_that_is_missing_or_was_removed_ends_the_attempt(gesta: Harness) -> None:
     post = Post()
     async with Engine(URL, flows=[post.flow]) as engine:
-        to_do = "put it (gesta config put template welcome, or PUT /v1/config/template/welcome), then redrive"
-        assert await outcome(engine, Letter()) == ("failed", f"template_missing: the tenant has no template welcome; {to_do}")
+        to_do = (
+            "put it (gesta config put template welcome, or PUT /v1/config/template/welcome), then"
+            " redrive"
+        )
+        assert await outcome(engine, Letter()) == (
+            "failed",
+            f"template_missing: the tenant has no template welcome; {to_do}",
+        )
         await put(engine, text="x")
         await put(engine, "other", tenant="b", text="of b")
         await engine.operating.delete_config(TEMPLATE, "welcome")
@@ -94,7 +107,10 @@ async def test_a_missing_variable_sends_nothing_and_no_data_is_told(gesta: Harne
     async with Engine(URL, flows=[post.flow]) as engine:
         await put(engine, text="{{ greeting }}\n{{ name }}")
         told = await outcome(engine, Letter(data={"greeting": "Topsecret"}))
-        assert told == ("failed", "template_render_failed: template welcome, text: line 2: name is missing")  # S0-16, R1-43
+        assert told == (
+            "failed",
+            "template_render_failed: template welcome, text: line 2: name is missing",
+        )  # S0-16, R1-43
         assert post.pile == []
 
 
@@ -106,7 +122,14 @@ async def test_the_nearest_locale_is_used(gesta: Harness) -> None:
         for locale in ("pt-BR", "pt_br", "pt-PT", "de", None, "no locale at all"):
             await outcome(engine, Letter(locale=locale))
         found = [parts["text"] for parts in post.pile]
-        assert found == ["welcome@pt-BR", "welcome@pt-BR", "welcome@pt", "welcome", "welcome", "welcome"]
+        assert found == [
+            "welcome@pt-BR",
+            "welcome@pt-BR",
+            "welcome@pt",
+            "welcome",
+            "welcome",
+            "welcome",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +142,20 @@ async def test_the_nearest_locale_is_used(gesta: Harness) -> None:
         ("", ("w",)),
     ],
 )
-def test_a_locale_is_looked_for_as_it_is_usually_written(locale: str, found: tuple[str, ...]) -> None:
+def test_a_locale_is_looked_for_as_it_is_usually_written(
+    locale: str, found: tuple[str, ...]
+) -> None:
     assert codes("w", locale) == found
 
 
 @pytest.mark.parametrize(
     ("code", "parts", "faults"),
     [
-        ("a", {"text": "one\n{{ name"}, {"text": "line 2: unexpected end of input, expected end of variable block"}),
+        (
+            "a",
+            {"text": "one\n{{ name"},
+            {"text": "line 2: unexpected end of input, expected end of variable block"},
+        ),
         ("a", {"text": "x", "html": "{% if %}"}, {"html": "line 1: unexpected end of block"}),
         (
             "a",
@@ -137,8 +166,16 @@ def test_a_locale_is_looked_for_as_it_is_usually_written(locale: str, found: tup
         ("a", {}, {"template": "give at least one of subject, text, html, mjml, blocks"}),
         ("a", {"text": "\ud800"}, {"text": "has half a character (a lone surrogate); write UTF-8"}),
         ("a", {"txt": "x"}, {"txt": "unknown field; known: subject, text, html, mjml, blocks"}),
-        ("a@PT", {"text": "x"}, {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"}),
-        ("a@", {"text": "x"}, {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"}),
+        (
+            "a@PT",
+            {"text": "x"},
+            {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"},
+        ),
+        (
+            "a@",
+            {"text": "x"},
+            {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"},
+        ),
     ],
 )
 async def test_a_template_is_checked_when_it_is_put(
@@ -155,7 +192,11 @@ async def test_a_template_is_checked_when_it_is_put(
 async def test_a_variable_that_the_data_lacks_is_refused_at_submit(gesta: Harness) -> None:
     post = Post(is_checked=True)
     async with Engine(URL, flows=[post.flow]) as engine:
-        await put(engine, subject="{{ title }}", text="{{ user.name }}, {{ user.city }}{% for x in things %}{{ x }}{% endfor %}")
+        await put(
+            engine,
+            subject="{{ title }}",
+            text="{{ user.name }}, {{ user.city }}{% for x in things %}{{ x }}{% endfor %}",
+        )
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Letter(data={"title": "Hi", "user": {"name": "Ann"}}))
         assert refused.value.fields == {
@@ -164,26 +205,45 @@ async def test_a_variable_that_the_data_lacks_is_refused_at_submit(gesta: Harnes
         }
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Letter(data={}))
-        assert set(refused.value.fields) == {"data.title", "data.user.name", "data.user.city", "data.things"}
+        assert set(refused.value.fields) == {
+            "data.title",
+            "data.user.name",
+            "data.user.city",
+            "data.things",
+        }
         assert await engine.find() == []
-        assert (await outcome(engine, Letter(data={"title": "", "user": {"name": "", "city": ""}, "things": []})))[0] == "sent"
+        assert (
+            await outcome(
+                engine, Letter(data={"title": "", "user": {"name": "", "city": ""}, "things": []})
+            )
+        )[0] == "sent"
 
 
 async def test_a_variable_that_only_a_filter_is_given_is_refused_at_submit(gesta: Harness) -> None:
     post = Post(is_checked=True)
     async with Engine(URL, flows=[post.flow]) as engine:
-        await put(engine, text="{{ a|default('')|e }}{{ name|e }} https://x.example/?c={{ user.city|urlencode }}{{ last }}")
+        await put(
+            engine,
+            text=(
+                "{{ a|default('')|e }}{{ name|e }} https://x.example/?c={{ user.city|urlencode }}{{"
+                " last }}"
+            ),
+        )
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Letter(data={"other": 1}))
         assert set(refused.value.fields) == {"data.name", "data.user.city", "data.last"}
-        assert (await outcome(engine, Letter(data={"name": "<", "user": {"city": "a b"}, "last": 1})))[0] == "sent"
+        assert (
+            await outcome(engine, Letter(data={"name": "<", "user": {"city": "a b"}, "last": 1}))
+        )[0] == "sent"
         assert post.pile == [{"text": "&lt; https://x.example/?c=a%20b1"}]
 
 
 async def test_what_a_template_can_do_without_is_not_asked_for(gesta: Harness) -> None:
     post = Post(is_checked=True)
     async with Engine(URL, flows=[post.flow]) as engine:
-        await put(engine, text="{{ a|default('-') }}{% if b is defined %}{{ b.c }}{% endif %}{{ d }}")
+        await put(
+            engine, text="{{ a|default('-') }}{% if b is defined %}{{ b.c }}{% endif %}{{ d }}"
+        )
         with pytest.raises(InvalidRequest) as refused:
             await engine.submit(Letter(data={}))
         assert set(refused.value.fields) == {"data.d"}
@@ -199,7 +259,9 @@ async def test_a_process_that_only_submits_checks_against_what_is_stored(gesta: 
             await other.submit(Letter())
 
 
-async def test_what_a_template_needs_is_known_until_the_config_changes(gesta: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_template_needs_is_known_until_the_config_changes(
+    gesta: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Template] = []
     variables = InlineRenderer.variables
 
@@ -258,5 +320,7 @@ async def test_data_that_is_no_json_is_told_without_its_content(gesta: Harness) 
         for _ in range(100_000):
             deep = [deep]
         for hostile in ({"a": "\ud800"}, {"a": object()}, {"a": deep}):
-            with pytest.raises(Exception, match=r"template_render_failed.*data: cannot be written as JSON"):
+            with pytest.raises(
+                Exception, match=r"template_render_failed.*data: cannot be written as JSON"
+            ):
                 await templates.render("welcome", hostile)

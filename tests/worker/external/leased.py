@@ -30,7 +30,10 @@ class Parcel(Payload, frozen=True):
 def pick_flow(**options: Any) -> Flow:
     options.setdefault("retry", RetryPolicy(attempts=5, base_seconds=10, cap_seconds=10))
     return external(
-        FLOW, payload=options.pop("payload", Pick), lease_seconds=options.pop("lease_seconds", LEASE_SECONDS), **options
+        FLOW,
+        payload=options.pop("payload", Pick),
+        lease_seconds=options.pop("lease_seconds", LEASE_SECONDS),
+        **options,
     )
 
 

@@ -9,7 +9,17 @@ from gesta.errors import StoreError
 from gesta.runtime.settings import Settings
 from gesta.stores.memory.job_queue import MemoryJobQueue
 from gesta.worker.external import RecordFailed, RecordSent
-from tests.worker.external.leased import FLOW, LEASE_SECONDS, NOTICED_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse
+from tests.worker.external.leased import (
+    FLOW,
+    LEASE_SECONDS,
+    NOTICED_SECONDS,
+    Parcel,
+    Pick,
+    pick_flow,
+    take,
+    take_one,
+    warehouse,
+)
 from tests.world import die, let_run, pass_time
 
 
@@ -20,9 +30,13 @@ async def test_a_token_is_good_in_another_process_and_after_a_restart(gesta):
         await die(engine)
     async with warehouse() as other:
         await pass_time(gesta, 10)
-        assert (await other.external.extend(FLOW, item.id, item.token)).lease_until == gesta.runtime.now_ms() + 60_000
+        assert (
+            await other.external.extend(FLOW, item.id, item.token)
+        ).lease_until == gesta.runtime.now_ms() + 60_000
         assert (await other.external.fetch(FLOW, item.id, item.token)).attempt == 1
-        assert (await other.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))).status == "sent"
+        assert (
+            await other.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
+        ).status == "sent"
 
 
 async def test_after_the_death_of_everybody_unreported_work_is_noticed(gesta):
@@ -43,7 +57,9 @@ async def test_a_process_that_dies_between_take_and_answer_leaves_doubt_and_no_l
         request = await engine.submit(Pick())
         await let_run(gesta)
         # The queue has it on record, and nobody hears of it.
-        await engine.road.outside.stores.queue.hand_out("token", f"@{FLOW}/default", 1, LEASE_SECONDS)
+        await engine.road.outside.stores.queue.hand_out(
+            "token", f"@{FLOW}/default", 1, LEASE_SECONDS
+        )
         await die(engine)
     async with warehouse(on_unknown="same_key") as other:
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS + 4)
@@ -99,7 +115,9 @@ async def test_a_report_that_did_not_reach_the_store_can_be_repeated(gesta, port
         for _ in range(2):
             with pytest.raises(StoreError):
                 await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
-        assert (await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))).status == "sent"
+        assert (
+            await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1))
+        ).status == "sent"
 
 
 async def test_a_success_is_recorded_although_the_vault_is_out_of_reach(gesta, ports):
@@ -155,7 +173,9 @@ async def test_with_the_queue_in_another_database_it_is_the_same(gesta):
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         second = await take_one(engine, gesta)
         assert (second.id, second.attempt, second.key) == (request.id, 2, first.key)
-        assert (await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))).status == "sent"
+        assert (
+            await engine.external.report(FLOW, second.id, second.token, RecordSent(attempts=2))
+        ).status == "sent"
         await pass_time(gesta, 1)
         assert await engine.road.outside.stores.queue.count(10) == 0
 

@@ -1,4 +1,6 @@
-"""Work of a flow that others execute: what is handed out, to whom, and for how long; through a whole engine on memory stores."""
+"""Work of a flow that others execute: what is handed out, to whom, and for how long; through a
+whole engine on memory stores.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,28 @@ from gesta.errors import BadFlow, LeaseLost, UnknownFlow
 from gesta.ports.job_queue import Job, Standing
 from gesta.runtime.clock import spawn
 from gesta.worker.external import RecordFailed, RecordSent
-from tests.worker.external.leased import FLOW, LEASE_SECONDS, Parcel, Pick, pick_flow, take, take_one, warehouse
+from tests.worker.external.leased import (
+    FLOW,
+    LEASE_SECONDS,
+    Parcel,
+    Pick,
+    pick_flow,
+    take,
+    take_one,
+    warehouse,
+)
 from tests.world import URL, Note, Provider, let_run, note_flow, pass_time
 
 
 async def test_work_is_handed_out_with_all_that_is_needed_to_do_it(gesta):
     async with warehouse() as engine:
-        request = await engine.submit(Pick("B-1", 3), tenant="acme", correlation_id="order-7", ttl=timedelta(hours=1), priority=2)
+        request = await engine.submit(
+            Pick("B-1", 3),
+            tenant="acme",
+            correlation_id="order-7",
+            ttl=timedelta(hours=1),
+            priority=2,
+        )
         item = await take_one(engine, gesta, tenant="acme")
         now = gesta.runtime.now_ms()
         assert (item.flow, item.id, item.attempt) == (FLOW, request.id, 1)
@@ -53,7 +70,9 @@ async def test_each_tenant_takes_its_own_work_only(gesta):
 
 
 async def test_no_worker_of_ours_ever_takes_it(gesta):
-    """The executor of such a flow raises; a worker that took the job would put the request in doubt."""
+    """The executor of such a flow raises; a worker that took the job would put the request in
+    doubt.
+    """
     provider = Provider()
     async with Engine(URL, flows=[pick_flow(), note_flow(provider)]) as engine:
         request, note = await engine.submit(Pick()), await engine.submit(Note())
@@ -77,11 +96,16 @@ async def test_a_worker_is_not_started_for_what_others_execute():
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"limit": 0}, "limit"), ({"limit": 101}, "limit"), ({"limit": 1.5}, "limit"), ({"wait_seconds": 61}, "waitSeconds"),
-        ({"wait_seconds": float("nan")}, "waitSeconds"), ({"lease_seconds": 0.5}, "leaseSeconds"), ({"lease_seconds": 301}, "leaseSeconds"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 101}, "limit"),
+        ({"limit": 1.5}, "limit"),
+        ({"wait_seconds": 61}, "waitSeconds"),
+        ({"wait_seconds": float("nan")}, "waitSeconds"),
+        ({"lease_seconds": 0.5}, "leaseSeconds"),
+        ({"lease_seconds": 301}, "leaseSeconds"),
         ({"tenant": "no such/tenant"}, "tenant"),
     ],
-)  # fmt: skip
+)
 async def test_a_take_that_cannot_be_is_refused_with_the_field(gesta, options, field):
     async with warehouse() as engine:
         with pytest.raises(InvalidRequest) as caught:
@@ -117,7 +141,9 @@ async def test_whoever_waits_in_vain_hears_so_when_the_time_is_up(gesta):
 
 async def test_of_many_who_wait_each_gets_another_request(gesta):
     async with warehouse() as engine:
-        waiting = [spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test") for _ in range(3)]
+        waiting = [
+            spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test") for _ in range(3)
+        ]
         await let_run(gesta)
         requests = [(await engine.submit(Pick())).id for _ in range(3)]
         await pass_time(gesta, 1, 0.01)
@@ -127,7 +153,9 @@ async def test_of_many_who_wait_each_gets_another_request(gesta):
 async def test_those_who_wait_do_not_ask_the_queue_for_news_of_others(gesta, ports):
     provider = Provider()
     async with Engine(URL, flows=[pick_flow(), note_flow(provider)]) as engine:
-        waiting = [spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test") for _ in range(10)]
+        waiting = [
+            spawn(engine.external.take(FLOW, wait_seconds=30), "gesta-test") for _ in range(10)
+        ]
         await let_run(gesta)
         before = ports.queue.calls["hand_out"]
         for _ in range(20):
@@ -249,7 +277,10 @@ async def test_an_extended_lease_lasts_and_tells_of_a_cancel(gesta):
         item = await take_one(engine, gesta)
         await pass_time(gesta, LEASE_SECONDS - 1)
         lease = await engine.external.extend(FLOW, item.id, item.token)
-        assert (lease.lease_until, lease.cancel_requested) == (gesta.runtime.now_ms() + 60_000, False)
+        assert (lease.lease_until, lease.cancel_requested) == (
+            gesta.runtime.now_ms() + 60_000,
+            False,
+        )
         assert await request.cancel() == "queued"
         await pass_time(gesta, LEASE_SECONDS - 1)
         lease = await engine.external.extend(FLOW, item.id, item.token, 10)
@@ -289,10 +320,14 @@ async def test_a_token_is_good_for_its_own_request_and_tenant_only(gesta):
         await engine.submit(Pick(), tenant="acme")
         one, other = await take(engine, gesta, tenant="acme")
         with pytest.raises(InvalidRequest):
-            await engine.external.report(FLOW, other.id, one.token, RecordSent(attempts=1), tenant="acme")
+            await engine.external.report(
+                FLOW, other.id, one.token, RecordSent(attempts=1), tenant="acme"
+            )
         for tenant in ("globex", "default", "not/one"):
             with pytest.raises(NotFound):
-                await engine.external.report(FLOW, one.id, one.token, RecordSent(attempts=1), tenant=tenant)
+                await engine.external.report(
+                    FLOW, one.id, one.token, RecordSent(attempts=1), tenant=tenant
+                )
             with pytest.raises(NotFound):
                 await engine.external.fetch(FLOW, one.id, one.token, tenant=tenant)
 
@@ -305,7 +340,10 @@ async def test_a_token_whose_numbers_were_changed_is_none(gesta):
         lease, version, _, *rest = item.token.split(".")
         with pytest.raises(InvalidRequest):
             await engine.external.report(
-                FLOW, item.id, ".".join([lease, version, "9", *rest]), RecordFailed(reason="x", attempts=9)
+                FLOW,
+                item.id,
+                ".".join([lease, version, "9", *rest]),
+                RecordFailed(reason="x", attempts=9),
             )
 
 
@@ -359,7 +397,11 @@ async def test_people_hear_who_is_waited_for(gesta):
             return why_not_sent(await examine_request(engine.road, await request.view()))
 
         assert f"waits for somebody of tenant acme who executes {FLOW}" in await why()
-        (queue,) = [one for one in diagnose(await examine(engine.road, "acme")) if one.about.startswith("queue")]
+        (queue,) = [
+            one
+            for one in diagnose(await examine(engine.road, "acme"))
+            if one.about.startswith("queue")
+        ]
         assert (queue.level, queue.about) == ("warn", f"queue {FLOW}")
         assert "others execute this flow" in queue.advice
         await take(engine, gesta, tenant="acme")

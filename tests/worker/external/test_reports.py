@@ -13,7 +13,16 @@ from gesta.errors import LeaseLost
 from gesta.testing.plugin import Harness
 from gesta.worker.external import RecordFailed, RecordSent, RecordUnknown, Report
 from gesta.worker.external.work_item import Reported
-from tests.worker.external.leased import FLOW, LEASE_SECONDS, NOTICED_SECONDS, Parcel, Pick, take, take_one, warehouse
+from tests.worker.external.leased import (
+    FLOW,
+    LEASE_SECONDS,
+    NOTICED_SECONDS,
+    Parcel,
+    Pick,
+    take,
+    take_one,
+    warehouse,
+)
 from tests.world import fields, let_run, pass_time
 
 SENT = RecordSent(attempts=1)
@@ -21,7 +30,9 @@ _decode: Callable[[bytes], Report] = msgspec.json.Decoder(Report).decode
 
 
 async def stored(engine: Engine, request_id: str, tenant: str = "default"):
-    return await engine.road.outside.stores.events.read([(f"{FLOW}.request-{tenant}-{request_id}", 0)])
+    return await engine.road.outside.stores.events.read(
+        [(f"{FLOW}.request-{tenant}-{request_id}", 0)]
+    )
 
 
 async def types(engine: Engine, request_id: str) -> list[str]:
@@ -34,8 +45,9 @@ def on_the_wire(text: bytes) -> Report:
 
 async def test_record_sent_with_all_its_fields(gesta):
     report = on_the_wire(
-        b'{"type": "recordSent", "providerMessageId": "box-9", "targetId": "gate-4", "attempts": 1, "correlationId": "run-5",'
-        b' "causationId": "shift-2", "actor": {"userId": "ada", "roles": ["picker"]}}'
+        b'{"type": "recordSent", "providerMessageId": "box-9", "targetId": "gate-4", "attempts": 1,'
+        b' "correlationId": "run-5", "causationId": "shift-2", "actor": {"userId": "ada", "roles":'
+        b' ["picker"]}}'
     )
     async with warehouse() as engine:
         await engine.submit(Pick(), tenant="acme")
@@ -45,7 +57,11 @@ async def test_record_sent_with_all_its_fields(gesta):
         event = (await stored(engine, item.id, "acme"))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Sent.v1"
-        assert fields(event.data) == {"attempts": 1, "providerMessageId": "box-9", "targetId": "gate-4"}  # R1-4, R1-36
+        assert fields(event.data) == {
+            "attempts": 1,
+            "providerMessageId": "box-9",
+            "targetId": "gate-4",
+        }  # R1-4, R1-36
         assert (meta.correlation_id, meta.causation_id) == ("run-5", "shift-2")  # R1-4
         assert meta.actor == Actor("ada", ("picker",))  # R1-7
         assert (meta.tenant, meta.request_id) == ("acme", item.id)
@@ -53,8 +69,9 @@ async def test_record_sent_with_all_its_fields(gesta):
 
 async def test_record_failed_with_all_its_fields(gesta):
     report = on_the_wire(
-        b'{"type": "recordFailed", "reason": "no_stock", "attempts": 1, "retryable": false, "lastError": "shelf is empty",'
-        b' "correlationId": "run-5", "causationId": "shift-2", "actor": {"userId": "ada"}}'
+        b'{"type": "recordFailed", "reason": "no_stock", "attempts": 1, "retryable": false,'
+        b' "lastError": "shelf is empty", "correlationId": "run-5", "causationId": "shift-2",'
+        b' "actor": {"userId": "ada"}}'
     )
     async with warehouse() as engine:
         await engine.submit(Pick())
@@ -64,22 +81,38 @@ async def test_record_failed_with_all_its_fields(gesta):
         event = (await stored(engine, item.id))[-1]
         meta = decode_meta(event.meta)
         assert event.type == f"{FLOW}.Failed.v1"
-        assert fields(event.data) == {"reason": "no_stock", "attempts": 1, "lastError": "shelf is empty"}  # R1-6
-        assert (meta.correlation_id, meta.causation_id, meta.actor) == ("run-5", "shift-2", Actor("ada"))  # R1-6, R1-7
+        assert fields(event.data) == {
+            "reason": "no_stock",
+            "attempts": 1,
+            "lastError": "shelf is empty",
+        }  # R1-6
+        assert (meta.correlation_id, meta.causation_id, meta.actor) == (
+            "run-5",
+            "shift-2",
+            Actor("ada"),
+        )  # R1-6, R1-7
         await let_run(gesta)
         assert await engine.road.outside.stores.queue.count(10) == 0
 
 
-async def test_without_own_ids_a_report_follows_from_the_job_and_keeps_the_requests_correlation(gesta):
+async def test_without_own_ids_a_report_follows_from_the_job_and_keeps_the_requests_correlation(
+    gesta,
+):
     async with warehouse() as engine:
         await engine.submit(Pick(), correlation_id="order-7")
         item = await take_one(engine, gesta)
         await engine.external.report(FLOW, item.id, item.token, SENT)
         meta = decode_meta((await stored(engine, item.id))[-1].meta)
-        assert (meta.correlation_id, meta.causation_id, meta.actor) == ("order-7", f"{item.id}-1", None)
+        assert (meta.correlation_id, meta.causation_id, meta.actor) == (
+            "order-7",
+            f"{item.id}-1",
+            None,
+        )
 
 
-async def test_a_retryable_failure_is_handed_out_again_by_the_flows_policy_under_the_same_key(gesta):
+async def test_a_retryable_failure_is_handed_out_again_by_the_flows_policy_under_the_same_key(
+    gesta,
+):
     async with warehouse(retry=RetryPolicy(attempts=2, base_seconds=10, cap_seconds=10)) as engine:
         await engine.submit(Pick())
         first = await take_one(engine, gesta)
@@ -112,12 +145,16 @@ async def test_a_failure_may_bring_its_own_time(gesta):
         assert len(await take(engine, gesta)) == 1
 
 
-@pytest.mark.parametrize(("policy", "status", "again"), [("park", "unknown", 0), ("same_key", "unknown", 1)])
+@pytest.mark.parametrize(
+    ("policy", "status", "again"), [("park", "unknown", 0), ("same_key", "unknown", 1)]
+)
 async def test_an_unknown_outcome_follows_the_flows_policy(gesta, policy, status, again):
     async with warehouse(on_unknown=policy) as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
-        answer = await engine.external.report(FLOW, item.id, item.token, RecordUnknown(reason="timeout", attempts=1))
+        answer = await engine.external.report(
+            FLOW, item.id, item.token, RecordUnknown(reason="timeout", attempts=1)
+        )
         assert (answer.status, answer.reason) == (status, "timeout")
         await pass_time(gesta, 20)
         handed = await take(engine, gesta)
@@ -128,7 +165,9 @@ async def test_a_count_that_differs_from_ours_is_on_record_and_ours_counts(gesta
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
-        await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=4, provider_message_id="box-1"))
+        await engine.external.report(
+            FLOW, item.id, item.token, RecordSent(attempts=4, provider_message_id="box-1")
+        )
         event = (await stored(engine, item.id))[-1]
         assert fields(event.data)["attempts"] == 1
         assert fields(event.data)["detail"] == "the worker counts 4 attempts"
@@ -138,7 +177,9 @@ async def test_texts_are_scrubbed_and_tell_nothing_about_the_person(gesta):
     async with warehouse(payload=Parcel) as engine:
         await engine.submit(Parcel("Ada Lovelace"))
         item = await take_one(engine, gesta)
-        last_error = "Ada Lovelace does not live there, mail bob@example.com, token=abc123 " + "x" * 3_000
+        last_error = (
+            "Ada Lovelace does not live there, mail bob@example.com, token=abc123 " + "x" * 3_000
+        )
         report = RecordFailed(reason="undeliverable", attempts=1, last_error=last_error)
         await engine.external.report(FLOW, item.id, item.token, report)
         text = fields((await stored(engine, item.id))[-1].data)["lastError"]
@@ -171,7 +212,9 @@ async def test_a_text_that_cannot_be_compared_with_the_payload_is_not_kept(gesta
         (RecordSent(attempts=1, actor=Actor("a", ("x",) * 51)), "actor"),
     ],
 )
-async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_work_stays_in_hand(gesta, report, field):
+async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_work_stays_in_hand(
+    gesta, report, field
+):
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
@@ -183,9 +226,14 @@ async def test_a_report_that_cannot_be_is_refused_with_the_field_and_the_work_st
 
 @pytest.mark.parametrize(
     "report",
-    [SENT, RecordFailed(reason="no_stock", attempts=1), RecordFailed(reason="busy", retryable=True, attempts=1), RecordUnknown(reason="lost", attempts=1)],
+    [
+        SENT,
+        RecordFailed(reason="no_stock", attempts=1),
+        RecordFailed(reason="busy", retryable=True, attempts=1),
+        RecordUnknown(reason="lost", attempts=1),
+    ],
     ids=["sent", "failed", "retryable", "unknown"],
-)  # fmt: skip
+)
 async def test_the_same_report_twice_is_recognised_and_answered_alike(gesta, report):
     async with warehouse() as engine:
         await engine.submit(Pick())
@@ -203,7 +251,9 @@ async def test_a_failure_that_contradicts_a_success_changes_nothing(gesta):
         item = await take_one(engine, gesta)
         await engine.external.report(FLOW, item.id, item.token, SENT)
         with pytest.raises(LeaseLost) as caught:
-            await engine.external.report(FLOW, item.id, item.token, RecordFailed(reason="oops", attempts=1))
+            await engine.external.report(
+                FLOW, item.id, item.token, RecordFailed(reason="oops", attempts=1)
+            )
         assert caught.value.state.status == "sent"  # R1-32, S1-7: a late failure changes nothing
         assert await types(engine, item.id) == ["RequestCreated", "Sent"]
 
@@ -213,7 +263,9 @@ async def test_a_success_after_an_own_failure_is_recorded(gesta):
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
-        await engine.external.report(FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1))
+        await engine.external.report(
+            FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1)
+        )
         assert (await engine.external.report(FLOW, item.id, item.token, SENT)).status == "sent"
         assert await types(engine, item.id) == ["RequestCreated", "Failed", "SentLate"]
 
@@ -232,7 +284,9 @@ async def test_a_cancelled_request_that_failed_is_not_handed_out_again(gesta):
         item = await take_one(engine, gesta)
         await request.cancel()
         report = RecordFailed(reason="stopped", retryable=True, attempts=1)
-        assert (await engine.external.report(FLOW, item.id, item.token, report)).status == "cancelled"
+        assert (
+            await engine.external.report(FLOW, item.id, item.token, report)
+        ).status == "cancelled"
         await pass_time(gesta, 60)
         assert await take(engine, gesta) == []
 
@@ -259,7 +313,9 @@ async def test_under_same_key_unreported_work_is_handed_out_again_under_the_same
         second = await take_one(engine, gesta)
         assert (second.attempt, second.key) == (2, first.key)
         assert await types(engine, request.id) == ["RequestCreated", "OutcomeUnknown"]
-        assert (await engine.external.report(FLOW, request.id, second.token, RecordSent(attempts=2))).status == "sent"
+        assert (
+            await engine.external.report(FLOW, request.id, second.token, RecordSent(attempts=2))
+        ).status == "sent"
 
 
 async def test_unreported_work_stands_in_unknown_when_its_attempts_are_used_up(gesta):
@@ -278,7 +334,9 @@ async def test_a_success_that_comes_after_the_lease_is_recorded(gesta):
         request = await engine.submit(Pick())
         item = await take_one(engine, gesta)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
-        answer = await engine.external.report(FLOW, item.id, item.token, RecordSent(attempts=1, provider_message_id="box-9"))
+        answer = await engine.external.report(
+            FLOW, item.id, item.token, RecordSent(attempts=1, provider_message_id="box-9")
+        )
         assert answer.status == "sent"  # K-12, K-16: a late outcome is merged
         assert (await request.view()).state.provider_id == "box-9"
 
@@ -293,14 +351,18 @@ async def test_a_success_that_comes_after_a_person_gave_it_up_is_recorded_as_lat
         assert (await types(engine, item.id))[-1] == "SentLate"
 
 
-async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hears_what_counts(gesta):
+async def test_a_failure_that_comes_after_it_was_noticed_changes_nothing_and_hears_what_counts(
+    gesta,
+):
     async with warehouse() as engine:
         await engine.submit(Pick())
         item = await take_one(engine, gesta)
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         before = await types(engine, item.id)
         with pytest.raises(LeaseLost) as caught:
-            await engine.external.report(FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1))
+            await engine.external.report(
+                FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1)
+            )
         assert (caught.value.state.status, caught.value.state.reason) == ("unknown", "no_report")
         assert await types(engine, item.id) == before
         assert f'late_outcomes_total{{namespace="{FLOW}"}} 1.0' in engine.metrics().decode()
@@ -314,7 +376,9 @@ async def test_a_failure_that_comes_before_anybody_noticed_still_counts(gesta, p
         ports.queue.fail("lapsed", times=1_000)
         await pass_time(gesta, LEASE_SECONDS + 10)
         assert (
-            await engine.external.report(FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1))
+            await engine.external.report(
+                FLOW, item.id, item.token, RecordFailed(reason="no_stock", attempts=1)
+            )
         ).status == "failed"
         ports.queue.heal()
         await pass_time(gesta, 10)
@@ -333,7 +397,9 @@ async def test_the_late_ones_success_counts_and_the_others_is_the_same_success(g
     async with warehouse(on_unknown="same_key") as engine:
         late, present = await two_hands(gesta, engine)
         assert (await engine.external.report(FLOW, late.id, late.token, SENT)).status == "sent"
-        assert (await engine.external.report(FLOW, late.id, present.token, RecordSent(attempts=2))).status == "sent"
+        assert (
+            await engine.external.report(FLOW, late.id, present.token, RecordSent(attempts=2))
+        ).status == "sent"
         assert await types(engine, late.id) == ["RequestCreated", "OutcomeUnknown", "Sent"]
         await pass_time(gesta, LEASE_SECONDS + NOTICED_SECONDS)
         assert await engine.road.outside.stores.queue.count(10) == 0
@@ -343,24 +409,36 @@ async def test_the_late_ones_failure_does_not_take_the_work_out_of_the_others_ha
     async with warehouse(on_unknown="same_key") as engine:
         late, present = await two_hands(gesta, engine)
         with pytest.raises(LeaseLost):
-            await engine.external.report(FLOW, late.id, late.token, RecordFailed(reason="no_stock", attempts=1))
+            await engine.external.report(
+                FLOW, late.id, late.token, RecordFailed(reason="no_stock", attempts=1)
+            )
         with pytest.raises(LeaseLost):
             await engine.external.extend(FLOW, late.id, late.token)
-        assert (await engine.external.extend(FLOW, late.id, present.token)).cancel_requested is False
-        assert (await engine.external.report(FLOW, late.id, present.token, RecordSent(attempts=2))).status == "sent"
+        assert (
+            await engine.external.extend(FLOW, late.id, present.token)
+        ).cancel_requested is False
+        assert (
+            await engine.external.report(FLOW, late.id, present.token, RecordSent(attempts=2))
+        ).status == "sent"
 
 
 async def test_a_token_of_an_earlier_opening_speaks_of_that_one_only(gesta):
     async with warehouse() as engine:
         request = await engine.submit(Pick())
         old = await take_one(engine, gesta)
-        await engine.external.report(FLOW, old.id, old.token, RecordFailed(reason="no_stock", attempts=1))
+        await engine.external.report(
+            FLOW, old.id, old.token, RecordFailed(reason="no_stock", attempts=1)
+        )
         await let_run(gesta)
         await request.redrive()
         new = await take_one(engine, gesta)
         assert new.key != old.key
         with pytest.raises(LeaseLost):
-            await engine.external.report(FLOW, old.id, old.token, RecordFailed(reason="other", attempts=2))
+            await engine.external.report(
+                FLOW, old.id, old.token, RecordFailed(reason="other", attempts=2)
+            )
         with pytest.raises(LeaseLost):
             await engine.external.fetch(FLOW, old.id, old.token)
-        assert (await engine.external.report(FLOW, new.id, new.token, RecordSent(attempts=2))).status == "sent"
+        assert (
+            await engine.external.report(FLOW, new.id, new.token, RecordSent(attempts=2))
+        ).status == "sent"

@@ -1,4 +1,7 @@
-"""What a look at the store says: pure over facts. Each finding has a level, what is so, and what to do about it."""
+"""What a look at the store says: pure over facts.
+
+Each finding has a level, what is so, and what to do about it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ MIB = 1024 * 1024
 #: From when on something that should move at once is worth a look, and a call in the night.
 SLOW_MS, STUCK_MS = 60_000, 600_000
 LAG_MS = 10_000
-#: From when on a ready job of a flow that has nothing at work says that nobody executes it: a worker looks every second.
+#: From when on a ready job of a flow that has nothing at work says that nobody executes it: a
+#: worker looks every second.
 DESERTED_MS = 30_000
 FREE_LOW, FREE_OUT = 1024 * MIB, 100 * MIB
 #: A write-ahead log of this size: some process has been reading for very long.
@@ -38,7 +42,10 @@ BEHIND = 10_000
 
 
 _WAITED_FOR_US = "its slots are busy: more of them, or more processes"
-_WAITED_FOR_OTHERS = "others execute this flow and have not come for it: do its workers run, and with a key of the right tenant?"
+_WAITED_FOR_OTHERS = (
+    "others execute this flow and have not come for it: do its workers run, and with a key of the"
+    " right tenant?"
+)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -57,7 +64,8 @@ class Facts(msgspec.Struct, frozen=True):
     health: Health | None
     roles: Sequence[Held]
     checkpoints: Sequence[Checkpoint]
-    #: The newest position; how many events the views do not show (up to a limit), and when the oldest of those happened.
+    #: The newest position; how many events the views do not show (up to a limit), and when the
+    #: oldest of those happened.
     end: int
     unseen: int
     unseen_since_ms: int | None
@@ -72,7 +80,8 @@ class Facts(msgspec.Struct, frozen=True):
     outbox: Sequence[Deferred] = ()
     #: What concerns every tenant, and what holds jobs now.
     pauses: Sequence[Pause] = ()
-    #: Whose dead letters and subscriptions of endpoints these are; everything else is of all tenants.
+    #: Whose dead letters and subscriptions of endpoints these are; everything else is of all
+    #: tenants.
     tenant: str = "default"
     #: Into how many parts the log is divided for those who project.
     partitions: int = 1
@@ -111,41 +120,74 @@ def _store(facts: Facts) -> Iterator[Finding]:
         return
     if health.faults:
         yield Finding(
-            "bad", "store", f"{facts.store} is damaged: {'; '.join(health.faults)}",
+            "bad",
+            "store",
+            f"{facts.store} is damaged: {'; '.join(health.faults)}",
             "stop everything that works on it, copy the file away, restore a backup",
-        )  # fmt: skip
+        )
     else:
         part = "sound" if health.is_whole else "sound as far as it was looked at"
-        yield Finding("ok", "store", f"{facts.store} answers, schema {health.schema}, {size(health.size)}, {part}")
+        yield Finding(
+            "ok",
+            "store",
+            f"{facts.store} answers, schema {health.schema}, {size(health.size)}, {part}",
+        )
     if health.open_to_others:
-        yield Finding("warn", "store", f"others may read {', '.join(health.open_to_others)}", "chmod 600 them")
+        yield Finding(
+            "warn", "store", f"others may read {', '.join(health.open_to_others)}", "chmod 600 them"
+        )
     if health.log_size > LOG_LARGE:
         yield Finding(
-            "warn", "store", f"its write-ahead log has {size(health.log_size)}", "look for a process that reads for hours"
+            "warn",
+            "store",
+            f"its write-ahead log has {size(health.log_size)}",
+            "look for a process that reads for hours",
         )
     if health.free is None:
         return
     level: Level = "bad" if health.free < FREE_OUT else "warn" if health.free < FREE_LOW else "ok"
-    yield Finding(level, "disk", f"{size(health.free)} free", "" if level == "ok" else "free space: a full disk refuses requests")
+    yield Finding(
+        level,
+        "disk",
+        f"{size(health.free)} free",
+        "" if level == "ok" else "free space: a full disk refuses requests",
+    )
 
 
 def _roles(facts: Facts) -> Iterator[Finding]:
     known = {role.name: role for role in facts.roles}
     is_busy = bool(facts.backlog or facts.unseen)
     for about, names, does, part_of_it in (
-        (CHECKPOINT, checkpoints_of(facts.partitions), "projects", "projector"), (SWEEP, [SWEEP], "sweeps", "sweeper"),
-    ):  # fmt: skip
-        held = Counter(known[name].owner for name in names if name in known and known[name].is_held(facts.now_ms))
+        (CHECKPOINT, checkpoints_of(facts.partitions), "projects", "projector"),
+        (SWEEP, [SWEEP], "sweeps", "sweeper"),
+    ):
+        held = Counter(
+            known[name].owner
+            for name in names
+            if name in known and known[name].is_held(facts.now_ms)
+        )
         for owner, count in sorted(held.items()):
             part = "" if count == len(names) else f" {count} of {len(names)} partitions"
             yield Finding("ok", about, f"{owner_name(owner)} {does}{part}")
         if held.total() < len(names):
-            ended = [known[name].until_ms for name in names if name in known and not known[name].is_held(facts.now_ms)]
-            since = f"the last lease ended {ago(max(ended), facts.now_ms)}" if any(ended) else "no process ever has"
+            ended = [
+                known[name].until_ms
+                for name in names
+                if name in known and not known[name].is_held(facts.now_ms)
+            ]
+            since = (
+                f"the last lease ended {ago(max(ended), facts.now_ms)}"
+                if any(ended)
+                else "no process ever has"
+            )
             part = f" {len(names) - held.total()} of {len(names)} partitions" if held else ""
             serve = facts.place.process("serve")
-            advice = f"start `{facts.place.process(part_of_it)}` (or `{serve}`, which does everything)"
-            yield Finding("bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", advice)
+            advice = (
+                f"start `{facts.place.process(part_of_it)}` (or `{serve}`, which does everything)"
+            )
+            yield Finding(
+                "bad" if is_busy else "warn", about, f"nobody {does}{part}; {since}", advice
+            )
 
 
 def _projector(facts: Facts) -> Iterator[Finding]:
@@ -155,7 +197,12 @@ def _projector(facts: Facts) -> Iterator[Finding]:
     age = facts.now_ms - (facts.unseen_since_ms or facts.now_ms)
     level: Level = "bad" if age > SLOW_MS else "warn" if age > LAG_MS else "ok"
     what = f"are {count_of(facts.unseen, 'event')} behind, {span(age)}"
-    yield Finding(level, "views", what, "" if level == "ok" else "see who projects, above, and the log of that process")
+    yield Finding(
+        level,
+        "views",
+        what,
+        "" if level == "ok" else "see who projects, above, and the log of that process",
+    )
 
 
 def _outbox(facts: Facts) -> Iterator[Finding]:
@@ -165,7 +212,10 @@ def _outbox(facts: Facts) -> Iterator[Finding]:
             serve, projector = facts.place.process("serve"), facts.place.process("projector")
             start = f"start a `{serve}` or `{projector}` that declares this flow"
             advice = start if one.is_raw else "see who projects, above"
-            what = f"{count_of(one.count, 'request')} of callers' transactions {verb(one.count, 'is', 'are')} not taken in, the oldest for {span(age)}"
+            what = (
+                f"{count_of(one.count, 'request')} of callers' transactions"
+                f" {verb(one.count, 'is', 'are')} not taken in, the oldest for {span(age)}"
+            )
             yield Finding("bad" if age > SLOW_MS else "warn", f"outbox {one.flow}", what, advice)
 
 
@@ -178,7 +228,8 @@ def _queue(facts: Facts) -> Iterator[Finding]:
         level: Level = "bad" if age > STUCK_MS else "warn" if age > SLOW_MS else "ok"
         advice = "" if level == "ok" else _WAITED_FOR_OTHERS if flow in lanes else _WAITED_FOR_US
         if flow not in lanes and not jobs.at_work and (age > DESERTED_MS or jobs.abandoned):
-            # Whoever takes anything at all takes over what is abandoned, so nobody does; but a death of just now is no news yet.
+            # Whoever takes anything at all takes over what is abandoned, so nobody does; but a
+            # death of just now is no news yet.
             level = "bad" if age > DESERTED_MS else "warn"
             advice = nobody_executes(flow, facts.place, is_declared=flow in facts.declared)
         yield Finding(level, f"queue {flow}", _counts(jobs, age, facts.place), advice)
@@ -189,7 +240,10 @@ def _counts(jobs: Backlog, age_ms: int, place: Place) -> str:
     if jobs.abandoned:
         parts.append(f"{jobs.abandoned} left by a worker that is gone")
     if jobs.held:
-        parts.append(f"{jobs.held} held by a pause or a credential ({place.command('pause --list')} shows them)")
+        parts.append(
+            f"{jobs.held} held by a pause or a credential ({place.command('pause --list')} shows"
+            " them)"
+        )
     return ", ".join(parts) + (f"; the oldest ready one for {span(age_ms)}" if jobs.ready else "")
 
 
@@ -199,7 +253,9 @@ def _pauses(facts: Facts) -> Iterator[Finding]:
         about, advice = "paused", f"when it may go on: {how_to_resume(one.scope, facts.place)}"
         if one.refusal is not None:
             about, advice = "refused", how_to_change(one.scope, facts.place)
-        yield Finding("warn", about, f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", advice)
+        yield Finding(
+            "warn", about, f"{one.scope}, {ago(one.since_ms, facts.now_ms)}{reason}", advice
+        )
 
 
 def _left_to_people(facts: Facts) -> Iterator[Finding]:
@@ -207,10 +263,14 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
     if facts.undecided:
         since = ago(facts.undecided_since_ms or facts.now_ms, facts.now_ms)
         yield Finding(
-            "warn", "in doubt", f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a person's word, of all tenants, the oldest since {since}",
+            "warn",
+            "in doubt",
+            f"{count_of(facts.undecided, 'request')} {verb(facts.undecided, 'waits', 'wait')} for a"
+            f" person's word, of all tenants, the oldest since {since}",
             f"{place.command('list --status unknown')}; "
-            + place.command("resolve ID --executed --evidence TEXT") + OTHER_WORDS,
-        )  # fmt: skip
+            + place.command("resolve ID --executed --evidence TEXT")
+            + OTHER_WORDS,
+        )
     else:
         yield Finding("ok", "in doubt", "nothing waits for a person")
     if facts.dead_letters:
@@ -225,11 +285,14 @@ def _left_to_people(facts: Facts) -> Iterator[Finding]:
     if facts.parked:
         newest = facts.parked[0]
         yield Finding(
-            "bad", "parked",
-            f"{count_of(len(facts.parked), 'thing')} could not be processed, the newest {ago(newest.at_ms, facts.now_ms)}: "
-            f"{newest.what} {newest.stream} version {newest.version} ({newest.error})",
-            f"{place.command('list --parked')}; after the cause is mended, {place.process('rebuild')}",
-        )  # fmt: skip
+            "bad",
+            "parked",
+            f"{count_of(len(facts.parked), 'thing')} could not be processed, the newest"
+            f" {ago(newest.at_ms, facts.now_ms)}: {newest.what} {newest.stream} version"
+            f" {newest.version} ({newest.error})",
+            f"{place.command('list --parked')}; after the cause is mended,"
+            f" {place.process('rebuild')}",
+        )
     else:
         yield Finding("ok", "parked", "nothing")
 
@@ -245,12 +308,25 @@ def _subscriptions(facts: Facts) -> Iterator[Finding]:
         if one.error:
             since = ago(one.failed_at_ms or facts.now_ms, facts.now_ms)
             yield Finding(
-                "bad", about, f"stuck since {since}, {lag}: {one.error}", "mend the handler; it is called again by itself"
+                "bad",
+                about,
+                f"stuck since {since}, {lag}: {one.error}",
+                "mend the handler; it is called again by itself",
             )
         elif one.name not in held and behind:
-            yield Finding("warn", about, f"no running process has this handler, {lag}", "start the program that declares it")
+            yield Finding(
+                "warn",
+                about,
+                f"no running process has this handler, {lag}",
+                "start the program that declares it",
+            )
         else:
-            yield Finding("warn" if behind > BEHIND else "ok", about, lag, "the handler is slow" if behind > BEHIND else "")
+            yield Finding(
+                "warn" if behind > BEHIND else "ok",
+                about,
+                lag,
+                "the handler is slow" if behind > BEHIND else "",
+            )
 
 
 def _told(facts: Facts) -> Iterator[Finding]:
@@ -270,23 +346,34 @@ def _told(facts: Facts) -> Iterator[Finding]:
                 "warn",
                 f"told.webhook {code}",
                 f"tells nobody: {fault}",
-                f"store the endpoint: {facts.place.command('config put webhook.endpoint CODE url=…')}; or end it: {facts.place.command(f'config delete told.webhook {code}')}",
+                "store the endpoint:"
+                f" {facts.place.command('config put webhook.endpoint CODE url=…')}; or end it:"
+                f" {facts.place.command(f'config delete told.webhook {code}')}",
             )
 
 
 def suspicious_fields(standing: Standing) -> list[str]:
-    """Fields of a job that hold something else than a pointer: a secret, or anything in a place where a name belongs."""
+    """Fields of a job that hold something else than a pointer: a secret, or anything in a place
+    where a name belongs.
+    """
     job = standing.job
     right: dict[str, bool] = {
         "tenant": bool(TENANT.fullmatch(job.tenant)),
-        "flow": bool(FLOW.fullmatch(flow_of_lane(job.flow)))
-        and job.flow in (flow_of_lane(job.flow), lane_of(flow_of_lane(job.flow), job.tenant)),
+        "flow": (
+            bool(FLOW.fullmatch(flow_of_lane(job.flow)))
+            and job.flow in (flow_of_lane(job.flow), lane_of(flow_of_lane(job.flow), job.tenant))
+        ),
         "id": job.id in _ids_of(job),
         "kind": job.kind in ("execute", "reconcile"),
     }
-    texts = {name: getattr(job, name) for name in Job.__struct_fields__ if isinstance(getattr(job, name), str)}
+    texts = {
+        name: getattr(job, name)
+        for name in Job.__struct_fields__
+        if isinstance(getattr(job, name), str)
+    }
     return sorted(
-        {name for name, fits in right.items() if not fits} | {name for name, text in texts.items() if scrub(text) != text}
+        {name for name, fits in right.items() if not fits}
+        | {name for name, text in texts.items() if scrub(text) != text}
     )
 
 

@@ -26,7 +26,10 @@ LIMIT = 1_000
 
 
 async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
-    """The store as it is now. Looks at every live job and, for a few seconds, at the file: for people, not for the road."""
+    """The store as it is now.
+
+    Looks at every live job and, for a few seconds, at the file: for people, not for the road.
+    """
     stores, now = road.outside.stores, road.runtime.now_ms()
     unseen = await stores.events.follow(await place_of(stores.views, stores.partitions), LIMIT)
     undecided, undecided_since = await stores.views.undecided()
@@ -46,7 +49,10 @@ async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
         parked=await stores.views.parked(None, LIMIT),
         undecided=undecided,
         undecided_since_ms=undecided_since,
-        dead_letters=sum(dead_letter(view.state, road.flows.get(view.state.flow), now) is not None for view in failed),
+        dead_letters=sum(
+            dead_letter(view.state, road.flows.get(view.state.flow), now) is not None
+            for view in failed
+        ),
         odd_settings=odd_variables(),
         outbox=[] if stores.outbox is None else await stores.outbox.standing(),
         pauses=await _pauses(road, tenant),
@@ -60,8 +66,13 @@ async def examine(road: Road, tenant: str, place: Place = HERE) -> Facts:
 
 
 async def _pauses(road: Road, tenant: str) -> list[Pause]:
-    """For everybody, of tenants with held jobs, and of this one: its own are known only to who asks for it."""
-    found = {str(one.scope): one for one in (*await road.pausing.paused(None), *await road.pausing.paused(tenant))}
+    """For everybody, of tenants with held jobs, and of this one: its own are known only to who asks
+    for it.
+    """
+    found = {
+        str(one.scope): one
+        for one in (*await road.pausing.paused(None), *await road.pausing.paused(tenant))
+    }
     return [found[scope] for scope in sorted(found)]
 
 
@@ -72,7 +83,9 @@ async def _told(road: Road, tenant: str) -> list[Listening]:
 
 
 async def examine_request(road: Road, view: View, place: Place = HERE) -> RequestFacts:
-    """Looks at every live job, too: whether somebody executes the flow shows in what else of it is at work."""
+    """Looks at every live job, too: whether somebody executes the flow shows in what else of it is
+    at work.
+    """
     state = view.state
     await road.pausing.paused(state.tenant)
     stores, now = road.outside.stores, road.runtime.now_ms()

@@ -49,7 +49,10 @@ MOMENT_MS = 5_000
 def nobody_executes(flow: str, place: Place, *, is_declared: bool) -> str:
     """`is_declared`: by the program that was asked; then it is the one to start."""
     start = place.process if is_declared else place.process_of_another
-    return f"nobody executes {flow}; start a process that declares it: `{start('worker')}` or `{start('serve')}`"
+    return (
+        f"nobody executes {flow}; start a process that declares it: `{start('worker')}` or"
+        f" `{start('serve')}`"
+    )
 
 
 def why_not_sent(facts: RequestFacts) -> str:
@@ -58,15 +61,19 @@ def why_not_sent(facts: RequestFacts) -> str:
         return _ended(facts)
     if state.waits_for_a_person:
         return (
-            f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been sent, and only a person can tell; "
-            + _resolve(facts)
+            f"it is in doubt since {moment(state.updated_at)} ({_cause(state)}): it may have been"
+            " sent, and only a person can tell; " + _resolve(facts)
         )
     if facts.is_erased and not facts.is_taken:
         return _erased(facts)
     if held := _held(facts, _then(state, facts.now_ms)):
         return held
     if facts.job is not None and facts.job.state == "leased":
-        return _abandoned(facts, facts.job) if facts.job.is_abandoned(facts.now_ms) else _in_hand(state)
+        return (
+            _abandoned(facts, facts.job)
+            if facts.job.is_abandoned(facts.now_ms)
+            else _in_hand(state)
+        )
     if state.due_at is not None and state.due_at > facts.now_ms:
         return _waits(facts)
     if facts.job is None:
@@ -90,10 +97,14 @@ def _erased(facts: RequestFacts) -> str:
     state, due = facts.state, facts.state.due_at
     if state.status == "unknown":
         return (
-            f"it is in doubt ({_cause(state)}), and the person it is about was erased: nobody can ask about it or send it again, and a person decides; "
-            + _resolve(facts)
+            f"it is in doubt ({_cause(state)}), and the person it is about was erased: nobody can"
+            " ask about it or send it again, and a person decides; " + _resolve(facts)
         )
-    when = "when it is taken" if due is None or due <= facts.now_ms else f"when it is due, at {_at(due, facts.now_ms)}"
+    when = (
+        "when it is taken"
+        if due is None or due <= facts.now_ms
+        else f"when it is due, at {_at(due, facts.now_ms)}"
+    )
     end = "it cannot be executed any more, and will end as failed (subject_erased)"
     told = f"the person it is about was erased: {end} {when}"
     return "; ".join(part for part in (told, _held(facts, "")) if part)
@@ -110,42 +121,61 @@ def _resolve(facts: RequestFacts) -> str:
 def _in_hand(state: State) -> str:
     if state.external:
         return (
-            f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)} with this one{_called_back(state)}; without a report "
-            "it is in doubt when the lease ends"
+            f"somebody who executes {state.flow} for us has it in hand, {tries(state.attempts + 1)}"
+            f" with this one{_called_back(state)}; without a report it is in doubt when the lease"
+            " ends"
         )
-    return f"a worker is at it right now, {tries(state.attempts + 1)} with this one{_called_back(state)}"
+    return (
+        f"a worker is at it right now, {tries(state.attempts + 1)} with this"
+        f" one{_called_back(state)}"
+    )
 
 
 def _abandoned(facts: RequestFacts, job: Standing) -> str:
     state, until_ms = facts.state, job.until_ms or 0
-    ended = f"ended {ago(until_ms, facts.now_ms)}" if until_ms <= facts.now_ms else "is from before the clock was set back"
+    ended = (
+        f"ended {ago(until_ms, facts.now_ms)}"
+        if until_ms <= facts.now_ms
+        else "is from before the clock was set back"
+    )
     if state.external:
         then = (
             "the sweep puts that on record"
             if facts.is_swept
             else f"nobody sweeps to put that on record; start {_part('sweeper', facts.place)}"
         )
-        return f"whoever executes {state.flow} for us had it in hand and has not reported (the lease {ended}); {then}"
+        return (
+            f"whoever executes {state.flow} for us had it in hand and has not reported (the lease"
+            f" {ended}); {then}"
+        )
     return (
-        f"the worker that had it is gone (its lease {ended}), and no worker has come for it{_called_back(state)}; "
-        f"start one: {_part('worker', facts.place)}"
+        f"the worker that had it is gone (its lease {ended}), and no worker has come for"
+        f" it{_called_back(state)}; start one: {_part('worker', facts.place)}"
     )
 
 
 def _put_off(due_ms: int, now_ms: int) -> str:
     return (
-        f"it was put off until {_at(due_ms, now_ms)} without spending a try: its provider takes no more at a time, or asked for "
-        "patience; the rates are in the config of its channel"
+        f"it was put off until {_at(due_ms, now_ms)} without spending a try: its provider takes no"
+        " more at a time, or asked for patience; the rates are in the config of its channel"
     )
 
 
 def _without_a_job(facts: RequestFacts) -> str:
     if not facts.is_worked_on:
-        return f"its job is not in the queue, and nobody projects, which puts it there; start {_part('projector', facts.place)}"
+        return (
+            "its job is not in the queue, and nobody projects, which puts it there; start"
+            f" {_part('projector', facts.place)}"
+        )
     if not facts.is_swept:
         back = _part("sweeper", facts.place)
-        return f"its job is not in the queue, although it is due, and nobody sweeps, which puts it back; start {back}"
-    return "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
+        return (
+            "its job is not in the queue, although it is due, and nobody sweeps, which puts it"
+            f" back; start {back}"
+        )
+    return (
+        "its job is not in the queue, although it is due; the sweep puts it back within two minutes"
+    )
 
 
 def _ready(facts: RequestFacts, waiting: int) -> str:
@@ -153,20 +183,30 @@ def _ready(facts: RequestFacts, waiting: int) -> str:
     if facts.is_external is not None and facts.is_external != state.external:
         who = "others execute" if state.external else "gesta itself executes"
         return (
-            f"it was accepted while {state.flow} was declared as a flow that {who}, and stays so: declare it so again until it is done, "
-            f"or {facts.place.command(f'cancel {state.id}')} and submit it anew"
+            f"it was accepted while {state.flow} was declared as a flow that {who}, and stays so:"
+            f" declare it so again until it is done, or {facts.place.command(f'cancel {state.id}')}"
+            " and submit it anew"
         )
     if state.external:
         return (
-            f"it is ready since {span(waiting)} and waits for somebody of tenant {state.tenant} who executes {state.flow} to come for it: "
-            f"POST /v1/flows/{state.flow}/work; gesta itself never does"
+            f"it is ready since {span(waiting)} and waits for somebody of tenant {state.tenant} who"
+            f" executes {state.flow} to come for it: POST /v1/flows/{state.flow}/work; gesta itself"
+            " never does"
         )
     since = f"it is ready since {span(waiting)} and nobody has taken it yet"
     if facts.at_work:
-        return f"{since}: every slot is busy, {facts.at_work} of {state.flow} are at work; `{facts.place.command('doctor')}` shows the queue"
+        return (
+            f"{since}: every slot is busy, {facts.at_work} of {state.flow} are at work;"
+            f" `{facts.place.command('doctor')}` shows the queue"
+        )
     if waiting < MOMENT_MS:
-        return f"{since}: the next free worker does, if one runs that declares the flow {state.flow}"
-    return f"{since}: {nobody_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
+        return (
+            f"{since}: the next free worker does, if one runs that declares the flow {state.flow}"
+        )
+    return (
+        f"{since}:"
+        f" {nobody_executes(state.flow, facts.place, is_declared=facts.is_external is not None)}"
+    )
 
 
 def _paused(pause: Pause, now_ms: int, place: Place, then: str) -> str:
@@ -175,14 +215,19 @@ def _paused(pause: Pause, now_ms: int, place: Place, then: str) -> str:
     if pause.refusal is not None:
         if pause.reason.startswith(SECRET_MISSING):
             return (
-                f"the credential {scope.credential} is not there since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}{then}; "
-                f"what uses it goes on when the variable is set and the program started again, or: {how_to_change(scope, place)}"
+                f"the credential {scope.credential} is not there since {moment(pause.since_ms)}"
+                f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when the"
+                f" variable is set and the program started again, or: {how_to_change(scope, place)}"
             )
         return (
-            f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)} ({ago(pause.since_ms, now_ms)}){why}{then}; "
-            f"what uses it goes on when it changes: {how_to_change(scope, place)}"
+            f"the provider refuses the credential {scope.credential} since {moment(pause.since_ms)}"
+            f" ({ago(pause.since_ms, now_ms)}){why}{then}; what uses it goes on when it changes:"
+            f" {how_to_change(scope, place)}"
         )
-    return f"{scope} is paused since {moment(pause.since_ms)}{why}{then}; it goes on with: {how_to_resume(scope, place)}"
+    return (
+        f"{scope} is paused since {moment(pause.since_ms)}{why}{then}; it goes on with:"
+        f" {how_to_resume(scope, place)}"
+    )
 
 
 def how_to_resume(scope: Scope, place: Place) -> str:
@@ -194,8 +239,12 @@ def how_to_resume(scope: Scope, place: Place) -> str:
 def how_to_change(scope: Scope, place: Place) -> str:
     """What ends the refusal of a credential."""
     kind, _, code = (scope.credential or "").partition("/")
-    put = place.process(f"config put {kind} {shlex.quote(code)} NAME=@FILE{options(tenant=scope.tenant)}")
-    return f"{put} with the new secret; if the provider has mended it: {how_to_resume(scope, place)}"
+    put = place.process(
+        f"config put {kind} {shlex.quote(code)} NAME=@FILE{options(tenant=scope.tenant)}"
+    )
+    return (
+        f"{put} with the new secret; if the provider has mended it: {how_to_resume(scope, place)}"
+    )
 
 
 def _ended(facts: RequestFacts) -> str:
@@ -204,11 +253,19 @@ def _ended(facts: RequestFacts) -> str:
     again = facts.place.command(f"redrive {state.id}")
     match state.status:
         case "sent":
-            return f"it was sent at {when}" + (f"; the provider calls it {state.provider_id}" if state.provider_id else "")
+            return f"it was sent at {when}" + (
+                f"; the provider calls it {state.provider_id}" if state.provider_id else ""
+            )
         case "failed" if state.reason == "subject_erased":
-            return f"it failed for good at {when}: the person it is about was erased, and it cannot be sent any more"
+            return (
+                f"it failed for good at {when}: the person it is about was erased, and it cannot be"
+                " sent any more"
+            )
         case "failed":
-            return f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)}; again: {again}"
+            return (
+                f"it failed for good at {when} after {tries(state.attempts)}: {_cause(state)};"
+                f" again: {again}"
+            )
         case "expired":
             return f"its time to live ended at {when} before it was done; again: {again}"
         case _:
@@ -220,10 +277,17 @@ def _waits(facts: RequestFacts) -> str:
     due, at_once = state.due_at or now_ms, facts.place.command(f"retry {state.id}")
     when = _at(due, now_ms)
     if state.status == "unknown":
-        step = "sent again under the same key" if state.policy == "same_key" else "asked about at the provider"
+        step = (
+            "sent again under the same key"
+            if state.policy == "same_key"
+            else "asked about at the provider"
+        )
         return f"it is in doubt ({_cause(state)}) and will be {step} at {when}"
     if state.attempts > state.attempts_before:
-        return f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at once: {at_once}"
+        return (
+            f"it waits until {when} because of {_cause(state)}, after {tries(state.attempts)}; at"
+            f" once: {at_once}"
+        )
     return f"it is scheduled for {when}; at once: {at_once}"
 
 
@@ -233,11 +297,19 @@ def _at(due_ms: int, now_ms: int) -> str:
 
 def _then(state: State, now_ms: int) -> str:
     """What would still hold it back if somebody worked, or nothing were paused."""
-    return f" (and it is not due before {moment(state.due_at)})" if state.due_at is not None and state.due_at > now_ms else ""
+    return (
+        f" (and it is not due before {moment(state.due_at)})"
+        if state.due_at is not None and state.due_at > now_ms
+        else ""
+    )
 
 
 def _called_back(state: State) -> str:
-    return "; a cancel was asked for, and the end of this attempt decides" if state.cancel_requested else ""
+    return (
+        "; a cancel was asked for, and the end of this attempt decides"
+        if state.cancel_requested
+        else ""
+    )
 
 
 def _cause(state: State) -> str:

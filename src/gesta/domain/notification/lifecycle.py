@@ -1,6 +1,8 @@
-"""The lifecycle of a notification: requested → validated → queued → sent | failed, plus expired, cancelled, unknown.
+"""The lifecycle of a notification: requested → validated → queued → sent | failed, plus expired,
+cancelled, unknown.
 
-Receives commands from intake, worker and sweep; gives back the events to append. The only place with rules.
+Receives commands from intake, worker and sweep; gives back the events to append. The only place
+with rules.
 """
 
 from __future__ import annotations
@@ -43,9 +45,13 @@ _FAILED_ENDS = (e.AttemptFailed, e.Failed, e.OutcomeUnknown)
 
 
 def decide(state: State | None, command: Command, rules: Rules) -> list[e.Event]:
-    """The events that follow from a command; none when it changes nothing. Raises Refused when a person asks for the impossible."""
+    """The events that follow from a command; none when it changes nothing.
+
+    Raises Refused when a person asks for the impossible.
+    """
     if isinstance(command, Create):
-        # A second Create of the same stream is answered by the event store: its expected version is 0.
+        # A second Create of the same stream is answered by the event store: its expected version is
+        # 0.
         return [] if state is not None else [_created(command)]
     if state is None:
         raise Refused("request_not_found", "no such request")
@@ -106,16 +112,22 @@ def _record(state: State, command: Record, rules: Rules) -> list[e.Event]:
         return _done(state, command.outcome, command.attempt, command.used)
     events = _not_done(state, command, command.outcome, rules)
     # With the versions of the config that the attempt went by.
-    return [replace(one, used=dict(command.used)) if isinstance(one, _FAILED_ENDS) else one for one in events]
+    return [
+        replace(one, used=dict(command.used)) if isinstance(one, _FAILED_ENDS) else one
+        for one in events
+    ]
 
 
-def _not_done(state: State, command: Record, outcome: Rejected | Retry | Unknown, rules: Rules) -> list[e.Event]:
+def _not_done(
+    state: State, command: Record, outcome: Rejected | Retry | Unknown, rules: Rules
+) -> list[e.Event]:
     attempt = command.attempt
     if state.status == "sent":
         # A success is final: a late failure changes nothing.
         return []
     if attempt <= state.attempts or command.intent not in (None, state.intent):
-        # This attempt was declared lost, or its intent given up, and a newer one has taken over: its failures no longer count.
+        # This attempt was declared lost, or its intent given up, and a newer one has taken over:
+        # its failures no longer count.
         return []
     if isinstance(outcome, Unknown):
         return [_unknown(state, outcome, attempt, command, rules)]
@@ -124,31 +136,54 @@ def _not_done(state: State, command: Record, outcome: Rejected | Retry | Unknown
     return _failed_attempt(state, outcome, attempt, command, rules)
 
 
-def _done(state: State, outcome: Done, attempt: int, used: Mapping[str, int] = NOTHING_USED) -> list[e.Event]:
-    """Evidence of success is always recorded, whatever was believed before and whoever brings it; a second one changes nothing."""
+def _done(
+    state: State, outcome: Done, attempt: int, used: Mapping[str, int] = NOTHING_USED
+) -> list[e.Event]:
+    """Evidence of success is always recorded, whatever was believed before and whoever brings it; a
+    second one changes nothing.
+    """
     if state.status == "sent":
         return []
     kind = e.SentLate if state.is_terminal else e.Sent
-    return [kind(max(attempt, state.attempts), outcome.id, outcome.target, outcome.detail, dict(used))]
+    return [
+        kind(max(attempt, state.attempts), outcome.id, outcome.target, outcome.detail, dict(used))
+    ]
 
 
-def _failed_attempt(state: State, outcome: Rejected | Retry, attempt: int, command: Record, rules: Rules) -> list[e.Event]:
+def _failed_attempt(
+    state: State, outcome: Rejected | Retry, attempt: int, command: Record, rules: Rules
+) -> list[e.Event]:
     if isinstance(outcome, Rejected) and state.in_doubt and not command.called:
-        # Nobody can send it any more, and an earlier attempt may have had its effect: a person has to tell.
+        # Nobody can send it any more, and an earlier attempt may have had its effect: a person has
+        # to tell.
         return [e.OutcomeUnknown(attempt, outcome.reason, rules.on_unknown, outcome.detail)]
     if isinstance(outcome, Rejected):
-        # The provider's own word ends it. A doubt about an earlier attempt stays on record, so that a redrive keeps the key.
+        # The provider's own word ends it. A doubt about an earlier attempt stays on record, so that
+        # a redrive keeps the key.
         return [e.Failed(outcome.reason, attempt, retryable=False, last_error=outcome.detail)]
     if state.in_doubt:
         # An earlier attempt may have had its effect: giving up must not look like a failure.
-        return [_unknown(state, Unknown(outcome.reason, outcome.detail, outcome.after_seconds), attempt, command, rules)]
+        return [
+            _unknown(
+                state,
+                Unknown(outcome.reason, outcome.detail, outcome.after_seconds),
+                attempt,
+                command,
+                rules,
+            )
+        ]
     next_at = _next_at(state, attempt, outcome.after_seconds, command, rules)
     ending = _ending(state, attempt, next_at, outcome.reason)
-    return [e.AttemptFailed(attempt, outcome.reason, outcome.detail, None if ending else next_at), *ending]
+    return [
+        e.AttemptFailed(attempt, outcome.reason, outcome.detail, None if ending else next_at),
+        *ending,
+    ]
 
 
 def _ending(state: State, attempts: int, next_at: int | None, reason: str) -> list[e.Event]:
-    """How a request ends whose attempts surely had no effect; empty when another attempt is to come."""
+    """How a request ends whose attempts surely had no effect; empty when another attempt is to
+    come.
+    """
     if state.cancel_requested:
         return [e.Cancelled(attempts)]
     if next_at is None:
@@ -162,8 +197,16 @@ def _is_expired(state: State, at: int) -> bool:
     return state.expires_at is not None and at >= state.expires_at
 
 
-def _next_at(state: State, attempt: int, after_seconds: float, command: Record | Lose | Reconciled, rules: Rules) -> int | None:
-    delay = rules.retry.delay_seconds(attempt - state.attempts_before, command.chance, after_seconds)
+def _next_at(
+    state: State,
+    attempt: int,
+    after_seconds: float,
+    command: Record | Lose | Reconciled,
+    rules: Rules,
+) -> int | None:
+    delay = rules.retry.delay_seconds(
+        attempt - state.attempts_before, command.chance, after_seconds
+    )
     if delay is None:
         return None
     next_at = command.at + ceil(delay * 1000)
@@ -172,35 +215,53 @@ def _next_at(state: State, attempt: int, after_seconds: float, command: Record |
     return None if limit is not None and next_at > first + limit * 1000 else next_at
 
 
-def _unknown(state: State, outcome: Unknown, attempt: int, command: Record | Lose, rules: Rules) -> e.OutcomeUnknown:
+def _unknown(
+    state: State, outcome: Unknown, attempt: int, command: Record | Lose, rules: Rules
+) -> e.OutcomeUnknown:
     next_at: int | None = None
     if rules.on_unknown == "same_key":
         next_at = _resend_at(state, outcome, attempt, command, rules)
     elif rules.on_unknown == "ask":
-        wait_seconds = min(max(rules.ask_after_seconds, outcome.after_seconds), LONGEST_WAIT_SECONDS)
+        wait_seconds = min(
+            max(rules.ask_after_seconds, outcome.after_seconds), LONGEST_WAIT_SECONDS
+        )
         next_at = command.at + ceil(wait_seconds * 1000)
     return e.OutcomeUnknown(attempt, outcome.reason, rules.on_unknown, outcome.detail, next_at)
 
 
-def _resend_at(state: State, outcome: Unknown, attempt: int, command: Record | Lose, rules: Rules) -> int | None:
-    """When to send again under the same key; None when that could be a second effect, or one that nobody wants any more."""
+def _resend_at(
+    state: State, outcome: Unknown, attempt: int, command: Record | Lose, rules: Rules
+) -> int | None:
+    """When to send again under the same key; None when that could be a second effect, or one that
+    nobody wants any more.
+    """
     next_at = _next_at(state, attempt, outcome.after_seconds, command, rules)
     if next_at is None or state.is_terminal or state.cancel_requested:
         return None
     if isinstance(command, Lose):
         # The lease has run out already: that was the wait.
         next_at = command.at
-    return next_at if _key_protects(state, next_at, rules) and not _is_expired(state, next_at) else None
+    return (
+        next_at
+        if _key_protects(state, next_at, rules) and not _is_expired(state, next_at)
+        else None
+    )
 
 
 def _key_protects(state: State, at: int, rules: Rules) -> bool:
-    """Whether the provider still remembers this intent's key then (S1-4: some forget after a day and execute again)."""
-    return rules.key_protects_seconds is None or at <= state.attempted_from + rules.key_protects_seconds * 1000
+    """Whether the provider still remembers this intent's key then (S1-4: some forget after a day
+    and execute again).
+    """
+    return (
+        rules.key_protects_seconds is None
+        or at <= state.attempted_from + rules.key_protects_seconds * 1000
+    )
 
 
 def _lose(state: State, command: Lose, rules: Rules) -> list[e.Event]:
     if state.wants != "execute":
-        # Over, left to a person, or only a question to the provider got lost: that can be asked again.
+        # Over, left to a person, or only a question to the provider got lost: that can be asked
+        # again.
         return []
     if state.started is None and state.due_at is not None and command.at < state.due_at:
         # The attempt that is missed has a recorded end, and no attempt begins before it is due.
@@ -217,11 +278,17 @@ def _reconciled(state: State, command: Reconciled, rules: Rules) -> list[e.Event
         return []
     match outcome:
         case Done():
-            return [e.OutcomeResolved("executed", "provider", outcome.detail or "the provider has it", outcome.id)]
+            return [
+                e.OutcomeResolved(
+                    "executed", "provider", outcome.detail or "the provider has it", outcome.id
+                )
+            ]
         case Retry():
             next_at = _next_at(state, state.attempts, outcome.after_seconds, command, rules)
             ending = _ending(state, state.attempts, next_at, outcome.reason)
-            resolved = e.OutcomeResolved("not_executed", "provider", outcome.detail or outcome.reason)
+            resolved = e.OutcomeResolved(
+                "not_executed", "provider", outcome.detail or outcome.reason
+            )
             return [resolved, *ending] if ending else [replace(resolved, next_attempt_at=next_at)]
         case Rejected():
             return [e.OutcomeResolved("rejected", "provider", outcome.detail or outcome.reason)]
@@ -231,7 +298,9 @@ def _reconciled(state: State, command: Reconciled, rules: Rules) -> list[e.Event
             assert_never(outcome)
 
 
-def _asked_in_vain(state: State, outcome: Unknown, command: Reconciled, rules: Rules) -> list[e.Event]:
+def _asked_in_vain(
+    state: State, outcome: Unknown, command: Reconciled, rules: Rules
+) -> list[e.Event]:
     if rules.on_unknown != "ask":
         if state.wants != "reconcile":
             # Asked by hand: nothing new is known, and what was planned stays planned.
@@ -239,21 +308,31 @@ def _asked_in_vain(state: State, outcome: Unknown, command: Reconciled, rules: R
         # The flow used to ask and does so no longer: a person has to decide.
         return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail)]
     delay = rules.asking.delay_seconds(state.asked + 1, command.chance, outcome.after_seconds)
-    next_at = None if delay is None else command.at + ceil(max(delay, rules.ask_after_seconds) * 1000)
-    return [e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail, next_at)]
+    next_at = (
+        None if delay is None else command.at + ceil(max(delay, rules.ask_after_seconds) * 1000)
+    )
+    return [
+        e.OutcomeUnknown(state.attempts, outcome.reason, rules.on_unknown, outcome.detail, next_at)
+    ]
 
 
 def _resolve(state: State, command: Resolve) -> list[e.Event]:
     if not state.in_doubt or state.status == "queued":
-        raise Refused("not_unknown", f"the request is {state.status}; only an unknown outcome can be resolved")
+        raise Refused(
+            "not_unknown", f"the request is {state.status}; only an unknown outcome can be resolved"
+        )
     if state.started is not None and command.result != "executed":
         raise Refused("attempt_running", "an attempt is running: its end decides")
     resolved = e.OutcomeResolved(command.result, command.by, command.evidence, command.provider_id)
     if command.result != "not_executed":
         return [resolved]
     if state.status == "failed":
-        # It failed for another reason and stays so; without the doubt a redrive may use a new intent.
-        return [resolved, e.Failed(state.reason, state.attempts, retryable=True, last_error=state.detail)]
+        # It failed for another reason and stays so; without the doubt a redrive may use a new
+        # intent.
+        return [
+            resolved,
+            e.Failed(state.reason, state.attempts, retryable=True, last_error=state.detail),
+        ]
     return [resolved, e.Cancelled(state.attempts)] if state.cancel_requested else [resolved]
 
 
@@ -261,7 +340,9 @@ def _cancel(state: State, command: Cancel) -> list[e.Event]:
     if state.status == "cancelled":
         return []
     if state.is_terminal:
-        raise Refused("already_ended", f"the request is {state.status}; it can no longer be cancelled")
+        raise Refused(
+            "already_ended", f"the request is {state.status}; it can no longer be cancelled"
+        )
     if state.status == "unknown" or state.in_doubt:
         told = (
             "resolve the outcome first"
@@ -288,7 +369,8 @@ def _expire(state: State, command: Expire, rules: Rules) -> list[e.Event]:
     if state.wants != "execute":
         return []
     expired = state.expires_at is not None if command.at is None else _is_expired(state, command.at)
-    # In doubt, and the key does not protect: the provider forgets it, or the flow no longer relies on it.
+    # In doubt, and the key does not protect: the provider forgets it, or the flow no longer relies
+    # on it.
     forgotten = (
         state.in_doubt
         and command.at is not None
@@ -298,18 +380,26 @@ def _expire(state: State, command: Expire, rules: Rules) -> list[e.Event]:
         return []
     if not state.in_doubt and state.started is None:
         return [e.Expired(state.attempts)]
-    # Waiting to be resent, redriven under the same key, or journalled and lost: the effect may have happened, so it stays unknown.
+    # Waiting to be resent, redriven under the same key, or journalled and lost: the effect may have
+    # happened, so it stays unknown.
     next_at = None
     if rules.on_unknown == "ask":
         next_at = (state.expires_at or state.updated_at) + ceil(rules.ask_after_seconds * 1000)
     reason = "expired_in_doubt" if expired else "key_forgotten"
-    return [e.OutcomeUnknown(state.started or state.attempts, reason, rules.on_unknown, next_at=next_at)]
+    return [
+        e.OutcomeUnknown(state.started or state.attempts, reason, rules.on_unknown, next_at=next_at)
+    ]
 
 
 def _retry_now(state: State, command: RetryNow) -> list[e.Event]:
     if state.wants != "execute":
-        again = {"sent": "", "unknown": "; resolve ends the doubt"}.get(state.status, "; redrive executes it again")
-        text = f"the request is {state.status}; only one that waits for its next attempt can be retried{again}"
+        again = {"sent": "", "unknown": "; resolve ends the doubt"}.get(
+            state.status, "; redrive executes it again"
+        )
+        text = (
+            f"the request is {state.status}; only one that waits for its next attempt can be"
+            f" retried{again}"
+        )
         raise Refused("not_waiting", text)
     if state.started is not None or state.due_at is None or state.due_at <= command.at:
         # A second job beside the first would be a second attempt at the same time.
@@ -319,27 +409,57 @@ def _retry_now(state: State, command: RetryNow) -> list[e.Event]:
 
 def _redrive(state: State, command: Redrive, rules: Rules) -> list[e.Event]:
     if state.status not in ("failed", "expired", "cancelled", "unknown"):
-        again = "; what was sent is sent again by a new request" if state.status == "sent" else " (one that waits: retry)"
+        again = (
+            "; what was sent is sent again by a new request"
+            if state.status == "sent"
+            else " (one that waits: retry)"
+        )
         raise Refused(
-            "not_final", f"the request is {state.status}; only what failed, expired or was cancelled can be redriven{again}"
+            "not_final",
+            f"the request is {state.status}; only what failed, expired or was cancelled can be"
+            f" redriven{again}",
         )
     expires_at = None if command.ttl_ms is None else command.at + command.ttl_ms
     if command.again or not state.in_doubt:
-        return [e.Updated("redrive", status="queued", intent=state.intent + 1, due_at=command.at, expires_at=expires_at)]
+        return [
+            e.Updated(
+                "redrive",
+                status="queued",
+                intent=state.intent + 1,
+                due_at=command.at,
+                expires_at=expires_at,
+            )
+        ]
     if rules.on_unknown != "same_key" or not _key_protects(state, command.at, rules):
-        text = "an attempt may have had its effect and its key does not protect: resolve it, or force a new intent with --again"
+        text = (
+            "an attempt may have had its effect and its key does not protect: resolve it, or force"
+            " a new intent with --again"
+        )
         raise Refused("in_doubt", text)
-    return [e.Updated("redrive", status="queued", intent=state.intent, due_at=command.at, expires_at=expires_at)]
+    return [
+        e.Updated(
+            "redrive",
+            status="queued",
+            intent=state.intent,
+            due_at=command.at,
+            expires_at=expires_at,
+        )
+    ]
 
 
 def _purge(state: State) -> list[e.Event]:
     if state.status != "failed":
-        raise Refused("not_dead", f"the request is {state.status}; only a dead letter can be purged")
+        raise Refused(
+            "not_dead", f"the request is {state.status}; only a dead letter can be purged"
+        )
     return [] if state.purged else [e.Updated("purged")]
 
 
 def _report(state: State, command: Report) -> list[e.Event]:
-    """Beside the status; and evidence that it was sent, where that is not on record yet. Told twice, it is one report."""
+    """Beside the status; and evidence that it was sent, where that is not on record yet.
+
+    Told twice, it is one report.
+    """
     if command.report in state.reports or len(state.reports) >= REPORTS_MAX:
         return []
     told, provider_id, at = command.report, command.provider_id, command.reported_at

@@ -1,10 +1,15 @@
-"""notification.email: one letter for each request, by SMTP or Amazon SES. docs/email.md has its page.
+"""notification.email: one letter for each request, by SMTP or Amazon SES. docs/email.md has its
+page.
 
-`message.py` is what a request carries, `rules.py` what it must be like, `contract.py` the job `email:send` of seed 002, `execution.py` one
-attempt; `smtp.py` and `ses.py` say what the two kinds of sender answer, `log.py` tells a request in the words of seed 002.
+`message.py` is what a request carries, `rules.py` what it must be like, `contract.py` the job
+`email:send` of seed 002, `execution.py` one
+attempt; `smtp.py` and `ses.py` say what the two kinds of sender answer, `log.py` tells a request in
+the words of seed 002.
 
-Message-ID is the same for every attempt of an intent (`on_unknown="same_key"`): a mailbox that looks at it shows one letter. One that does not
-may show two after a lost answer; that is this channel's window for a duplicate. `flow(on_unknown="park")` leaves it to a person instead.
+Message-ID is the same for every attempt of an intent (`on_unknown="same_key"`): a mailbox that
+looks at it shows one letter. One that does not
+may show two after a lost answer; that is this channel's window for a duplicate.
+`flow(on_unknown="park")` leaves it to a person instead.
 """
 
 from __future__ import annotations
@@ -34,7 +39,16 @@ from gesta.flows.email.keeping import (
     suppressed,
     unsuppress,
 )
-from gesta.flows.email.log import AlreadySent, EmailLog, JobResult, already_sent, email_log, job_result, log_row, log_status
+from gesta.flows.email.log import (
+    AlreadySent,
+    EmailLog,
+    JobResult,
+    already_sent,
+    email_log,
+    job_result,
+    log_row,
+    log_status,
+)
 from gesta.flows.email.masks import mask_email, mask_hash
 from gesta.flows.email.message import DEFAULT, Message, Recipient
 from gesta.flows.email.notices import NOTICES
@@ -88,7 +102,8 @@ __all__ = [
 
 #: The libraries of the extra `email`.
 _NEEDED = ("aiosmtplib", "email_validator", "mrml", "css_inline", "minijinja")
-#: S2-6: the waits after attempts 1 to 4 are 1, 5, 30 and 120 s; 600 s is used by a policy of more attempts only.
+#: S2-6: the waits after attempts 1 to 4 are 1, 5, 30 and 120 s; 600 s is used by a policy of more
+#: attempts only.
 RETRY = RetryPolicy(
     attempts=EMAIL_JOB_CONFIG["MAX_ATTEMPTS"],
     schedule_seconds=tuple(float(seconds) for seconds in EMAIL_JOB_CONFIG["BACKOFF_DELAYS"]),
@@ -97,11 +112,14 @@ RETRY = RetryPolicy(
 )
 #: What letters fail by, beside what all requests do.
 _REASONS = frozenset(
-    """bad_config bad_request bodies_unavailable html_not_found html_too_large html_unreadable invalid_email invalid_request limit_exceeded login_refused
-    message_rejected not_installed plain_smtp recipient_not_found sender_misconfigured sender_missing sending_paused ses_4xx ses_5xx smtp_421 smtp_450
-    smtp_451 smtp_452 smtp_454 smtp_4xx smtp_550 smtp_551 smtp_552 smtp_553 smtp_554 smtp_5xx suppressed""".split()
+    """bad_config bad_request bodies_unavailable html_not_found html_too_large html_unreadable
+    invalid_email invalid_request limit_exceeded login_refused message_rejected not_installed
+    plain_smtp recipient_not_found sender_misconfigured sender_missing sending_paused ses_4xx
+    ses_5xx smtp_421 smtp_450 smtp_451 smtp_452 smtp_454 smtp_4xx smtp_550 smtp_551 smtp_552
+    smtp_553 smtp_554 smtp_5xx suppressed""".split()
 )
-#: The executor's own deadline: looking up, connecting, logging in and the letter itself each have the server's time limit.
+#: The executor's own deadline: looking up, connecting, logging in and the letter itself each have
+#: the server's time limit.
 _STEPS = 3
 
 
@@ -114,12 +132,17 @@ def flow(
 ) -> Flow:
     """The channel. Senders, templates and buckets come from the tenant's config.
 
-    `files` is the folder of `file:` references, with one folder for each tenant in it; `timeout_seconds` is for each step of a conversation.
+    `files` is the folder of `file:` references, with one folder for each tenant in it;
+    `timeout_seconds` is for each step of a conversation.
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise MissingExtra(NAME, ", ".join(missing), "email")
     if on_unknown not in ("same_key", "park"):
-        raise BadFlow(NAME, "on_unknown must be 'same_key' or 'park': neither SMTP nor SES can be asked what it did")
+        raise BadFlow(
+            NAME,
+            "on_unknown must be 'same_key' or 'park': neither SMTP nor SES can be asked what"
+            " it did",
+        )
     folder = None if files is None else Path(files).resolve()
     if folder is not None and not folder.is_dir():
         raise BadFlow(NAME, f"files={files!r} is not a folder")
@@ -132,7 +155,11 @@ def flow(
         ttl_seconds=EMAIL_JOB_CONFIG["DEFAULT_TTL"] / 1000,
         concurrency=concurrency,
         config={SENDER: Sender, BODIES: Bodies, TEMPLATE: Template},
-        example={"to": "ada@example.com", "subject": "Your receipt", "htmlRef": "file:receipts/7.html"},
+        example={
+            "to": "ada@example.com",
+            "subject": "Your receipt",
+            "htmlRef": "file:receipts/7.html",
+        },
         dead_letter_seconds=EMAIL_JOB_CONFIG["DLQ_TTL"] / 1000,
         target=_target,
         credential=_credential,
@@ -141,7 +168,9 @@ def flow(
         tags=_tags,
         reasons=_REASONS,
         sandbox=True,
-        stand_ins=lambda _: {SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")},
+        stand_ins=lambda _: {
+            SENDER: Sender("smtp", "sandbox@example.org", host="sandbox.example.org")
+        },
         notices=NOTICES,
         reports=reporting(),
         addresses=ADDRESSES,
@@ -155,8 +184,20 @@ def _target(message: Message) -> str:
 def _tags(message: Message, request_id: str) -> Mapping[str, str]:
     """R2-30: enough to recognise whom a letter is for, too little to learn it."""
     told = message.recipient
-    masked = {} if told is None else {"recipientEmail": mask_email(told.email), "cpfCnpjHash": mask_hash(told.cpf_cnpj_hash)}
-    found = {"outboxId": request_id, "senderCode": message.sender, "templateCode": message.template, "to": mask_email(message.to)}
+    masked = (
+        {}
+        if told is None
+        else {
+            "recipientEmail": mask_email(told.email),
+            "cpfCnpjHash": mask_hash(told.cpf_cnpj_hash),
+        }
+    )
+    found = {
+        "outboxId": request_id,
+        "senderCode": message.sender,
+        "templateCode": message.template,
+        "to": mask_email(message.to),
+    }
     return {name: value for name, value in (found | masked).items() if value is not None}
 
 
@@ -168,7 +209,9 @@ def _request_id(message: Message) -> str | None:
     return message.outbox_id
 
 
-async def _check(message: Message, _config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+async def _check(
+    message: Message, _config: TenantConfig, templates: Templates
+) -> Mapping[str, str]:
     """Before a request is accepted: the rules, and what its template needs."""
     faults = faults_of(message)
     if faults or message.template is None:

@@ -1,6 +1,8 @@
-"""Amazon's client, without its own network and its own retries: its requests go through `attempt.http`, like everybody's.
+"""Amazon's client, without its own network and its own retries: its requests go through
+`attempt.http`, like everybody's.
 
-So the guard, the deadline and the knowledge of what was sent are the engine's, a test without sockets has none here either, and a
+So the guard, the deadline and the knowledge of what was sent are the engine's, a test without
+sockets has none here either, and a
 missing answer ends the attempt by itself.
 """
 
@@ -44,19 +46,33 @@ class AwsError(Exception):
 
     @property
     def detail(self) -> str:
-        return f"answered {self.status}: {self.code}" if self.code.isalnum() else f"answered {self.status}"
+        return (
+            f"answered {self.status}: {self.code}"
+            if self.code.isalnum()
+            else f"answered {self.status}"
+        )
 
 
 class AwsClients:
-    """Clients of one flow, by service and account. They hold no connection, so they belong to no event loop."""
+    """Clients of one flow, by service and account.
+
+    They hold no connection, so they belong to no event loop.
+    """
 
     def __init__(self) -> None:
         self._clients: dict[tuple[str, str, str, str, bytes], Any] = {}
 
-    async def call(self, http: Http, service: str, account: Account, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call(
+        self, http: Http, service: str, account: Account, operation: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
         """What the service answers. Raises AwsError; a missing answer ends the attempt."""
         if find_spec("aiobotocore") is None:
-            raise AttemptEnded(Retry("not_installed", "Amazon's client is not installed; run: pip install 'gesta[ses]'"))
+            raise AttemptEnded(
+                Retry(
+                    "not_installed",
+                    "Amazon's client is not installed; run: pip install 'gesta[ses]'",
+                )
+            )
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
         before = _door.set(http)
@@ -69,11 +85,20 @@ class AwsClients:
             return dict(answer)
         except ClientError as error:
             told, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-            raise AwsError(str(told.get("Code", "")), str(told.get("Message", "")), int(meta.get("HTTPStatusCode", 0))) from None
+            raise AwsError(
+                str(told.get("Code", "")),
+                str(told.get("Message", "")),
+                int(meta.get("HTTPStatusCode", 0)),
+            ) from None
         except (BotoCoreError, ValueError) as error:
-            # Not asked at all: a region or an endpoint that is none. Or an answer that is none, which its parser says by a BotoCoreError, too.
+            # Not asked at all: a region or an endpoint that is none. Or an answer that is none,
+            # which its parser says by a BotoCoreError, too.
             sent = "Response" in type(error).__name__
-            outcome = Unknown("bad_answer", type(error).__name__) if sent else Retry("bad_config", type(error).__name__)
+            outcome = (
+                Unknown("bad_answer", type(error).__name__)
+                if sent
+                else Retry("bad_config", type(error).__name__)
+            )
             raise AttemptEnded(outcome) from None
         finally:
             _door.reset(before)
@@ -82,7 +107,9 @@ class AwsClients:
         from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 
         if not account.access_key_id or not account.secret_access_key:
-            raise AttemptEnded(Retry("secret_missing", "the config has no access_key_id or secret_access_key"))
+            raise AttemptEnded(
+                Retry("secret_missing", "the config has no access_key_id or secret_access_key")
+            )
         digest = hashlib.sha256(account.secret_access_key.encode()).digest()
         key = (service, account.region, account.endpoint_url, account.access_key_id, digest)
         client = self._clients.get(key)
@@ -114,7 +141,9 @@ class AwsClients:
 
 @cache
 def _session() -> Any:
-    """One for all clients: it keeps what it has read of Amazon's descriptions, which takes up to half a second the first time."""
+    """One for all clients: it keeps what it has read of Amazon's descriptions, which takes up to
+    half a second the first time.
+    """
     from aiobotocore.session import get_session  # type: ignore[import-untyped]
 
     return get_session()
@@ -124,13 +153,18 @@ async def _through_the_door(request: Any, **_: object) -> Any:
     """Botocore's own place for another way to send: what is returned here is its answer."""
     from aiobotocore.awsrequest import AioAWSResponse  # type: ignore[import-untyped]
 
-    headers = {name: value.decode() if isinstance(value, bytes) else str(value) for name, value in request.headers.items()}
+    headers = {
+        name: value.decode() if isinstance(value, bytes) else str(value)
+        for name, value in request.headers.items()
+    }
     # The transport writes its own, from the body.
     headers.pop("Content-Length", None)
     body = request.body.read() if hasattr(request.body, "read") else request.body
     body = body.encode() if isinstance(body, str) else body
     response = await _door.get().exchange(request.method, request.url, body=body, headers=headers)
-    return AioAWSResponse(request.url, response.status, dict(response.headers.items()), _Raw(response))
+    return AioAWSResponse(
+        request.url, response.status, dict(response.headers.items()), _Raw(response)
+    )
 
 
 class _Raw:

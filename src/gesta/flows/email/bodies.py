@@ -1,4 +1,6 @@
-"""What a letter says: its HTML fetched by reference or made from a template, made ready for mail programs, with a text part."""
+"""What a letter says: its HTML fetched by reference or made from a template, made ready for mail
+programs, with a text part.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from gesta.errors import StoreError
 from gesta.flows.attempt import Attempt
 from gesta.flows.email.aws import Account, AwsClients, AwsError
 from gesta.flows.email.composing import Content
-from gesta.flows.email.html_refs import BODY_BYTES_MAX, HtmlRef, NoBody, bounded, html_text, read_file, read_ref
+from gesta.flows.email.html_refs import (
+    BODY_BYTES_MAX,
+    HtmlRef,
+    NoBody,
+    bounded,
+    html_text,
+    read_file,
+    read_ref,
+)
 from gesta.flows.email.keeping import BODY
 from gesta.flows.email.message import DEFAULT, Message
 from gesta.flows.email.rules import is_subject
@@ -43,8 +53,12 @@ class Bodies(ConfigBody, frozen=True):
         return "Bodies()"
 
 
-async def content_of(message: Message, attempt: Attempt, files: Path | None, clients: AwsClients) -> Content:
-    """What the letter says. Ends the attempt when there is nothing to say; nothing was sent then."""
+async def content_of(
+    message: Message, attempt: Attempt, files: Path | None, clients: AwsClients
+) -> Content:
+    """What the letter says. Ends the attempt when there is nothing to say; nothing was sent
+    then.
+    """
     if message.template is not None:
         return await _from_template(message, attempt)
     ref = read_ref(message.html_ref or "")
@@ -53,7 +67,9 @@ async def content_of(message: Message, attempt: Attempt, files: Path | None, cli
         html = html_text(bounded(await _fetched(ref, attempt, files, clients)))
     except NoBody as missing:
         if missing.reason == "html_not_found" and attempt.number <= MISSING_TRIES:
-            raise AttemptEnded(Retry(missing.reason, f"{ref.scheme}: it may be on its way")) from None
+            raise AttemptEnded(
+                Retry(missing.reason, f"{ref.scheme}: it may be on its way")
+            ) from None
         raise AttemptEnded(Rejected(missing.reason, f"{ref.scheme}:")) from None
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
@@ -74,14 +90,25 @@ async def _from_template(message: Message, attempt: Attempt) -> Content:
             html, text = dressed["html"], text or dressed["text"]
             break
     if not html and not text.strip():
-        raise AttemptEnded(Rejected("template_render_failed", f"template {message.template} has no html, mjml or text"))
+        raise AttemptEnded(
+            Rejected(
+                "template_render_failed", f"template {message.template} has no html, mjml or text"
+            )
+        )
     subject = message.subject or parts.get("subject", "").strip()
     if not is_subject(subject):
-        raise AttemptEnded(Rejected("template_render_failed", f"template {message.template}: the letter has no fit subject"))
+        raise AttemptEnded(
+            Rejected(
+                "template_render_failed",
+                f"template {message.template}: the letter has no fit subject",
+            )
+        )
     return Content(subject, html, text)
 
 
-async def _fetched(ref: HtmlRef, attempt: Attempt, files: Path | None, clients: AwsClients) -> bytes:
+async def _fetched(
+    ref: HtmlRef, attempt: Attempt, files: Path | None, clients: AwsClients
+) -> bytes:
     if ref.scheme == "db":
         assert attempt.records is not None
         record = await attempt.records.get(BODY, ref.name)
@@ -102,7 +129,9 @@ async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> byte
     place = entity.body
     assert isinstance(place, Bodies)
     secrets = await attempt.config.secrets(BODIES, DEFAULT, "secret_access_key")
-    account = Account(place.region, place.access_key_id, secrets[0] if secrets else "", place.endpoint_url)
+    account = Account(
+        place.region, place.access_key_id, secrets[0] if secrets else "", place.endpoint_url
+    )
     # One byte more than is taken tells that there is more.
     arguments: dict[str, Any] = {
         "Bucket": place.bucket,
@@ -121,7 +150,9 @@ async def _from_bucket(name: str, attempt: Attempt, clients: AwsClients) -> byte
     except AttemptEnded as ended:
         if isinstance(ended.outcome, Unknown):
             # A question without an answer; no letter was sent by it.
-            raise AttemptEnded(Retry(ended.outcome.reason, "S3 gave no answer; nothing was sent")) from None
+            raise AttemptEnded(
+                Retry(ended.outcome.reason, "S3 gave no answer; nothing was sent")
+            ) from None
         raise
     body = answer["Body"]
     assert isinstance(body, bytes)

@@ -1,4 +1,7 @@
-"""A letter as bytes: MIME with a text and an HTML part. The same letter gets the same Message-ID and the same parts at every attempt."""
+"""A letter as bytes: MIME with a text and an HTML part.
+
+The same letter gets the same Message-ID and the same parts at every attempt.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,15 @@ _FOLDED = frozenset({"from", "to", "cc", "reply-to", "subject", "content-type"})
 
 
 class _Policy(EmailPolicy):
-    """ASCII headers stay on one line: folded, a long URL in List-Unsubscribe would be taken apart into encoded words."""
+    """ASCII headers stay on one line: folded, a long URL in List-Unsubscribe would be taken apart
+    into encoded words.
+    """
 
     def fold(self, name: str, value: Any) -> str:
         line = f"{name}: {value}"
         if has_controls(str(value)):
-            # The library reads encoded words (=?utf-8?q?=0D=0A?=) when a header is set: what was one line may be two by now.
+            # The library reads encoded words (=?utf-8?q?=0D=0A?=) when a header is set: what was
+            # one line may be two by now.
             raise ValueError("a header with control characters in it")
         if name.lower() not in _FOLDED and line.isascii() and len(line) <= _LINE_BYTES_MAX:
             return f"{line}\r\n"
@@ -62,7 +68,9 @@ _POLICY = _Policy(linesep=SMTP.linesep, cte_type="7bit", max_line_length=78)
 
 
 def message_id(key: str, from_address: str) -> str:
-    """Without the angle brackets; the same for every attempt of an intent, so that a mailbox that looks at it shows the letter once."""
+    """Without the angle brackets; the same for every attempt of an intent, so that a mailbox that
+    looks at it shows the letter once.
+    """
     return f"{hashlib.sha256(key.encode()).hexdigest()[:32]}@{ascii_address(from_address).rpartition('@')[2]}"
 
 
@@ -77,7 +85,10 @@ def compose(
     cc: list[str],
     sent_at_ms: int,
 ) -> Letter:
-    """The letter. Raises ValueError when a header cannot be written: nothing of it would be safe to send."""
+    """The letter.
+
+    Raises ValueError when a header cannot be written: nothing of it would be safe to send.
+    """
     letter = EmailMessage(_POLICY)
     known_as = message_id(key, from_address)
     letter["Message-ID"] = f"<{known_as}>"

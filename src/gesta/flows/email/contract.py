@@ -1,7 +1,10 @@
-"""The job `email:send` of seed 002, `{data, opts}`: read strictly at the boundary, turned into a Message and the options of a request.
+"""The job `email:send` of seed 002, `{data, opts}`: read strictly at the boundary, turned into a
+Message and the options of a request.
 
-`outboxId` is the request, `requestId` the correlation, `companyId` the tenant (X-7, X-13). `attempt` and `enqueuedAt` are checked
-and left behind: attempts are counted from events, and when a request was accepted is the engine's to say (S2-5, S2-29).
+`outboxId` is the request, `requestId` the correlation, `companyId` the tenant (X-7, X-13).
+`attempt` and `enqueuedAt` are checked
+and left behind: attempts are counted from events, and when a request was accepted is the engine's
+to say (S2-5, S2-29).
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ EMAIL_JOB_CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
 )
 TTL_MS_MAX: Final = 86_400_000
 REQUEST_ID_LENGTH_MAX: Final = 128
-#: ISO 8601 with a date, a time and a zone; what Python's reader takes beyond that nobody else reads.
+#: ISO 8601 with a date, a time and a zone; what Python's reader takes beyond that nobody else
+#: reads.
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 
 
@@ -96,7 +100,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def read_job(job: object) -> Asked:
-    """The job as message and options. Raises InvalidRequest with every fault; keys that the contract does not name are faults (S2-24)."""
+    """The job as message and options.
+
+    Raises InvalidRequest with every fault; keys that the contract does not name are faults (S2-24).
+    """
     if not isinstance(job, dict):
         raise InvalidRequest(NAME, {"job": "must be a JSON object with data and opts"})
     faults = {name: "unknown field" for name in job if name not in ("data", "opts")}
@@ -117,15 +124,28 @@ def read_job(job: object) -> Asked:
     delay_ms = opts.delay or 0
     priority = EMAIL_JOB_CONFIG["DEFAULT_PRIORITY"] if opts.priority is None else opts.priority
     # The engine counts a time to live from when a request is due, seed 002 from when it was put.
-    return Asked(message, data.company_id.strip().lower(), data.request_id, priority, delay_ms, opts.ttl - delay_ms)
+    return Asked(
+        message,
+        data.company_id.strip().lower(),
+        data.request_id,
+        priority,
+        delay_ms,
+        opts.ttl - delay_ms,
+    )
 
 
 async def submit_job(engine: Engine, job: object) -> Request:
-    """Accept a job. The same outboxId with the same content answers `duplicate`, with other content raises Conflict (S2-3)."""
+    """Accept a job.
+
+    The same outboxId with the same content answers `duplicate`, with other content raises Conflict
+    (S2-3).
+    """
     asked = read_job(job)
     due = None
     if asked.delay_ms:
-        due = datetime.fromtimestamp(engine.road.runtime.now_ms() / 1000, UTC) + timedelta(milliseconds=asked.delay_ms)
+        due = datetime.fromtimestamp(engine.road.runtime.now_ms() / 1000, UTC) + timedelta(
+            milliseconds=asked.delay_ms
+        )
     return await engine.submit(
         asked.message,
         tenant=asked.tenant,
@@ -147,15 +167,23 @@ def _read(kind: type[WireT], given: object, where: str) -> tuple[WireT | None, d
     inner = given.get("recipient") if kind is JobData else None
     if isinstance(inner, dict):
         faults.pop(f"{where}.recipient", None)
-        faults |= {f"{where}.recipient.{name}": fault for name, fault in field_errors(WireRecipient, inner).items()}
+        faults |= {
+            f"{where}.recipient.{name}": fault
+            for name, fault in field_errors(WireRecipient, inner).items()
+        }
     return None, faults
 
 
 def _message(data: JobData) -> Message:
     told = data.recipient
     recipient = Recipient(
-        told.email, told.recipient_id, told.external_id, told.cpf_cnpj_hash, told.razao_social, told.nome
-    )  # fmt: skip
+        told.email,
+        told.recipient_id,
+        told.external_id,
+        told.cpf_cnpj_hash,
+        told.razao_social,
+        told.nome,
+    )
     return Message(
         data.to,
         data.subject,
@@ -179,7 +207,9 @@ def _data_faults(data: JobData) -> dict[str, str]:
     if not 1 <= data.attempt <= EMAIL_JOB_CONFIG["MAX_ATTEMPTS"]:
         faults["data.attempt"] = f"must be from 1 to {EMAIL_JOB_CONFIG['MAX_ATTEMPTS']}"
     if not _is_time(data.enqueued_at):
-        faults["data.enqueuedAt"] = "must be a time in ISO 8601 with its zone, for instance 2026-01-31T12:00:00.000Z"
+        faults["data.enqueuedAt"] = (
+            "must be a time in ISO 8601 with its zone, for instance 2026-01-31T12:00:00.000Z"
+        )
     return faults
 
 
@@ -202,5 +232,7 @@ def _opts_faults(opts: JobOptions, data: JobData) -> dict[str, str]:
     if opts.priority is not None and not 1 <= opts.priority <= 10:
         faults["opts.priority"] = "a whole number from 1 (most urgent) to 10"
     if opts.delay is not None and not 0 <= opts.delay < max(opts.ttl, 1):
-        faults["opts.delay"] = "milliseconds, not negative and less than ttl: it would expire before it is due"
+        faults["opts.delay"] = (
+            "milliseconds, not negative and less than ttl: it would expire before it is due"
+        )
     return faults

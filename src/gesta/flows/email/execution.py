@@ -1,4 +1,6 @@
-"""One attempt at sending a letter: check it → fetch its body → note its recipient → hand it in → say what became of it (R2-32)."""
+"""One attempt at sending a letter: check it → fetch its body → note its recipient → hand it in →
+say what became of it (R2-32).
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,37 @@ class Copies(msgspec.Struct, frozen=True):
     left_out: dict[str, int]
 
 
-def executor(files: Path | None, clients: AwsClients, timeout_seconds: float) -> Callable[[Message, Attempt], Awaitable[Outcome]]:
+def executor(
+    files: Path | None, clients: AwsClients, timeout_seconds: float
+) -> Callable[[Message, Attempt], Awaitable[Outcome]]:
     """The flow's executor."""
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         _check_again(message)
         sender = sender_of(attempt, message.sender)
-        # Before anything is fetched: whoever has to wait has done nothing yet. At most one letter follows from a token.
-        await attempt.limits.take(Limit(limit_name(message.sender), sender.per_second, burst=max(1, round(sender.per_second))))
+        # Before anything is fetched: whoever has to wait has done nothing yet. At most one letter
+        # follows from a token.
+        await attempt.limits.take(
+            Limit(
+                limit_name(message.sender),
+                sender.per_second,
+                burst=max(1, round(sender.per_second)),
+            )
+        )
         copies = await _copies(message, attempt)
         content = await content_of(message, attempt, files, clients)
         recipient_id = await _recipient(message, attempt)
         try:
             letter = compose(
-                message, content, key=attempt.key, outbox_id=attempt.request_id, from_address=sender.from_address,
-                from_name=sender.from_name, cc=copies.cc, sent_at_ms=attempt.at_ms,
-            )  # fmt: skip
+                message,
+                content,
+                key=attempt.key,
+                outbox_id=attempt.request_id,
+                from_address=sender.from_address,
+                from_name=sender.from_name,
+                cc=copies.cc,
+                sent_at_ms=attempt.at_ms,
+            )
         except ValueError:
             return Rejected("unsendable", "a header of the letter cannot be written")
         envelope = Envelope(
@@ -63,12 +80,18 @@ def executor(files: Path | None, clients: AwsClients, timeout_seconds: float) ->
             letter.message,
             letter.message_id,
         )
-        sent = await _handed_in(message, attempt, sender, envelope, copies, clients, timeout_seconds)
+        sent = await _handed_in(
+            message, attempt, sender, envelope, copies, clients, timeout_seconds
+        )
         if not isinstance(sent, tuple):
             return sent
         provider_id, refused = sent
         assert attempt.mail is not None
-        return Done(provider_id, recipient_id, note(attempt.mail.now_ms() - attempt.at_ms, copies.left_out | refused))
+        return Done(
+            provider_id,
+            recipient_id,
+            note(attempt.mail.now_ms() - attempt.at_ms, copies.left_out | refused),
+        )
 
     return execute
 
@@ -89,20 +112,30 @@ def _records(attempt: Attempt) -> TenantRecords:
 async def _copies(message: Message, attempt: Attempt) -> Copies:
     """Who may get it. Ends the attempt when `to` may not."""
     try:
-        found = await suppressions(_records(attempt), ADDRESSES, [message.to, *message.cc, *message.bcc])
+        found = await suppressions(
+            _records(attempt), ADDRESSES, [message.to, *message.cc, *message.bcc]
+        )
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
     if message.to in found:
-        raise AttemptEnded(Rejected("suppressed", f"the address gets no more letters: {found[message.to].reason}"))
+        raise AttemptEnded(
+            Rejected("suppressed", f"the address gets no more letters: {found[message.to].reason}")
+        )
     cc, bcc = ([one for one in given if one not in found] for given in (message.cc, message.bcc))
-    return Copies(cc, bcc, {"ccSuppressed": len(message.cc) - len(cc), "bccSuppressed": len(message.bcc) - len(bcc)})
+    return Copies(
+        cc,
+        bcc,
+        {"ccSuppressed": len(message.cc) - len(cc), "bccSuppressed": len(message.bcc) - len(bcc)},
+    )
 
 
 async def _recipient(message: Message, attempt: Attempt) -> str:
     try:
         return await recipients.upsert(_records(attempt), message)
     except recipients.OthersRecipient:
-        raise AttemptEnded(Rejected("recipient_not_found", "the tenant has no recipient of this recipientId")) from None
+        raise AttemptEnded(
+            Rejected("recipient_not_found", "the tenant has no recipient of this recipientId")
+        ) from None
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
 
@@ -116,18 +149,26 @@ async def _handed_in(
     clients: AwsClients,
     timeout_seconds: float,
 ) -> tuple[str, dict[str, int]] | Outcome:
-    """The provider's id of the letter and how many copies it refused; or what became of it instead."""
+    """The provider's id of the letter and how many copies it refused; or what became of it
+    instead.
+    """
     if sender.kind == "ses":
         secret = await secret_of(attempt, message.sender, "secret_access_key")
         if not secret or not sender.access_key_id:
             raise CredentialRefused(
-                credential(message.sender), SECRET_MISSING, "the sender has no access_key_id or no secret_access_key"
+                credential(message.sender),
+                SECRET_MISSING,
+                "the sender has no access_key_id or no secret_access_key",
             )
         cc = [ascii_address(address) for address in copies.cc]
-        found = await send_by_ses(attempt, clients, sender, secret, message.sender, envelope, cc, message.tags)
+        found = await send_by_ses(
+            attempt, clients, sender, secret, message.sender, envelope, cc, message.tags
+        )
         return (found, {}) if isinstance(found, str) else found
     password = await secret_of(attempt, message.sender, "password") if sender.user else ""
-    server = MailServer(sender.host, sender.port, sender.tls, sender.user, password, timeout_seconds)
+    server = MailServer(
+        sender.host, sender.port, sender.tls, sender.user, password, timeout_seconds
+    )
     assert attempt.mail is not None
     try:
         answer = await attempt.mail.send(server, envelope)
@@ -149,8 +190,14 @@ async def _suppress(attempt: Attempt, address: str) -> None:
     assert attempt.mail is not None
     try:
         await suppress(
-            _records(attempt), ADDRESSES, address, "no such mailbox (5.1.1)", attempt.mail.now_ms(), "answer of the mail server"
+            _records(attempt),
+            ADDRESSES,
+            address,
+            "no such mailbox (5.1.1)",
+            attempt.mail.now_ms(),
+            "answer of the mail server",
         )
     except StoreError:
-        # The letter is refused either way; the next one to this address will be, too, and then it is noted.
+        # The letter is refused either way; the next one to this address will be, too, and then it
+        # is noted.
         return

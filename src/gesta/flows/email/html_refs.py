@@ -1,12 +1,19 @@
-"""htmlRef: where the HTML of a letter is found. One way for each scheme, each of them inside what belongs to the tenant.
+"""htmlRef: where the HTML of a letter is found.
 
-| reference                  | what it names                                                                    |
+One way for each scheme, each of them inside what belongs to the tenant.
+
+| reference                  | what it names
+|
 |----------------------------|----------------------------------------------------------------------------------|
-| `db:<uuid>`, or the UUID   | a body that `store_body` has put, sealed in the vault under the tenant           |
-| `file:<path>`              | a file below `<files>/<tenant>/`, where the program says what `files` is         |
-| `s3:<key>`                 | an object below the prefix of the bucket that the tenant's config names          |
+| `db:<uuid>`, or the UUID   | a body that `store_body` has put, sealed in the vault under the
+tenant           |
+| `file:<path>`              | a file below `<files>/<tenant>/`, where the program says what `files`
+is         |
+| `s3:<key>`                 | an object below the prefix of the bucket that the tenant's config
+names          |
 
-There is no way up (`..`), no absolute path, no link that leads out, and no URL: whoever may name a reference must not be able to read
+There is no way up (`..`), no absolute path, no link that leads out, and no URL: whoever may name a
+reference must not be able to read
 other tenants' letters, the machine's files, or addresses inside the network (S2-19).
 """
 
@@ -36,9 +43,13 @@ class HtmlRef(msgspec.Struct, frozen=True):
 
 
 class NoBody(Exception):
-    """There is no such body for this tenant; or it cannot be one, which no second look would change."""
+    """There is no such body for this tenant; or it cannot be one, which no second look would
+    change.
+    """
 
-    def __init__(self, reason: Literal["html_not_found", "html_too_large", "html_unreadable"]) -> None:
+    def __init__(
+        self, reason: Literal["html_not_found", "html_too_large", "html_unreadable"]
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -49,7 +60,11 @@ def ref_fault(text: str) -> str | None:
         return "must not be empty"
     if len(text) > REF_LENGTH_MAX:
         return f"at most {REF_LENGTH_MAX} characters"
-    return None if read_ref(text) is not None else "db:<uuid>, file:<path> or s3:<key>; relative, without '..' and not a URL"
+    return (
+        None
+        if read_ref(text) is not None
+        else "db:<uuid>, file:<path> or s3:<key>; relative, without '..' and not a URL"
+    )
 
 
 def read_ref(text: str) -> HtmlRef | None:
@@ -72,7 +87,10 @@ def _is_path(name: str) -> bool:
 
 
 def read_file(files: Path, tenant: str, name: str) -> bytes:
-    """The file below the tenant's folder. Every step is opened without following links, so nothing can be swapped under our feet."""
+    """The file below the tenant's folder.
+
+    Every step is opened without following links, so nothing can be swapped under our feet.
+    """
     *folders, last = (tenant, *name.split("/"))
     opened: list[int] = []
     try:
@@ -81,7 +99,8 @@ def read_file(files: Path, tenant: str, name: str) -> bytes:
         for folder in folders:
             at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
             opened.append(at)
-        # Not blocking: a pipe in the place of the file would keep the whole process waiting for a writer.
+        # Not blocking: a pipe in the place of the file would keep the whole process waiting for a
+        # writer.
         at = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
         opened.append(at)
         status = os.fstat(at)

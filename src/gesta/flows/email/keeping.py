@@ -1,4 +1,5 @@
-"""What a program keeps for its letters beside sending them: bodies, the suppression list, hashes of documents, what is known of recipients.
+"""What a program keeps for its letters beside sending them: bodies, the suppression list, hashes of
+documents, what is known of recipients.
 
 All of it belongs to a tenant and lies sealed in the vault.
 """
@@ -29,14 +30,22 @@ _KEY_BYTES = 32
 _TRIES = 5
 
 
-async def store_body(engine: Engine, html: str, *, tenant: str = "default", about: str | None = None) -> str:
-    """Keep the HTML of a letter: its reference, `db:<uuid>`. `about` is the address it is for: erasing that erases the body, too."""
+async def store_body(
+    engine: Engine, html: str, *, tenant: str = "default", about: str | None = None
+) -> str:
+    """Keep the HTML of a letter: its reference, `db:<uuid>`.
+
+    `about` is the address it is for: erasing that erases the body, too.
+    """
     records = _records(engine, tenant)
     try:
         body = bounded(html.encode())
         html_text(body)
     except (NoBody, UnicodeEncodeError):
-        raise BadInput(f"html: a text of at most {BODY_BYTES_MAX} bytes, without zero bytes and half characters") from None
+        raise BadInput(
+            f"html: a text of at most {BODY_BYTES_MAX} bytes, without zero bytes and half"
+            " characters"
+        ) from None
     name = records.new_id()
     if not await records.put(BODY, name, 1, body, about=None if about is None else normal(about)):
         raise StoreError("a new id was taken; try again")
@@ -49,14 +58,25 @@ async def drop_body(engine: Engine, ref: str, *, tenant: str = "default") -> Non
 
 
 async def suppress(
-    engine: Engine, address: str, *, reason: str = "by hand", tenant: str = "default", actor: Actor | None = None
+    engine: Engine,
+    address: str,
+    *,
+    reason: str = "by hand",
+    tenant: str = "default",
+    actor: Actor | None = None,
 ) -> None:
-    """No more letters to this address: it holds until `unsuppress`, also after the person was erased. It is on record with who decided."""
+    """No more letters to this address: it holds until `unsuppress`, also after the person was
+    erased.
+
+    It is on record with who decided.
+    """
     _check_address(address)
     await engine.road.suppressing.suppress(tenant, NAME, ADDRESSES, address, reason, actor)
 
 
-async def unsuppress(engine: Engine, address: str, *, tenant: str = "default", actor: Actor | None = None) -> bool:
+async def unsuppress(
+    engine: Engine, address: str, *, tenant: str = "default", actor: Actor | None = None
+) -> bool:
     """Letters may go there again, which is on record, too. False when it was not on the list."""
     _check_address(address)
     return await engine.road.suppressing.unsuppress(tenant, NAME, ADDRESSES, address, actor)
@@ -65,7 +85,9 @@ async def unsuppress(engine: Engine, address: str, *, tenant: str = "default", a
 async def suppressed(engine: Engine, address: str, *, tenant: str = "default") -> Suppressed | None:
     """Why and since when an address gets no letters; None when it does."""
     _check_address(address)
-    return (await suppression.suppressions(_records(engine, tenant), ADDRESSES, [address])).get(address)
+    return (await suppression.suppressions(_records(engine, tenant), ADDRESSES, [address])).get(
+        address
+    )
 
 
 async def recipient(engine: Engine, recipient_id: str, *, tenant: str = "default") -> Person | None:
@@ -74,7 +96,10 @@ async def recipient(engine: Engine, recipient_id: str, *, tenant: str = "default
 
 
 async def hash_document(engine: Engine, document: str, *, tenant: str = "default") -> DocumentHash:
-    """What stands for a CPF or CNPJ in `Recipient.cpf_cnpj_hash`, under the tenant's newest key. Raises BadInput."""
+    """What stands for a CPF or CNPJ in `Recipient.cpf_cnpj_hash`, under the tenant's newest key.
+
+    Raises BadInput.
+    """
     normal_document(document)
     records = _records(engine, tenant)
     for _ in range(_TRIES):
@@ -82,12 +107,21 @@ async def hash_document(engine: Engine, document: str, *, tenant: str = "default
         if held is not None and held.value is not None:
             return DocumentHash(document_hash(document, held.value), held.version)
         # Whoever is first makes the key; the others find it.
-        await records.put(_DOCUMENT_KEY, _ONLY, 1 if held is None else held.version + 1, records.random_bytes(_KEY_BYTES))
+        await records.put(
+            _DOCUMENT_KEY,
+            _ONLY,
+            1 if held is None else held.version + 1,
+            records.random_bytes(_KEY_BYTES),
+        )
     raise StoreError("the key of the tenant's documents kept changing; try again")
 
 
-async def document_hashes(engine: Engine, document: str, *, tenant: str = "default") -> list[DocumentHash]:
-    """The same under every key that the tenant ever had, newest first: to find what was written before a rotation."""
+async def document_hashes(
+    engine: Engine, document: str, *, tenant: str = "default"
+) -> list[DocumentHash]:
+    """The same under every key that the tenant ever had, newest first: to find what was written
+    before a rotation.
+    """
     newest = await hash_document(engine, document, tenant=tenant)
     records, found = _records(engine, tenant), [newest]
     for key_id in range(newest.key_id - 1, 0, -1):
@@ -98,7 +132,10 @@ async def document_hashes(engine: Engine, document: str, *, tenant: str = "defau
 
 
 async def rotate_document_key(engine: Engine, *, tenant: str = "default") -> int:
-    """Make a new key for the tenant's documents: its id. Hashes under the old ones are still found by `document_hashes`."""
+    """Make a new key for the tenant's documents: its id.
+
+    Hashes under the old ones are still found by `document_hashes`.
+    """
     records = _records(engine, tenant)
     for _ in range(_TRIES):
         held = await records.get(_DOCUMENT_KEY, _ONLY)

@@ -1,4 +1,5 @@
-"""Seed 002's own words about a request, told from its view and events: the row of the e-mail log, the job's result, the statuses.
+"""Seed 002's own words about a request, told from its view and events: the row of the e-mail log,
+the job's result, the statuses.
 
 There is no second table: what stands here is read from the one record, whenever it is asked for.
 """
@@ -19,13 +20,23 @@ if TYPE_CHECKING:
     from gesta.engine.engine import Engine
 
 MAX_ATTEMPTS_REACHED = "Max attempts reached"
-LogStatus = Literal["ENQUEUED", "RETRY_SCHEDULED", "SENT_ATTEMPT", "SENT", "FAILED", "EXPIRED", "CANCELLED"]
+LogStatus = Literal[
+    "ENQUEUED", "RETRY_SCHEDULED", "SENT_ATTEMPT", "SENT", "FAILED", "EXPIRED", "CANCELLED"
+]
 _NOTE = re.compile(r"\b(durationMs|ccRefused|bccRefused|ccSuppressed|bccSuppressed)=(\d+)\b")
-_ENDED: dict[str, LogStatus] = {"sent": "SENT", "failed": "FAILED", "expired": "EXPIRED", "cancelled": "CANCELLED"}
+_ENDED: dict[str, LogStatus] = {
+    "sent": "SENT",
+    "failed": "FAILED",
+    "expired": "EXPIRED",
+    "cancelled": "CANCELLED",
+}
 
 
 class EmailLog(msgspec.Struct, frozen=True, rename="camel"):
-    """A row of the e-mail log (R2-33). `ses_message_id` is the provider's id, whoever the provider is."""
+    """A row of the e-mail log (R2-33).
+
+    `ses_message_id` is the provider's id, whoever the provider is.
+    """
 
     outbox_id: str
     company_id: str
@@ -37,7 +48,8 @@ class EmailLog(msgspec.Struct, frozen=True, rename="camel"):
     sent_at: str | None = None
     error_code: str | None = None
     error_reason: str | None = None
-    #: Copies that were left out: how many were refused by the server or are on the suppression list.
+    #: Copies that were left out: how many were refused by the server or are on the suppression
+    #: list.
     warnings: dict[str, int] = {}
 
 
@@ -60,7 +72,12 @@ class AlreadySent(msgspec.Struct, frozen=True, rename="camel"):
 
 def note(duration_ms: int, left_out: dict[str, int]) -> str:
     """What a sent letter's event says beside the provider's id: counts only, nobody's address."""
-    return " ".join([f"durationMs={duration_ms}", *(f"{name}={count}" for name, count in left_out.items() if count)])
+    return " ".join(
+        [
+            f"durationMs={duration_ms}",
+            *(f"{name}={count}" for name, count in left_out.items() if count),
+        ]
+    )
 
 
 def log_status(state: State) -> LogStatus:
@@ -75,7 +92,9 @@ def log_status(state: State) -> LogStatus:
 def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> EmailLog:
     """The row of a request."""
     sent = _sent(history)
-    notes = {} if sent is None else {name: int(count) for name, count in _NOTE.findall(sent[0].detail)}
+    notes = (
+        {} if sent is None else {name: int(count) for name, count in _NOTE.findall(sent[0].detail)}
+    )
     duration_ms = notes.pop("durationMs", None)
     is_over = state.status == "failed"
     return EmailLog(
@@ -88,7 +107,13 @@ def log_row(state: State, history: Sequence[tuple[str, Event | None, Meta]]) -> 
         duration_ms,
         _iso(sent[1].occurred_at) if sent else None,
         state.reason.upper() if is_over and state.reason else None,
-        (MAX_ATTEMPTS_REACHED if state.reason == "max_attempts_exceeded" else state.detail or state.reason) if is_over else None,
+        (
+            MAX_ATTEMPTS_REACHED
+            if state.reason == "max_attempts_exceeded"
+            else state.detail or state.reason
+        )
+        if is_over
+        else None,
         notes,
     )
 
@@ -98,7 +123,13 @@ def job_result(state: State, history: Sequence[tuple[str, Event | None, Meta]]) 
     row, sent = log_row(state, history), _sent(history)
     if row.status != "SENT" or sent is None:
         return None
-    return JobResult(row.ses_message_id or "", "SENT", _iso(sent[1].occurred_at), row.duration_ms, sent[0].attempts)
+    return JobResult(
+        row.ses_message_id or "",
+        "SENT",
+        _iso(sent[1].occurred_at),
+        row.duration_ms,
+        sent[0].attempts,
+    )
 
 
 def already_sent(state: State) -> AlreadySent | None:
@@ -120,4 +151,8 @@ def _sent(history: Sequence[tuple[str, Event | None, Meta]]) -> tuple[Sent | Sen
 
 
 def _iso(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(at_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

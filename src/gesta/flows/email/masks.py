@@ -1,4 +1,6 @@
-"""What a log may show of an address or a document: enough to recognise, too little to learn (R2-30)."""
+"""What a log may show of an address or a document: enough to recognise, too little to learn
+(R2-30).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ HASH_SHOWN = 8
 
 
 def mask_email(address: str | None) -> str | None:
-    """`user@example.com` → `u***@e***.com`: first characters and the last label. None stays None; what is no address is hidden whole."""
+    """`user@example.com` → `u***@e***.com`: first characters and the last label.
+
+    None stays None; what is no address is hidden whole.
+    """
     if address is None:
         return None
     local, _, domain = address.strip().rpartition("@")

@@ -1,4 +1,6 @@
-"""What a request of notification.email carries. Field names in stored JSON are those of seed 002."""
+"""What a request of notification.email carries. Field names in stored JSON are those of seed
+002.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,12 @@ from gesta.flows.flow import Payload, Personal, PersonalApart
 DEFAULT = "default"
 
 
-class Recipient(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """Who the letter is for, as the caller knows them: by at least one of `recipient_id`, `external_id` and `cpf_cnpj_hash`."""
+class Recipient(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
+):
+    """Who the letter is for, as the caller knows them: by at least one of `recipient_id`,
+    `external_id` and `cpf_cnpj_hash`.
+    """
 
     email: Personal[str]
     recipient_id: str | None = None
@@ -30,9 +36,13 @@ class Recipient(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
 
 class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
-    """One letter. Its HTML is named by `html_ref` or made from `template` with `data`; it never travels in the request.
+    """One letter.
 
-    Everything personal in it is sealed under the address in `to`, copies under their own: erasing an address reaches what was sent to it.
+    Its HTML is named by `html_ref` or made from `template` with `data`; it never travels in the
+    request.
+
+    Everything personal in it is sealed under the address in `to`, copies under their own: erasing
+    an address reaches what was sent to it.
     """
 
     to: Personal[str]
@@ -69,7 +79,9 @@ class Message(Payload, frozen=True, rename="camel", omit_defaults=True):
 
 
 def _tidy(struct: msgspec.Struct, name: str, tidy: Any) -> None:
-    """Constructors are not checked, so it may be anything; what is wrong with it is told by the rules."""
+    """Constructors are not checked, so it may be anything; what is wrong with it is told by the
+    rules.
+    """
     given = getattr(struct, name)
     if isinstance(given, str):
         msgspec.structs.force_setattr(struct, name, tidy(given))

@@ -1,4 +1,7 @@
-"""What the engine itself has to say, as a letter. Its body is kept like any other, under a name that the same notice has again."""
+"""What the engine itself has to say, as a letter.
+
+Its body is kept like any other, under a name that the same notice has again.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The people a tenant writes to, known by what the tenant calls them: recipientId, then externalId, then cpfCnpjHash, then the address (S2-28).
+"""The people a tenant writes to, known by what the tenant calls them: recipientId, then externalId,
+then cpfCnpjHash, then the address (S2-28).
 
-A person is one record, sealed under their address; each identifier is a pointer to it. Every write is a compare-and-set, and a crash
+A person is one record, sealed under their address; each identifier is a pointer to it. Every write
+is a compare-and-set, and a crash
 between two of them leaves a pointer that the next letter completes.
 """
 
@@ -32,7 +34,10 @@ class OthersRecipient(Exception):
 
 
 async def upsert(records: TenantRecords, message: Message) -> str:
-    """The id of the person the letter is for, who is made or brought up to date. Raises OthersRecipient."""
+    """The id of the person the letter is for, who is made or brought up to date.
+
+    Raises OthersRecipient.
+    """
     told = message.recipient or Recipient(message.to)
     for _ in range(TRIES):
         found = await _try(records, told)
@@ -57,22 +62,29 @@ async def _try(records: TenantRecords, told: Recipient) -> str | None:
     record = await records.get(PERSON, recipient_id)
     if record is None and not await records.claim(PERSON, recipient_id):
         raise OthersRecipient
-    # First the pointers: a second worker with the same letter then finds them, and makes nobody twice.
+    # First the pointers: a second worker with the same letter then finds them, and makes nobody
+    # twice.
     for name, pointer, leads_to in zip(names, pointers, known, strict=True):
         if leads_to is None:
             version = 1 if pointer is None else pointer.version + 1
-            if not await records.put(POINTER, name, version, recipient_id.encode(), about=told.email):
+            if not await records.put(
+                POINTER, name, version, recipient_id.encode(), about=told.email
+            ):
                 return None
     return recipient_id if await _save(records, recipient_id, record, told) else None
 
 
-async def _save(records: TenantRecords, recipient_id: str, record: Record | None, told: Recipient) -> bool:
+async def _save(
+    records: TenantRecords, recipient_id: str, record: Record | None, told: Recipient
+) -> bool:
     before = _person(record)
     after = _merged(recipient_id, before, told)
     if after == before:
         return True
     version = 1 if record is None else record.version + 1
-    if not await records.put(PERSON, recipient_id, version, msgspec.json.encode(after), about=told.email):
+    if not await records.put(
+        PERSON, recipient_id, version, msgspec.json.encode(after), about=told.email
+    ):
         return False
     if record is not None:
         # What was known before may be about an address that is not theirs any more.
@@ -83,15 +95,26 @@ async def _save(records: TenantRecords, recipient_id: str, record: Record | None
 def _merged(recipient_id: str, before: Person | None, told: Recipient) -> Person:
     """What is told now counts; what is not told stays."""
     fields = ("external_id", "cpf_cnpj_hash", "razao_social", "nome")
-    kept = {name: getattr(told, name) or (None if before is None else getattr(before, name)) for name in fields}
+    kept = {
+        name: getattr(told, name) or (None if before is None else getattr(before, name))
+        for name in fields
+    }
     return Person(recipient_id, told.email, **kept)
 
 
 def _person(record: Record | None) -> Person | None:
-    return None if record is None or record.value is None else msgspec.json.decode(record.value, type=Person)
+    return (
+        None
+        if record is None or record.value is None
+        else msgspec.json.decode(record.value, type=Person)
+    )
 
 
 def _names(told: Recipient) -> list[str]:
     """The pointers of somebody, the strongest first."""
-    given = (("externalId", told.external_id), ("cpfCnpjHash", told.cpf_cnpj_hash), ("email", told.email.lower()))
+    given = (
+        ("externalId", told.external_id),
+        ("cpfCnpjHash", told.cpf_cnpj_hash),
+        ("email", told.email.lower()),
+    )
     return [f"{kind}:{value}" for kind, value in given if value]

@@ -1,7 +1,9 @@
 """What Amazon SES reports by SNS: that a letter arrived, bounced, or was complained about.
 
-Which request it is stands in the letter itself: in the tag `outboxId` (events of a configuration set), or in the header X-Outbox-Id
-(notifications of an identity, with original headers). Both are in what SNS signs. A permanent bounce and a complaint put the address on
+Which request it is stands in the letter itself: in the tag `outboxId` (events of a configuration
+set), or in the header X-Outbox-Id
+(notifications of an identity, with original headers). Both are in what SNS signs. A permanent
+bounce and a complaint put the address on
 the suppression list.
 """
 
@@ -69,7 +71,11 @@ class Delivery(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Content(msgspec.Struct, frozen=True, rename="camel"):
-    """What SES says. Events of a configuration set and notifications of an identity differ in how they name their type."""
+    """What SES says.
+
+    Events of a configuration set and notifications of an identity differ in how they name their
+    type.
+    """
 
     mail: Mail = Mail()
     event_type: str = ""
@@ -103,43 +109,68 @@ def reporting() -> Reporting:
 
 
 def told_of(message: str) -> Told | None:
-    """The report in a verified message; None when it is none of ours, or of something that is not recorded."""
+    """The report in a verified message; None when it is none of ours, or of something that is not
+    recorded.
+    """
     try:
         content = msgspec.json.decode(message, type=Content)
     except (msgspec.MsgspecError, RecursionError):
-        # Signed all the same: SNS says hello in plain words, and topics carry what people put there.
+        # Signed all the same: SNS says hello in plain words, and topics carry what people put
+        # there.
         return None
     request_id = _request_id(content.mail)
     if request_id is None:
         return None
-    provider_id, kind = content.mail.message_id[:128], content.event_type or content.notification_type
+    provider_id, kind = (
+        content.mail.message_id[:128],
+        content.event_type or content.notification_type,
+    )
     if kind == "Bounce" and content.bounce is not None:
         bounce = content.bounce
         permanent = bounce.bounce_type == "Permanent"
-        reason = "_".join(filter(None, (_word(bounce.bounce_type), _word(bounce.bounce_sub_type)))) or "bounced"
-        name, at = _name(bounce.feedback_id or f"{provider_id}/bounce/{bounce.timestamp}"), _moment(bounce.timestamp)
+        reason = (
+            "_".join(filter(None, (_word(bounce.bounce_type), _word(bounce.bounce_sub_type))))
+            or "bounced"
+        )
+        name, at = (
+            _name(bounce.feedback_id or f"{provider_id}/bounce/{bounce.timestamp}"),
+            _moment(bounce.timestamp),
+        )
         people = _people(bounce.bounced_recipients) if permanent else ()
         return Told(request_id, Report("bounced", name, provider_id, reason, permanent, at), people)
     if kind == "Complaint" and content.complaint is not None:
         complaint = content.complaint
         if complaint.complaint_feedback_type == _NO_COMPLAINT:
             return None
-        name, at = _name(complaint.feedback_id or f"{provider_id}/complaint/{complaint.timestamp}"), _moment(complaint.timestamp)
+        name, at = (
+            _name(complaint.feedback_id or f"{provider_id}/complaint/{complaint.timestamp}"),
+            _moment(complaint.timestamp),
+        )
         reason = _word(complaint.complaint_feedback_type or "")
         return Told(
-            request_id, Report("complained", name, provider_id, reason, reported_at=at), _people(complaint.complained_recipients)
+            request_id,
+            Report("complained", name, provider_id, reason, reported_at=at),
+            _people(complaint.complained_recipients),
         )
     if kind == "Delivery" and content.delivery is not None:
         moment = content.delivery.timestamp
         return Told(
-            request_id, Report("delivered", _name(f"{provider_id}/delivery/{moment}"), provider_id, reported_at=_moment(moment))
+            request_id,
+            Report(
+                "delivered",
+                _name(f"{provider_id}/delivery/{moment}"),
+                provider_id,
+                reported_at=_moment(moment),
+            ),
         )
     return None
 
 
 def _request_id(mail: Mail) -> str | None:
     tagged = mail.tags.get("outboxId", [])
-    found = tagged or [header.value for header in mail.headers if header.name.lower() == "x-outbox-id"]
+    found = tagged or [
+        header.value for header in mail.headers if header.name.lower() == "x-outbox-id"
+    ]
     return found[0] if len(found) == 1 and REQUEST_ID.fullmatch(found[0]) else None
 
 
@@ -152,7 +183,10 @@ def _name(text: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Amazon's word as ours: `NoEmail` → `noemail`. Bounded, because it goes into events and metrics of others."""
+    """Amazon's word as ours: `NoEmail` → `noemail`.
+
+    Bounded, because it goes into events and metrics of others.
+    """
     return _WORD.sub("", text.lower())[:40]
 
 

@@ -1,4 +1,5 @@
-"""What a letter must be like (V1 to V7 of seed 002 with S2-16 to S2-25): checked before the request is accepted, and again before it is sent.
+"""What a letter must be like (V1 to V7 of seed 002 with S2-16 to S2-25): checked before the request
+is accepted, and again before it is sent.
 
 Faults never repeat what was given: they go into answers, logs and dead letters.
 """
@@ -30,8 +31,11 @@ NOT_A_UUID = "must be a UUID"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TAG = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _X_HEADER = re.compile(r"x-[a-z0-9-]{1,70}")
-#: Beside X-…, the headers that a caller may set. All others are the sender's: From, Bcc and DKIM among them.
-_ALLOWED_HEADERS = frozenset({"list-unsubscribe", "list-unsubscribe-post", "references", "in-reply-to"})
+#: Beside X-…, the headers that a caller may set. All others are the sender's: From, Bcc and DKIM
+#: among them.
+_ALLOWED_HEADERS = frozenset(
+    {"list-unsubscribe", "list-unsubscribe-post", "references", "in-reply-to"}
+)
 #: Ours, or an instruction to the provider: a caller could leave the sender's configuration by it.
 _OWN_HEADERS = re.compile(r"x-(outbox-id|tags|ses-.*|amz-.*)")
 #: What a person's or company's name and an id of the caller may be long (C-8).
@@ -48,9 +52,12 @@ def faults_of(message: Message) -> dict[str, str]:
         faults |= _copies(name, getattr(message, name))
     if message.reply_to is not None and (fault := address_fault(message.reply_to)):
         faults["replyTo"] = fault
-    if not is_subject(message.subject) and not (message.subject == "" and message.template is not None):
+    if not is_subject(message.subject) and not (
+        message.subject == "" and message.template is not None
+    ):
         faults["subject"] = (
-            f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks, other control characters or encoded words"
+            f"1 to {SUBJECT_LENGTH_MAX} characters, not blank, without line breaks, other control"
+            " characters or encoded words"
         )
     if message.outbox_id is not None and not _is_uuid(message.outbox_id):
         faults["outboxId"] = NOT_A_UUID
@@ -80,11 +87,15 @@ def recipient_faults(recipient: Recipient, to: str) -> dict[str, str]:
     if recipient.recipient_id is not None and not _is_uuid(recipient.recipient_id):
         faults["recipient.recipientId"] = NOT_A_UUID
     if recipient.cpf_cnpj_hash is not None and not HASH.fullmatch(recipient.cpf_cnpj_hash):
-        faults["recipient.cpfCnpjHash"] = "must be 64 hexadecimal digits in lower case; the number itself is never taken"
+        faults["recipient.cpfCnpjHash"] = (
+            "must be 64 hexadecimal digits in lower case; the number itself is never taken"
+        )
     for name, longest in _LENGTHS.items():
         text = getattr(recipient, name)
         if text is not None and (not 0 < len(text) <= longest or has_controls(text)):
-            faults[f"recipient.{_SEED_NAMES[name]}"] = f"1 to {longest} characters without control characters"
+            faults[f"recipient.{_SEED_NAMES[name]}"] = (
+                f"1 to {longest} characters without control characters"
+            )
     return faults
 
 
@@ -95,7 +106,11 @@ def _is_uuid(text: str) -> bool:
 def _copies(name: str, addresses: list[str]) -> dict[str, str]:
     if len(addresses) > COPIES_MAX:
         return {name: f"at most {COPIES_MAX} addresses"}
-    return {f"{name}[{n}]": fault for n, address in enumerate(addresses) if (fault := address_fault(address))}
+    return {
+        f"{name}[{n}]": fault
+        for n, address in enumerate(addresses)
+        if (fault := address_fault(address))
+    }
 
 
 def _content(message: Message) -> dict[str, str]:
@@ -105,7 +120,11 @@ def _content(message: Message) -> dict[str, str]:
         faults = {"data": "only a template takes data"} if message.data or message.locale else {}
         return faults | ({"htmlRef": fault} if (fault := ref_fault(message.html_ref)) else {})
     assert message.template is not None
-    return {} if 0 < len(message.template) <= CODE_LENGTH_MAX else {"template": f"1 to {CODE_LENGTH_MAX} characters"}
+    return (
+        {}
+        if 0 < len(message.template) <= CODE_LENGTH_MAX
+        else {"template": f"1 to {CODE_LENGTH_MAX} characters"}
+    )
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -117,14 +136,19 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
         plain = name.lower()
         # The place and not the name: it may be anything, too.
         where = f"headers[{number}]"
-        if plain not in _ALLOWED_HEADERS and (not _X_HEADER.fullmatch(plain) or _OWN_HEADERS.fullmatch(plain)):
+        if plain not in _ALLOWED_HEADERS and (
+            not _X_HEADER.fullmatch(plain) or _OWN_HEADERS.fullmatch(plain)
+        ):
             faults[where] = (
-                "only X-… (not X-Outbox-Id, X-Tags, X-SES-…), List-Unsubscribe, List-Unsubscribe-Post, References and In-Reply-To may be set"
+                "only X-… (not X-Outbox-Id, X-Tags, X-SES-…), List-Unsubscribe,"
+                " List-Unsubscribe-Post, References and In-Reply-To may be set"
             )
         elif plain in seen:
             faults[where] = "named twice"
         elif not value.strip() or has_controls(value) or ENCODED_WORD.search(value) is not None:
-            faults[where] = "a value without line breaks, other control characters or encoded words (=?…?=)"
+            faults[where] = (
+                "a value without line breaks, other control characters or encoded words (=?…?=)"
+            )
         elif not (value.isascii() or plain.startswith("x-")):
             faults[where] = "in ASCII, unless the header is X-…"
         elif len(f"{name}: {value}".encode()) > HEADER_BYTES_MAX:
@@ -136,7 +160,11 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _tags(tags: list[str]) -> dict[str, str]:
     if len(tags) > TAGS_MAX:
         return {"tags": f"at most {TAGS_MAX}"}
-    return {f"tags[{n}]": "1 to 50 of A-Z a-z 0-9 _ -" for n, tag in enumerate(tags) if not _TAG.fullmatch(tag)}
+    return {
+        f"tags[{n}]": "1 to 50 of A-Z a-z 0-9 _ -"
+        for n, tag in enumerate(tags)
+        if not _TAG.fullmatch(tag)
+    }
 
 
 def _is_unsubscribe(url: str) -> bool:
@@ -152,4 +180,6 @@ def _is_unsubscribe(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    return (parts.scheme == "https" and bool(parts.netloc)) or (parts.scheme == "mailto" and "@" in parts.path)
+    return (parts.scheme == "https" and bool(parts.netloc)) or (
+        parts.scheme == "mailto" and "@" in parts.path
+    )

@@ -19,14 +19,21 @@ PER_SECOND = 100.0
 
 
 class Sender(ConfigBody, frozen=True):
-    """An account that letters are handed in with. `kind` says how: by SMTP (`host` …) or by Amazon SES (`region` …)."""
+    """An account that letters are handed in with.
+
+    `kind` says how: by SMTP (`host` …) or by Amazon SES (`region` …).
+    """
 
     # Amazon's secret signs and is never sent.
     sent_to: ClassVar = {"password": ("host",)}
 
     kind: Literal["smtp", "ses"]
-    from_address: Annotated[str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")]
-    from_name: Annotated[str, msgspec.Meta(max_length=100, pattern=r"^((?!=\?)[^\x00-\x1f\x7f-\x9f])*$")] = ""
+    from_address: Annotated[
+        str, msgspec.Meta(min_length=3, max_length=254, pattern=r"^[^@\s]+@[^@\s]+$")
+    ]
+    from_name: Annotated[
+        str, msgspec.Meta(max_length=100, pattern=r"^((?!=\?)[^\x00-\x1f\x7f-\x9f])*$")
+    ] = ""
     #: SMTP.
     host: Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[A-Za-z0-9.:-]*$")] = ""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 587
@@ -40,7 +47,12 @@ class Sender(ConfigBody, frozen=True):
     configuration_set: str = ""
     #: SNS topics that report on this sender's letters; no other is believed.
     report_topics: list[
-        Annotated[str, msgspec.Meta(max_length=256, pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$")]
+        Annotated[
+            str,
+            msgspec.Meta(
+                max_length=256, pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$"
+            ),
+        ]
     ] = msgspec.field(default_factory=list)
     #: Another address than Amazon's own, for a trial.
     endpoint_url: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/?#]+.*)?$")] = ""

@@ -1,17 +1,27 @@
 """Handing a letter in by Amazon SES v2, and what its answer means (D-9).
 
-| SES says                                                              | what follows                                                          |
+| SES says                                                              | what follows
+|
 |-----------------------------------------------------------------------|-----------------------------------------------------------------------|
-| a MessageId                                                           | Done                                                                  |
-| too many requests, sending rate exceeded                              | the account rests for a second; no attempt is spent                   |
-| daily quota exceeded                                                  | the account rests for ten minutes at a time; no attempt is spent      |
-| account suspended, sending paused, 401, 403 and refused signatures    | the account is held until it changes                                  |
-| From domain not verified, no such configuration set                   | the same: every letter of this sender would fail                      |
-| MessageRejected, BadRequest, any other 4xx                            | Rejected                                                              |
-| LimitExceeded                                                         | Retry                                                                 |
-| 5xx, no answer after sending                                          | Unknown                                                               |
+| a MessageId                                                           | Done
+|
+| too many requests, sending rate exceeded                              | the account rests for a
+second; no attempt is spent                   |
+| daily quota exceeded                                                  | the account rests for ten
+minutes at a time; no attempt is spent      |
+| account suspended, sending paused, 401, 403 and refused signatures    | the account is held until
+it changes                                  |
+| From domain not verified, no such configuration set                   | the same: every letter of
+this sender would fail                      |
+| MessageRejected, BadRequest, any other 4xx                            | Rejected
+|
+| LimitExceeded                                                         | Retry
+|
+| 5xx, no answer after sending                                          | Unknown
+|
 
-SES has no idempotency key and gives every letter a Message-ID of its own. So after an Unknown a second letter is possible; each carries our
+SES has no idempotency key and gives every letter a Message-ID of its own. So after an Unknown a
+second letter is possible; each carries our
 `X-Outbox-Id` and the tag `outboxId`, by which SES's own events tell them apart.
 """
 
@@ -27,15 +37,20 @@ from gesta.flows.email.sender import Sender, credential
 from gesta.outbound.smtp import Envelope
 
 RATE_SECONDS = 1.0
-#: Amazon counts the last 24 hours, so letters become possible again one by one; it advises to wait up to ten minutes.
+#: Amazon counts the last 24 hours, so letters become possible again one by one; it advises to wait
+#: up to ten minutes.
 QUOTA_SECONDS = 600.0
 _HELD = frozenset(
-    """AccountSuspendedException SendingPausedException AccountSendingPausedException ConfigurationSetSendingPausedException
-    MailFromDomainNotVerifiedException NotFoundException ConfigurationSetDoesNotExistException AccessDenied AccessDeniedException
-    UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch InvalidSignatureException ExpiredToken ExpiredTokenException
-    IncompleteSignature MissingAuthenticationToken MissingAuthenticationTokenException NotAuthorized OptInRequired""".split()
+    """AccountSuspendedException SendingPausedException AccountSendingPausedException
+    ConfigurationSetSendingPausedException MailFromDomainNotVerifiedException NotFoundException
+    ConfigurationSetDoesNotExistException AccessDenied AccessDeniedException
+    UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch
+    InvalidSignatureException ExpiredToken ExpiredTokenException IncompleteSignature
+    MissingAuthenticationToken MissingAuthenticationTokenException NotAuthorized OptInRequired""".split()
 )
-_THROTTLED = frozenset({"TooManyRequestsException", "Throttling", "ThrottlingException", "RequestLimitExceeded"})
+_THROTTLED = frozenset(
+    {"TooManyRequestsException", "Throttling", "ThrottlingException", "RequestLimitExceeded"}
+)
 _REASONS = {"MessageRejected": "message_rejected", "BadRequestException": "bad_request"}
 
 
@@ -73,7 +88,11 @@ async def send_by_ses(
     except AwsError as error:
         return await _after_error(error, attempt, code)
     found = answer.get("MessageId")
-    return found if isinstance(found, str) and found else Unknown("bad_answer", "answered without a MessageId")
+    return (
+        found
+        if isinstance(found, str) and found
+        else Unknown("bad_answer", "answered without a MessageId")
+    )
 
 
 async def _after_error(error: AwsError, attempt: Attempt, code: str) -> Outcome:
@@ -94,7 +113,11 @@ async def _after_error(error: AwsError, attempt: Attempt, code: str) -> Outcome:
 def _held_reason(name: str) -> str:
     if "Paused" in name or "Suspended" in name:
         return "sending_paused"
-    return "sender_misconfigured" if name in ("MailFromDomainNotVerifiedException", "NotFoundException") else "login_refused"
+    return (
+        "sender_misconfigured"
+        if name in ("MailFromDomainNotVerifiedException", "NotFoundException")
+        else "login_refused"
+    )
 
 
 def limit_name(code: str) -> str:

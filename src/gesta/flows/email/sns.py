@@ -1,6 +1,8 @@
-"""Messages of Amazon SNS, verified: signed by a certificate that comes from Amazon's own hosts, on a topic that the tenant has named.
+"""Messages of Amazon SNS, verified: signed by a certificate that comes from Amazon's own hosts, on
+a topic that the tenant has named.
 
-Signature versions 1 (SHA-1) and 2 (SHA-256), as SNS specifies them. Certificates are fetched through the guard like everything else, a
+Signature versions 1 (SHA-1) and 2 (SHA-256), as SNS specifies them. Certificates are fetched
+through the guard like everything else, a
 few of them at most, and kept for a day.
 """
 
@@ -24,28 +26,59 @@ from gesta.errors import Forged, StoreError
 from gesta.intake.provider_reports import Desk
 from gesta.outbound.http import TransportFault
 
-#: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and `sns.s3-eu-west-1.amazonaws.com` are a bucket that anybody can own.
+#: By the name of a region, like us-gov-west-1: `sns.s3.amazonaws.com` and
+#: `sns.s3-eu-west-1.amazonaws.com` are a bucket that anybody can own.
 HOST: Final = re.compile(r"sns\.[a-z]{2}(-[a-z]+){1,2}-[0-9]{1,2}\.amazonaws\.com(\.cn)?")
 CERTIFICATES_MAX: Final = 50
 KEPT_MS: Final = 86_400_000
 #: Certificates that may be asked for in a minute, whoever names them.
 FETCHES_MAX: Final = 20
 MINUTE_MS: Final = 60_000
-#: SNS repeats what was not taken for an hour at most. Nobody can tell us the same again much later than that.
+#: SNS repeats what was not taken for an hour at most. Nobody can tell us the same again much later
+#: than that.
 AGE_MS: Final = 86_400_000
 
 #: What is signed, in this order, of each type.
 _SIGNED: Final[dict[str, tuple[str, ...]]] = {
     "Notification": ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
-    "SubscriptionConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
-    "UnsubscribeConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
+    "SubscriptionConfirmation": (
+        "Message",
+        "MessageId",
+        "SubscribeURL",
+        "Timestamp",
+        "Token",
+        "TopicArn",
+        "Type",
+    ),
+    "UnsubscribeConfirmation": (
+        "Message",
+        "MessageId",
+        "SubscribeURL",
+        "Timestamp",
+        "Token",
+        "TopicArn",
+        "Type",
+    ),
 }
 
 
-class Envelope(msgspec.Struct, frozen=True, rename={"topic": "TopicArn", "certificate": "SigningCertURL", "version": "SignatureVersion",
-                                                   "type": "Type", "id": "MessageId", "message": "Message", "timestamp": "Timestamp",
-                                                   "signature": "Signature", "subject": "Subject", "token": "Token",
-                                                   "subscribe_url": "SubscribeURL"}):  # fmt: skip
+class Envelope(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "topic": "TopicArn",
+        "certificate": "SigningCertURL",
+        "version": "SignatureVersion",
+        "type": "Type",
+        "id": "MessageId",
+        "message": "Message",
+        "timestamp": "Timestamp",
+        "signature": "Signature",
+        "subject": "Subject",
+        "token": "Token",
+        "subscribe_url": "SubscribeURL",
+    },
+):
     """What SNS posts."""
 
     type: Literal["Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"]
@@ -65,10 +98,20 @@ class Envelope(msgspec.Struct, frozen=True, rename={"topic": "TopicArn", "certif
 
     def signed(self) -> bytes:
         values = {
-            "Message": self.message, "MessageId": self.id, "Subject": self.subject, "SubscribeURL": self.subscribe_url,
-            "Timestamp": self.timestamp, "Token": self.token, "TopicArn": self.topic, "Type": self.type,
-        }  # fmt: skip
-        return "".join(f"{name}\n{value}\n" for name in _SIGNED[self.type] if (value := values[name]) is not None).encode()
+            "Message": self.message,
+            "MessageId": self.id,
+            "Subject": self.subject,
+            "SubscribeURL": self.subscribe_url,
+            "Timestamp": self.timestamp,
+            "Token": self.token,
+            "TopicArn": self.topic,
+            "Type": self.type,
+        }
+        return "".join(
+            f"{name}\n{value}\n"
+            for name in _SIGNED[self.type]
+            if (value := values[name]) is not None
+        ).encode()
 
 
 class Certificates:
@@ -79,24 +122,41 @@ class Certificates:
         self._fetched_at: list[int] = []
 
     async def key(self, url: str, desk: Desk) -> RSAPublicKey:
-        """The public key of the certificate at a URL that fits. Raises Forged, or StoreError where it cannot be had right now."""
-        # A name and nothing behind it: by a query, the API of the same host gives back what anybody has put there.
-        if not is_amazons(url, desk.trial_url) or not url.endswith(".pem") or "?" in url or "#" in url:
+        """The public key of the certificate at a URL that fits.
+
+        Raises Forged, or StoreError where it cannot be had right now.
+        """
+        # A name and nothing behind it: by a query, the API of the same host gives back what anybody
+        # has put there.
+        if (
+            not is_amazons(url, desk.trial_url)
+            or not url.endswith(".pem")
+            or "?" in url
+            or "#" in url
+        ):
             raise Forged
         known = self._keys.get(url)
         if known is not None and desk.now_ms - known[1] < KEPT_MS:
             return known[0]
         self._fetched_at = [at for at in self._fetched_at if desk.now_ms - at < MINUTE_MS]
         if known is None and len(self._fetched_at) >= FETCHES_MAX:
-            # Whoever makes names up does not keep us from one that was good before: there are only so many of those.
-            raise StoreError("too many certificates of SNS were asked for within a minute; it is tried again")
+            # Whoever makes names up does not keep us from one that was good before: there are only
+            # so many of those.
+            raise StoreError(
+                "too many certificates of SNS were asked for within a minute; it is tried again"
+            )
         self._fetched_at.append(desk.now_ms)
         try:
             answer = await desk.fetch(url)
         except TransportFault as fault:
-            raise StoreError(f"a certificate of SNS cannot be fetched ({fault.reason}); it is tried again") from None
+            raise StoreError(
+                f"a certificate of SNS cannot be fetched ({fault.reason}); it is tried again"
+            ) from None
         if answer.status >= 500:
-            raise StoreError(f"a certificate of SNS cannot be fetched (answered {answer.status}); it is tried again")
+            raise StoreError(
+                f"a certificate of SNS cannot be fetched (answered {answer.status}); it is tried"
+                " again"
+            )
         if answer.status != 200:
             raise Forged
         key = _key_of(answer.body, desk.now_ms)
@@ -132,18 +192,33 @@ def _key_of(pem: bytes, now_ms: int) -> RSAPublicKey:
     except Exception:  # noqa: BLE001 -- whatever is wrong with it, it is no certificate of SNS
         raise Forged from None
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    if not isinstance(key, RSAPublicKey) or not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+    if (
+        not isinstance(key, RSAPublicKey)
+        or not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
+    ):
         raise Forged
     return key
 
 
-async def open_envelope(body: bytes, topics: frozenset[str], certificates: Certificates, desk: Desk) -> Envelope:
-    """The envelope, once it is shown to be SNS's own, on one of these topics, and of our days. Raises Forged."""
+async def open_envelope(
+    body: bytes, topics: frozenset[str], certificates: Certificates, desk: Desk
+) -> Envelope:
+    """The envelope, once it is shown to be SNS's own, on one of these topics, and of our days.
+
+    Raises Forged.
+    """
     try:
         envelope = msgspec.json.decode(body, type=Envelope)
         signature = base64.b64decode(envelope.signature, validate=True)
         moment_ms = datetime.fromisoformat(envelope.timestamp).timestamp() * 1000
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, binascii.Error, ValueError, OverflowError):
+    except (
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+        binascii.Error,
+        ValueError,
+        OverflowError,
+    ):
         raise Forged from None
     if envelope.topic not in topics:
         # Before anything is fetched: a stranger cannot make us ask Amazon.
@@ -167,6 +242,11 @@ async def confirm(envelope: Envelope, desk: Desk) -> None:
     try:
         answer = await desk.fetch(url)
     except TransportFault as fault:
-        raise StoreError(f"a subscription of SNS cannot be confirmed ({fault.reason}); it is tried again") from None
+        raise StoreError(
+            f"a subscription of SNS cannot be confirmed ({fault.reason}); it is tried again"
+        ) from None
     if not 200 <= answer.status < 300:
-        raise StoreError(f"a subscription of SNS cannot be confirmed (answered {answer.status}); it is tried again")
+        raise StoreError(
+            f"a subscription of SNS cannot be confirmed (answered {answer.status}); it is tried"
+            " again"
+        )

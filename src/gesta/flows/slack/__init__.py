@@ -1,21 +1,35 @@
-"""notification.slack: chat.postMessage by Slack's own client, with workspace, channel, app and template by code.
+"""notification.slack: chat.postMessage by Slack's own client, with workspace, channel, app and
+template by code.
 
-| Slack                                              | outcome                                                                   |
+| Slack                                              | outcome
+|
 |----------------------------------------------------|---------------------------------------------------------------------------|
-| ok                                                 | Done, with `ts` as id and the channel as target                           |
-| too fast (429, `ratelimited`)                      | nothing was posted: the channel's key is closed for all processes, the    |
-|                                                    | request waits as long as Slack says and spends no attempt                 |
-| `service_unavailable`, no connection               | Retry                                                                     |
-| `message_limit_exceeded` and its like              | Retry after a quarter of an hour; the workspace is closed meanwhile       |
-| `internal_error`, 5xx, a lost answer               | Unknown: Slack is asked, by the mark in the message's metadata            |
-| `token_revoked` and its like, 401, 403; no token   | everything of the workspace is held until its token changes               |
-| `channel_not_found` and its like                   | Rejected by that name                                                     |
-| a word that answers.py does not have               | Rejected `slack_other`, and an alarm in the log                           |
+| ok                                                 | Done, with `ts` as id and the channel as
+target                           |
+| too fast (429, `ratelimited`)                      | nothing was posted: the channel's key is
+closed for all processes, the    |
+|                                                    | request waits as long as Slack says and
+spends no attempt                 |
+| `service_unavailable`, no connection               | Retry
+|
+| `message_limit_exceeded` and its like              | Retry after a quarter of an hour; the
+workspace is closed meanwhile       |
+| `internal_error`, 5xx, a lost answer               | Unknown: Slack is asked, by the mark in the
+message's metadata            |
+| `token_revoked` and its like, 401, 403; no token   | everything of the workspace is held until its
+token changes               |
+| `channel_not_found` and its like                   | Rejected by that name
+|
+| a word that answers.py does not have               | Rejected `slack_other`, and an alarm in the
+log                           |
 
-Why "too fast" spends no attempt: it speaks of the key, which many requests share, and not of the request. A busy hour would otherwise
-make dead letters of messages that nothing is wrong with. A request with a time to live still expires.
+Why "too fast" spends no attempt: it speaks of the key, which many requests share, and not of the
+request. A busy hour would otherwise
+make dead letters of messages that nothing is wrong with. A request with a time to live still
+expires.
 
-The window for a duplicate: a message that was posted, whose answer got lost, and that a person deleted before Slack was asked; and one
+The window for a duplicate: a message that was posted, whose answer got lost, and that a person
+deleted before Slack was asked; and one
 that Slack posts more than ASK_AFTER_SECONDS after the connection to it broke.
 """
 
@@ -32,11 +46,26 @@ from gesta.domain.retry_policy import RetryPolicy
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import CredentialRefused, Postponed
 from gesta.flows.flow import ConfigBody, Flow
-from gesta.flows.slack.answers import LATER_SECONDS, MEANINGS, OTHER, THROTTLED_SECONDS, meaning_of, outcome_of, word_of
+from gesta.flows.slack.answers import (
+    LATER_SECONDS,
+    MEANINGS,
+    OTHER,
+    THROTTLED_SECONDS,
+    meaning_of,
+    outcome_of,
+    word_of,
+)
 from gesta.flows.slack.asking import ask, marked
 from gesta.flows.slack.client import Refused, SlackApi, require_library
 from gesta.flows.slack.contract import SendMessageJob, job_of, snapshot
-from gesta.flows.slack.destination import Destination, credential_of, destination_of, stored_token, token_at_hand, with_template
+from gesta.flows.slack.destination import (
+    Destination,
+    credential_of,
+    destination_of,
+    stored_token,
+    token_at_hand,
+    with_template,
+)
 from gesta.flows.slack.message import (
     APP,
     BLOCKS_MAX,
@@ -58,35 +87,69 @@ from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import TenantConfig, not_stored
 from gesta.tenants.templates import TEMPLATE, Template, Templates
 
-__all__ = ["NAME", "App", "Channel", "Message", "SendMessageJob", "Workspace", "flow", "job_of", "snapshot"]
+__all__ = [
+    "NAME",
+    "App",
+    "Channel",
+    "Message",
+    "SendMessageJob",
+    "Workspace",
+    "flow",
+    "job_of",
+    "snapshot",
+]
 
 #: A message that Slack got just before the connection broke is visible by then.
 ASK_AFTER_SECONDS: Final = 30.0
-#: The executor's own deadline lies this far behind the call's, so that a slow Slack is told from a stuck worker.
+#: The executor's own deadline lies this far behind the call's, so that a slow Slack is told from a
+#: stuck worker.
 _MARGIN_SECONDS: Final = 5.0
 #: Where a test goes while the tenant has no channels.
 _SANDBOX_CHANNEL: Final = "C0SANDBOX"
 #: Reasons of this channel that may be labels of a metric: a closed set.
 _REASONS: Final = frozenset(
     {
-        *MEANINGS, OTHER, "workspace_missing", "channel_config_missing", "channel_missing", "invalid_recipient", "app_config_missing",
-        "template_missing", "template_render_failed", "history_too_long", "history_incomplete", "not_posted", "cannot_ask",
+        *MEANINGS,
+        OTHER,
+        "workspace_missing",
+        "channel_config_missing",
+        "channel_missing",
+        "invalid_recipient",
+        "app_config_missing",
+        "template_missing",
+        "template_render_failed",
+        "history_too_long",
+        "history_incomplete",
+        "not_posted",
+        "cannot_ask",
     }
-)  # fmt: skip
+)
 #: The token does, but not for reading: no reason to hold what is to be posted.
-_NOT_FOR_READING: Final = frozenset({"missing_scope", "no_permission", "not_allowed_token_type", "access_denied"})
+_NOT_FOR_READING: Final = frozenset(
+    {"missing_scope", "no_permission", "not_allowed_token_type", "access_denied"}
+)
 
 
-def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency: int = 100) -> Flow:
-    """The channel. With `token` the program itself declares the workspace `default`; all others come from the tenant's config.
+def flow(
+    token: str | None = None, *, timeout_seconds: float = 20.0, concurrency: int = 100
+) -> Flow:
+    """The channel.
 
-    `token` is `xoxb-…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own workspace `default` goes first.
+    With `token` the program itself declares the workspace `default`; all others come from the
+    tenant's config.
+
+    `token` is `xoxb-…`, or `env:NAME`, which is looked up when a message is sent. A tenant's own
+    workspace `default` goes first.
     """
     require_library()
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         code = message.template
-        destination = destination_of(message, attempt, token) if code is None else with_template(message, attempt, token, code)
+        destination = (
+            destination_of(message, attempt, token)
+            if code is None
+            else with_template(message, attempt, token, code)
+        )
         secret = token_at_hand(message, attempt, destination, token)
         if secret is None:
             secret = await stored_token(message, attempt)
@@ -97,14 +160,28 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
         else:
             parts = await attempt.templates.fill(destination.template, message.data)
             blocks = parts.get("blocks")
-            content = _content(parts.get("text"), None if blocks is None else msgspec.json.decode(blocks))
+            content = _content(
+                parts.get("text"), None if blocks is None else msgspec.json.decode(blocks)
+            )
         api = SlackApi(attempt.http, secret, destination.api_url, timeout_seconds)
         await attempt.limits.take(destination.channel_limit, destination.workspace_limit)
         try:
-            answer = await api.post("chat.postMessage", _arguments(message, content, destination, attempt))
+            answer = await api.post(
+                "chat.postMessage", _arguments(message, content, destination, attempt)
+            )
         except Refused as refused:
-            return await _ending(refused.response, message, attempt, destination.channel_limit, destination.workspace_limit)
-        return Done(str(answer.get("ts", "")), str(answer.get("channel", "")), str(answer.get("warning", "")))
+            return await _ending(
+                refused.response,
+                message,
+                attempt,
+                destination.channel_limit,
+                destination.workspace_limit,
+            )
+        return Done(
+            str(answer.get("ts", "")),
+            str(answer.get("channel", "")),
+            str(answer.get("warning", "")),
+        )
 
     async def reconcile(message: Message, attempt: Attempt) -> Outcome:
         destination = destination_of(message, attempt, token)
@@ -116,10 +193,23 @@ def flow(token: str | None = None, *, timeout_seconds: float = 20.0, concurrency
             return await ask(message, attempt, destination, api)
         except Refused as refused:
             if word_of(refused.response) in _NOT_FOR_READING:
-                return Unknown("cannot_ask", "the token may not read the conversation; it needs the history scopes")
-            outcome = await _ending(refused.response, message, attempt, destination.history_limit, destination.workspace_limit)
+                return Unknown(
+                    "cannot_ask",
+                    "the token may not read the conversation; it needs the history scopes",
+                )
+            outcome = await _ending(
+                refused.response,
+                message,
+                attempt,
+                destination.history_limit,
+                destination.workspace_limit,
+            )
             # No answer to a question ends the doubt.
-            return Unknown(outcome.reason, outcome.detail) if not isinstance(outcome, Done) else outcome
+            return (
+                Unknown(outcome.reason, outcome.detail)
+                if not isinstance(outcome, Done)
+                else outcome
+            )
 
     return Flow(
         NAME,
@@ -154,13 +244,20 @@ def _stand_ins(message: Message) -> Mapping[str, ConfigBody]:
 
 async def _check(message: Message, _: TenantConfig, templates: Templates) -> Mapping[str, str]:
     faults = faults_of(message)
-    if faults or message.template is None or templates.has_all(message.template, message.data, message.locale):
+    if (
+        faults
+        or message.template is None
+        or templates.has_all(message.template, message.data, message.locale)
+    ):
         return faults
     return await templates.missing(message.template, message.data, message.locale)
 
 
 def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """The arguments that say something, for others to be added. Ends the attempt when there is nothing to say, so that nothing half-made is ever posted."""
+    """The arguments that say something, for others to be added.
+
+    Ends the attempt when there is nothing to say, so that nothing half-made is ever posted.
+    """
     content: dict[str, Any] = {}
     if text:
         content["text"] = text
@@ -175,7 +272,9 @@ def _content(text: str | None, blocks: list[dict[str, Any]] | None) -> dict[str,
     return content
 
 
-def _arguments(message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt) -> dict[str, Any]:
+def _arguments(
+    message: Message, content: dict[str, Any], destination: Destination, attempt: Attempt
+) -> dict[str, Any]:
     content.update(destination.arguments)
     marked(content, attempt)
     if message.thread_ts is not None:
@@ -183,8 +282,13 @@ def _arguments(message: Message, content: dict[str, Any], destination: Destinati
     return content
 
 
-async def _ending(response: HttpResponse, message: Message, attempt: Attempt, key: Limit, around: Limit) -> Outcome:
-    """How an attempt ends that Slack said no to. What speaks of the key or the token is everybody's matter, not this request's."""
+async def _ending(
+    response: HttpResponse, message: Message, attempt: Attempt, key: Limit, around: Limit
+) -> Outcome:
+    """How an attempt ends that Slack said no to.
+
+    What speaks of the key or the token is everybody's matter, not this request's.
+    """
     meaning, retry_after = meaning_of(response), attempt.http.retry_after(response)
     if meaning == "throttled":
         await _throttled(attempt, key, THROTTLED_SECONDS if retry_after is None else retry_after)

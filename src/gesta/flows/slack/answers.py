@@ -1,6 +1,7 @@
 """What Slack's errors mean, in one table, and how an attempt ends by them.
 
-Slack says no with HTTP 200 and `"ok": false`; the word beside it decides. A word that is not in the table is final and an alarm:
+Slack says no with HTTP 200 and `"ok": false`; the word beside it decides. A word that is not in the
+table is final and an alarm:
 somebody has to look at it and put it here.
 """
 
@@ -14,7 +15,8 @@ import msgspec
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.outbound.http import HttpResponse, status_reason
 
-#: throttled: the key is closed, nothing was posted. again, later: surely not posted. unknown: may have been posted.
+#: throttled: the key is closed, nothing was posted. again, later: surely not posted. unknown: may
+#: have been posted.
 #: final: no, and no again. credential: no to everything under this token.
 Meaning = Literal["throttled", "again", "later", "unknown", "final", "credential"]
 
@@ -23,20 +25,26 @@ _WORDS: Final[dict[Meaning, str]] = {
     "again": "service_unavailable request_timeout",
     "later": "team_added_to_org org_login_required message_limit_exceeded",
     "unknown": "internal_error fatal_error",
-    "final": """
+    "final": (
+        """
         channel_not_found not_in_channel is_archived msg_too_long msg_blocks_too_long no_text invalid_blocks invalid_blocks_format
         invalid_arguments invalid_arg_name invalid_array_arg invalid_charset invalid_form_data invalid_post_type missing_post_type
         too_many_attachments too_many_contact_cards metadata_too_large invalid_metadata_format invalid_metadata_schema
         restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
         restricted_action_non_threadable_channel restricted_action_thread_locked cannot_reply_to_message messages_tab_disabled
-        ekm_access_denied slack_connect_file_link_sharing_blocked""",
-    "credential": """
+        ekm_access_denied slack_connect_file_link_sharing_blocked"""
+    ),
+    "credential": (
+        """
         not_authed invalid_auth account_inactive token_revoked token_expired no_permission missing_scope not_allowed_token_type
         access_denied accesslimited team_access_not_granted enterprise_is_restricted two_factor_setup_required method_deprecated
-        deprecated_endpoint""",
+        deprecated_endpoint"""
+    ),
 }
 #: Slack's word for an error → what it means.
-MEANINGS: Final[dict[str, Meaning]] = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
+MEANINGS: Final[dict[str, Meaning]] = {
+    word: meaning for meaning, words in _WORDS.items() for word in words.split()
+}
 
 _WORD: Final = re.compile(r"[a-z][a-z_]{2,63}")
 #: The reason of an error that is not in the table.
@@ -48,7 +56,10 @@ THROTTLED_SECONDS: Final = 30.0
 
 
 def word_of(response: HttpResponse) -> str:
-    """Slack's word for the error; empty when there is none. Never a sentence: it could quote what was sent."""
+    """Slack's word for the error; empty when there is none.
+
+    Never a sentence: it could quote what was sent.
+    """
     word = _read(response).get("error")
     return word if isinstance(word, str) and _WORD.fullmatch(word) else ""
 
@@ -80,12 +91,18 @@ def outcome_of(response: HttpResponse, retry_after: float | None) -> Outcome:
             return _by_status(response, word, detail, retry_after)
 
 
-def _by_status(response: HttpResponse, word: str, detail: str, retry_after: float | None) -> Outcome:
+def _by_status(
+    response: HttpResponse, word: str, detail: str, retry_after: float | None
+) -> Outcome:
     status = response.status
     if status >= 500:
         # A gateway that says when to come back has not passed it on; any other may have.
         refused = status == 503 and retry_after is not None
-        return Retry(status_reason(status), detail, retry_after or 0.0) if refused else Unknown(status_reason(status), detail)
+        return (
+            Retry(status_reason(status), detail, retry_after or 0.0)
+            if refused
+            else Unknown(status_reason(status), detail)
+        )
     if 200 <= status < 300 and _read(response).get("ok") is not False:
         # Neither yes nor no.
         return Unknown("bad_answer", f"answered {status}, but not as Slack does")

@@ -1,6 +1,8 @@
-"""Asking Slack what became of a message: every message carries a mark in its metadata, and the conversation is searched for it.
+"""Asking Slack what became of a message: every message carries a mark in its metadata, and the
+conversation is searched for it.
 
-"It is not there" counts only when the whole time in which it can have been posted was read to the end; otherwise the doubt stays.
+"It is not there" counts only when the whole time in which it can have been posted was read to the
+end; otherwise the doubt stays.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ PAGES_MAX: Final = 10
 #: A digit → the one that says of which variant the id is, with what is left of the digit.
 _VARIANTS: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
 #: Of a UUID of version 5 the part that is always the same.
-_NAMESPACE: Final = hashlib.sha1(UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11").bytes, usedforsecurity=False)
+_NAMESPACE: Final = hashlib.sha1(
+    UUID("6d0f7a4e-4d0b-5f57-9f6e-5b1f7f0c2a11").bytes, usedforsecurity=False
+)
 
 
 def mark_of(attempt: Attempt) -> str:
-    """A name of the intent that tells nothing about it: a UUID of version 5, which Slack also takes for a client_msg_id."""
+    """A name of the intent that tells nothing about it: a UUID of version 5, which Slack also takes
+    for a client_msg_id.
+    """
     digest = _NAMESPACE.copy()
     digest.update(attempt.key.encode())
     digits = digest.hexdigest()
@@ -39,13 +45,22 @@ def mark_of(attempt: Attempt) -> str:
 
 def marked(content: dict[str, Any], attempt: Attempt) -> None:
     """Add the arguments by which a message can be found again."""
-    # The second one is not documented, so nothing relies on it; where Slack heeds it, it prevents a duplicate.
+    # The second one is not documented, so nothing relies on it; where Slack heeds it, it prevents a
+    # duplicate.
     mark = content["client_msg_id"] = mark_of(attempt)
-    content["metadata"] = {"event_type": EVENT_TYPE, "event_payload": {"messageRequestId": attempt.request_id, "mark": mark}}
+    content["metadata"] = {
+        "event_type": EVENT_TYPE,
+        "event_payload": {"messageRequestId": attempt.request_id, "mark": mark},
+    }
 
 
-async def ask(message: Message, attempt: Attempt, destination: Destination, api: SlackApi) -> Outcome:
-    """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said. Raises Refused."""
+async def ask(
+    message: Message, attempt: Attempt, destination: Destination, api: SlackApi
+) -> Outcome:
+    """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said.
+
+    Raises Refused.
+    """
     channel = await _conversation(destination.channel_id, api)
     method, arguments = "conversations.history", {"channel": channel}
     if message.thread_ts is not None:
@@ -56,13 +71,18 @@ async def ask(message: Message, attempt: Attempt, destination: Destination, api:
     await attempt.limits.take(destination.history_limit)
     for _ in range(PAGES_MAX):
         more = {"cursor": cursor} if cursor else {}
-        answer = await api.get(method, arguments | {"oldest": oldest, "limit": PAGE, "include_all_metadata": True} | more)
+        answer = await api.get(
+            method,
+            arguments | {"oldest": oldest, "limit": PAGE, "include_all_metadata": True} | more,
+        )
         if (ts := _marked(answer.get("messages"), mark)) is not None:
             return Done(ts, channel, f"found in {channel}")
         cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
         if not cursor:
             return _not_found(answer)
-    return Unknown("history_too_long", f"not among the latest {PAGES_MAX * PAGE} messages of the conversation")
+    return Unknown(
+        "history_too_long", f"not among the latest {PAGES_MAX * PAGE} messages of the conversation"
+    )
 
 
 def _not_found(last: Mapping[str, Any]) -> Outcome:
@@ -72,7 +92,10 @@ def _not_found(last: Mapping[str, Any]) -> Outcome:
 
 
 async def _conversation(channel_id: str, api: SlackApi) -> str:
-    """A person has no history; the conversation with that person has. Opening it again changes nothing."""
+    """A person has no history; the conversation with that person has.
+
+    Opening it again changes nothing.
+    """
     if channel_id[0] not in "UW":
         return channel_id
     answer = await api.post("conversations.open", {"users": channel_id})

@@ -1,6 +1,8 @@
-"""Slack's own client, over the attempt's HTTP: one door out, with its guard, its time limit and its knowledge of what was sent.
+"""Slack's own client, over the attempt's HTTP: one door out, with its guard, its time limit and its
+knowledge of what was sent.
 
-The client's retries are off: it would repeat a message whose answer got lost. The engine is the only one who tries again.
+The client's retries are off: it would repeat a message whose answer got lost. The engine is the
+only one who tries again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from gesta.outbound.http import Http, HttpResponse
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
 
-#: Silent. The client's own would format every message it sends, text and all, and write it wherever the root logger does.
+#: Silent. The client's own would format every message it sends, text and all, and write it wherever
+#: the root logger does.
 _SILENT: Final = logging.Logger("slack_sdk", logging.CRITICAL)  # noqa: LOG001 -- outside of everybody's tree
 
 
@@ -41,11 +44,15 @@ def client_of(address: str) -> tuple[AsyncWebClient, type[Exception]]:
     class Client(AsyncWebClient):
         """Slack's client with the attempt's HTTP in the place of its own."""
 
-        async def _request(self, *, http_verb: str, api_url: str, req_args: dict[str, Any]) -> dict[str, Any]:
+        async def _request(
+            self, *, http_verb: str, api_url: str, req_args: dict[str, Any]
+        ) -> dict[str, Any]:
             return await _CALLER.get().send(http_verb, api_url, req_args)
 
-    # The whole address is its base: to join base and method, and to look that up among retired ones, takes it a third of its time.
-    # A proxy of no meaning: without one it looks for one in the environment, and ours is the only way out.
+    # The whole address is its base: to join base and method, and to look that up among retired
+    # ones, takes it a third of its time.
+    # A proxy of no meaning: without one it looks for one in the environment, and ours is the only
+    # way out.
     client = Client(retry_handlers=[], logger=_SILENT, proxy="none")
     client.base_url = address
     return client, SlackApiError
@@ -65,15 +72,25 @@ class SlackApi:
     __slots__ = ("_address", "_answered", "_http", "_timeout_seconds", "_token")
 
     #: Where clients come from; a bench that is to measure no client gives its own.
-    client_of: ClassVar[staticmethod[[str], tuple[AsyncWebClient, type[Exception]]]] = staticmethod(client_of)
+    client_of: ClassVar[staticmethod[[str], tuple[AsyncWebClient, type[Exception]]]] = staticmethod(
+        client_of
+    )
 
     def __init__(self, http: Http, token: str, api_url: str, timeout_seconds: float) -> None:
         """`api_url` up to the slash before a method's name."""
-        self._http, self._token, self._address, self._timeout_seconds = http, token, api_url, timeout_seconds
+        self._http, self._token, self._address, self._timeout_seconds = (
+            http,
+            token,
+            api_url,
+            timeout_seconds,
+        )
         self._answered: HttpResponse | None = None
 
     async def post(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a method that changes something; raises Refused. A missing answer ends the attempt. The arguments are this call's own."""
+        """Call a method that changes something; raises Refused. A missing answer ends the attempt.
+
+        The arguments are this call's own.
+        """
         client, error = self.client_of(self._address + method)
         _CALLER.set(self)
         arguments["token"] = self._token
@@ -89,7 +106,9 @@ class SlackApi:
         client, error = self.client_of(self._address + method)
         _CALLER.set(self)
         try:
-            answer = await client.api_call("", http_verb="GET", params={**arguments, "token": self._token})
+            answer = await client.api_call(
+                "", http_verb="GET", params={**arguments, "token": self._token}
+            )
             return cast("dict[str, Any]", answer.data)
         except error:
             raise self._refused() from None
@@ -117,6 +136,7 @@ class SlackApi:
         return {"data": data, "headers": answer.headers, "status_code": answer.status}
 
 
-#: Whose call it is that a client is about to send: clients are everybody's, tokens and what was sent are the attempt's.
+#: Whose call it is that a client is about to send: clients are everybody's, tokens and what was
+#: sent are the attempt's.
 _CALLER: Final[ContextVar[SlackApi]] = ContextVar("gesta_slack_caller")
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -1,4 +1,6 @@
-"""The shapes that the contract of the message requests gives to others: the job, and the snapshot of a request."""
+"""The shapes that the contract of the message requests gives to others: the job, and the snapshot
+of a request.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,13 @@ from gesta.ports.read_model import View
 _decode = msgspec.json.Decoder(Message).decode
 
 
-class SendMessageJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """A pointer to a request, and nothing else: no object and no secret fits in. `thread_ts` is a hint; the request has it too."""
+class SendMessageJob(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """A pointer to a request, and nothing else: no object and no secret fits in.
+
+    `thread_ts` is a hint; the request has it too.
+    """
 
     message_request_id: UUID
     tenant: str
@@ -26,7 +33,9 @@ def job_of(view: View) -> SendMessageJob:
 
 
 def snapshot(view: View) -> dict[str, Any]:
-    """A request's fields by their names in the contract; codes that it does not name are left out."""
+    """A request's fields by their names in the contract; codes that it does not name are left
+    out.
+    """
     message, state = _decode(view.payload), view.state
     codes = {
         "templateCode": message.template,

@@ -1,4 +1,6 @@
-"""Where a message goes and under which token: workspace, channel and app by their codes, as they are at this attempt."""
+"""Where a message goes and under which token: workspace, channel and app by their codes, as they
+are at this attempt.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ import msgspec
 from gesta.domain.outcome import Rejected
 from gesta.flows.attempt import Attempt
 from gesta.flows.deferrals import SECRET_MISSING, CredentialRefused
-from gesta.flows.slack.message import APP, CHANNEL, DEFAULT, PLACE, PLACE_RULE, WORKSPACE, App, Channel, Message, Workspace
+from gesta.flows.slack.message import (
+    APP,
+    CHANNEL,
+    DEFAULT,
+    PLACE,
+    PLACE_RULE,
+    WORKSPACE,
+    App,
+    Channel,
+    Message,
+    Workspace,
+)
 from gesta.outbound.http import AttemptEnded
 from gesta.outbound.rate_limits import Limit
 from gesta.tenants.config import Entity, TenantConfig, not_stored
@@ -17,7 +30,8 @@ from gesta.tenants.templates import TEMPLATE, find_template
 
 #: After a rest a workspace may send so many at once.
 _BURST = 10
-#: Slack lets a conversation be read fifty times a minute. A question reads it once, where not very much has been said since.
+#: Slack lets a conversation be read fifty times a minute. A question reads it once, where not very
+#: much has been said since.
 _QUESTIONS_PER_SECOND = 0.5
 
 
@@ -40,21 +54,44 @@ class Destination(NamedTuple):
 
 
 def destination_of(message: Message, attempt: Attempt, declared: str | None) -> Destination:
-    """By codes, never by what a job carries. Ends the attempt when something that the message names is not there."""
-    key = WORKSPACE, message.workspace, message.channel_code, message.recipient, message.app, declared is None
+    """By codes, never by what a job carries.
+
+    Ends the attempt when something that the message names is not there.
+    """
+    key = (
+        WORKSPACE,
+        message.workspace,
+        message.channel_code,
+        message.recipient,
+        message.app,
+        declared is None,
+    )
     return attempt.config.derived(key, _resolved, message, declared)
 
 
-def with_template(message: Message, attempt: Attempt, declared: str | None, template: str) -> Destination:
+def with_template(
+    message: Message, attempt: Attempt, declared: str | None, template: str
+) -> Destination:
     """The same with the message's template."""
     key = (
-        TEMPLATE, template, message.locale, message.workspace, message.channel_code, message.recipient, message.app, declared is None,
-    )  # fmt: skip
+        TEMPLATE,
+        template,
+        message.locale,
+        message.workspace,
+        message.channel_code,
+        message.recipient,
+        message.app,
+        declared is None,
+    )
     return attempt.config.derived(key, _resolved_with, message, declared, template)
 
 
-def _resolved_with(config: TenantConfig, message: Message, declared: str | None, template: str) -> Destination:
-    return _resolved(config, message, declared)._replace(template=find_template(config, template, message.locale))
+def _resolved_with(
+    config: TenantConfig, message: Message, declared: str | None, template: str
+) -> Destination:
+    return _resolved(config, message, declared)._replace(
+        template=find_template(config, template, message.locale)
+    )
 
 
 def _resolved(config: TenantConfig, message: Message, declared: str | None) -> Destination:
@@ -63,7 +100,11 @@ def _resolved(config: TenantConfig, message: Message, declared: str | None) -> D
     channel = _channel(message, config)
     app = _app(message, config)
     channel_id = _channel_id(message, channel, workspace)
-    per_second = workspace.channel_per_second if channel is None or channel.per_second is None else channel.per_second
+    per_second = (
+        workspace.channel_per_second
+        if channel is None or channel.per_second is None
+        else channel.per_second
+    )
     name = f"slack/{message.workspace}"
     return Destination(
         workspace.api_url if workspace.api_url.endswith("/") else f"{workspace.api_url}/",
@@ -76,11 +117,17 @@ def _resolved(config: TenantConfig, message: Message, declared: str | None) -> D
     )
 
 
-def token_at_hand(message: Message, attempt: Attempt, destination: Destination, declared: str | None) -> str | None:
-    """The token as it is at this attempt; None: the vault has to be asked. Raises CredentialRefused when the program declares one that is not there."""
+def token_at_hand(
+    message: Message, attempt: Attempt, destination: Destination, declared: str | None
+) -> str | None:
+    """The token as it is at this attempt; None: the vault has to be asked.
+
+    Raises CredentialRefused when the program declares one that is not there.
+    """
     if not destination.is_stored:
         return _declared_token(message, attempt, declared)
-    # The newest: an older one is kept for a while for receivers of signatures, and Slack receives none.
+    # The newest: an older one is kept for a while for receivers of signatures, and Slack receives
+    # none.
     tokens = attempt.config.secrets_at_hand(WORKSPACE, message.workspace, "token")
     return tokens[0] if tokens else None
 
@@ -103,22 +150,31 @@ def _workspace(message: Message, stored: Entity | None, declared: str | None) ->
 
 
 def _channel(message: Message, config: TenantConfig) -> Channel | None:
-    """The channel that the message names. One that is not there must fail: elsewhere, strangers would read the message."""
+    """The channel that the message names.
+
+    One that is not there must fail: elsewhere, strangers would read the message.
+    """
     if message.channel_code is None:
         return None
     stored = config.get(CHANNEL, message.channel_code)
     if stored is None:
-        raise AttemptEnded(Rejected("channel_config_missing", not_stored(CHANNEL, message.channel_code)))
+        raise AttemptEnded(
+            Rejected("channel_config_missing", not_stored(CHANNEL, message.channel_code))
+        )
     assert isinstance(stored.body, Channel)
     if stored.body.disabled:
         raise AttemptEnded(
-            Rejected("channel_config_missing", f"the {CHANNEL} is disabled: {stored.body.disabled_reason or 'no reason given'}")
+            Rejected(
+                "channel_config_missing",
+                f"the {CHANNEL} is disabled: {stored.body.disabled_reason or 'no reason given'}",
+            )
         )
     if stored.body.workspace != message.workspace:
         raise AttemptEnded(
             Rejected(
                 "channel_config_missing",
-                f"the {CHANNEL} belongs to the workspace {stored.body.workspace}, and the message is for {message.workspace}: give it workspaceCode",
+                f"the {CHANNEL} belongs to the workspace {stored.body.workspace}, and the message"
+                f" is for {message.workspace}: give it workspaceCode",
             )
         )
     return stored.body
@@ -133,7 +189,10 @@ def _channel_id(message: Message, channel: Channel | None, workspace: Workspace)
         return message.recipient
     if workspace.default_channel_id is None:
         raise AttemptEnded(
-            Rejected("channel_missing", "the message names no channel and the workspace has no default_channel_id")
+            Rejected(
+                "channel_missing",
+                "the message names no channel and the workspace has no default_channel_id",
+            )
         )
     return workspace.default_channel_id
 
@@ -149,7 +208,13 @@ def _app(message: Message, config: TenantConfig) -> App | None:
 
 
 def _look(app: App | None) -> dict[str, str | bool]:
-    return {} if app is None else {name: value for name, value in msgspec.structs.asdict(app).items() if value is not None}
+    return (
+        {}
+        if app is None
+        else {
+            name: value for name, value in msgspec.structs.asdict(app).items() if value is not None
+        }
+    )
 
 
 def credential_of(message: Message) -> str:
@@ -162,4 +227,6 @@ def _declared_token(message: Message, attempt: Attempt, declared: str | None) ->
     try:
         return attempt.config.reference(declared)
     except KeyError:
-        raise CredentialRefused(credential_of(message), SECRET_MISSING, f"{declared} is not set") from None
+        raise CredentialRefused(
+            credential_of(message), SECRET_MISSING, f"{declared} is not set"
+        ) from None

@@ -24,9 +24,13 @@ API_URL: Final = "https://slack.com/api/"
 TEXT_LENGTH_MAX: Final = 40_000
 BLOCKS_MAX: Final = 50
 
-#: Ids of channels, direct messages, groups and people. Anything else (#name, @name, an address) may mean somebody else tomorrow.
+#: Ids of channels, direct messages, groups and people. Anything else (#name, @name, an address) may
+#: mean somebody else tomorrow.
 PLACE: Final = re.compile(r"[CDGUW][A-Z0-9]{2,}")
-PLACE_RULE: Final = "must be an id of Slack's, C… D… G… U… or W… in capitals and digits; a name or an address is none"
+PLACE_RULE: Final = (
+    "must be an id of Slack's, C… D… G… U… or W… in capitals and digits; a name or an address is"
+    " none"
+)
 
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Place = Annotated[str, msgspec.Meta(pattern=f"^{PLACE.pattern}$")]
@@ -48,7 +52,8 @@ _STORED: Final = {
 class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
     """A message: text, blocks or both, or a template with its data.
 
-    `channel` is how callers say where: an id is kept as `recipient`, anything else as `channel_code`, the code of a `slack.channel`.
+    `channel` is how callers say where: an id is kept as `recipient`, anything else as
+    `channel_code`, the code of a `slack.channel`.
     Without any of the three it goes to the workspace's default channel.
     """
 
@@ -69,8 +74,15 @@ class Message(Payload, frozen=True, omit_defaults=True, rename=_STORED):
         if self.channel is None:
             return
         # Two ways to say where would be two contents of one key; what is stored has one.
-        if isinstance(self.channel, str) and self.channel and self.channel_code is None and self.recipient is None:
-            force_setattr(self, "recipient" if PLACE.fullmatch(self.channel) else "channel_code", self.channel)
+        if (
+            isinstance(self.channel, str)
+            and self.channel
+            and self.channel_code is None
+            and self.recipient is None
+        ):
+            force_setattr(
+                self, "recipient" if PLACE.fullmatch(self.channel) else "channel_code", self.channel
+            )
             force_setattr(self, "channel", None)
 
     @property
@@ -91,14 +103,19 @@ class Workspace(ConfigBody, frozen=True):
     #: and about one a second in one channel.
     channel_per_second: PerSecond = 1.0
     #: Another address of the API; the private-address guard has its say.
-    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+/", max_length=2_048)] = API_URL
+    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+/", max_length=2_048)] = (
+        API_URL
+    )
 
     def __repr__(self) -> str:
         return f"Workspace(default_channel_id={self.default_channel_id!r})"
 
 
 class Channel(ConfigBody, frozen=True):
-    """A channel by a name of the tenant's own. Disabled, it fails what is sent to it and never lets it go elsewhere."""
+    """A channel by a name of the tenant's own.
+
+    Disabled, it fails what is sent to it and never lets it go elsewhere.
+    """
 
     channel_id: Place
     workspace: Code = DEFAULT
@@ -128,7 +145,9 @@ def faults_of(message: Message) -> Mapping[str, str]:
     if message.template is None and (message.data or message.locale is not None):
         faults["data" if message.data else "locale"] = "of no use without a templateCode"
     if message.channel is not None:
-        faults["channel"] = "names where it goes, as recipient and channelCode do: give one of the three"
+        faults["channel"] = (
+            "names where it goes, as recipient and channelCode do: give one of the three"
+        )
     elif message.recipient is not None and message.channel_code is not None:
         faults["recipient"] = "give a recipient or a channelCode, not both"
     if message.recipient is not None and not PLACE.fullmatch(message.recipient):

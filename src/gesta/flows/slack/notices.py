@@ -1,4 +1,6 @@
-"""What the engine itself has to say, as a message to a channel: an id, or the code of a `slack.channel`."""
+"""What the engine itself has to say, as a message to a channel: an id, or the code of a
+`slack.channel`.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,20 @@ def notices(*, is_declared: bool) -> Notices:
             if not isinstance(found, Channel):
                 return f"there is no {CHANNEL} {channel}"
             if found.disabled:
-                return f"the {CHANNEL} {channel} is disabled: {found.disabled_reason or 'no reason given'}"
+                return (
+                    f"the {CHANNEL} {channel} is disabled:"
+                    f" {found.disabled_reason or 'no reason given'}"
+                )
             if found.workspace != DEFAULT:
-                return f"the {CHANNEL} {channel} is not in the workspace {DEFAULT}, from which alerts are sent"
-        return "" if is_declared or config.find(WORKSPACE, DEFAULT) is not None else f"there is no {WORKSPACE} {DEFAULT}"
+                return (
+                    f"the {CHANNEL} {channel} is not in the workspace {DEFAULT}, from which alerts"
+                    " are sent"
+                )
+        return (
+            ""
+            if is_declared or config.find(WORKSPACE, DEFAULT) is not None
+            else f"there is no {WORKSPACE} {DEFAULT}"
+        )
 
     return Notices(_write, fault)
 

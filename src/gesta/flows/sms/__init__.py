@@ -1,18 +1,29 @@
 """notification.sms: a text by Twilio's REST API.
 
-| Twilio                                             | outcome                                                                   |
+| Twilio                                             | outcome
+|
 |----------------------------------------------------|---------------------------------------------------------------------------|
-| 201                                                | Done, with the sid as id and the segments as detail. Whether it arrived   |
-|                                                    | is not known then: that comes by status callbacks                         |
-| too fast (429, 20429), too many failures (70005)   | never processed: the account's key is closed for all processes, the       |
-|                                                    | request waits and spends no attempt                                       |
-| 500 (20500), any 5xx, a lost answer                | Unknown: Twilio is asked for the texts to this number                     |
-| 401, 403, 20003                                    | everything of the account is held until its token changes                 |
-| 21211, 21610 and their like                        | Rejected by a word of ours                                                |
-| a code that answers.py does not have               | Rejected `twilio_other`, and an alarm in the log                          |
+| 201                                                | Done, with the sid as id and the segments as
+detail. Whether it arrived   |
+|                                                    | is not known then: that comes by status
+callbacks                         |
+| too fast (429, 20429), too many failures (70005)   | never processed: the account's key is closed
+for all processes, the       |
+|                                                    | request waits and spends no attempt
+|
+| 500 (20500), any 5xx, a lost answer                | Unknown: Twilio is asked for the texts to
+this number                     |
+| 401, 403, 20003                                    | everything of the account is held until its
+token changes                 |
+| 21211, 21610 and their like                        | Rejected by a word of ours
+|
+| a code that answers.py does not have               | Rejected `twilio_other`, and an alarm in the
+log                          |
 
-Twilio has no idempotency key and a text carries no mark, so a lost one is found by number, text, sender and time. Where two alike were
-sent to one person within that time the doubt stays, and a person decides. The window for a mistake: of two requests alike within about a
+Twilio has no idempotency key and a text carries no mark, so a lost one is found by number, text,
+sender and time. Where two alike were
+sent to one person within that time the doubt stays, and a person decides. The window for a mistake:
+of two requests alike within about a
 minute, one done and one lost before Twilio had it, the lost one is taken for the other.
 """
 
@@ -64,10 +75,18 @@ _BURST: Final = 10
 #: Reasons of this channel that may be labels of a metric: a closed set.
 _REASONS: Final = frozenset(
     {
-        *(reason for _, reason in MEANINGS.values()), OTHER, "account_missing", "sender_missing", "template_missing",
-        "template_render_failed", "history_too_long", "ambiguous", "not_sent", "suppressed",
+        *(reason for _, reason in MEANINGS.values()),
+        OTHER,
+        "account_missing",
+        "sender_missing",
+        "template_missing",
+        "template_render_failed",
+        "history_too_long",
+        "ambiguous",
+        "not_sent",
+        "suppressed",
     }
-)  # fmt: skip
+)
 
 
 def flow(
@@ -79,12 +98,18 @@ def flow(
     timeout_seconds: float = 20.0,
     concurrency: int = 100,
 ) -> Flow:
-    """The channel. With `account_sid` the program itself declares the account `default`; all others come from the tenant's config.
+    """The channel.
 
-    `token` is the account's, or `env:NAME`, which is looked up when a text is sent. A tenant's own account `default` goes first.
+    With `account_sid` the program itself declares the account `default`; all others come from the
+    tenant's config.
+
+    `token` is the account's, or `env:NAME`, which is looked up when a text is sent. A tenant's own
+    account `default` goes first.
     """
     require_library()
-    declared = None if account_sid is None else _declared(account_sid, token, sender, default_region)
+    declared = (
+        None if account_sid is None else _declared(account_sid, token, sender, default_region)
+    )
 
     async def execute(message: Message, attempt: Attempt) -> Outcome:
         account, twilio = await _account(message, attempt, declared, timeout_seconds)
@@ -109,7 +134,9 @@ def flow(
             # No answer to a question ends the doubt.
             return outcome if isinstance(outcome, Done) else Unknown(outcome.reason, outcome.detail)
 
-    async def check(message: Message, config: TenantConfig, templates: Templates) -> Mapping[str, str]:
+    async def check(
+        message: Message, config: TenantConfig, templates: Templates
+    ) -> Mapping[str, str]:
         account = getattr(config.find(ACCOUNT, message.account), "body", declared)
         faults = faults_of(message, None if account is None else account.default_region)
         if faults or message.template is None:
@@ -127,7 +154,11 @@ def flow(
         config={ACCOUNT: Account, TEMPLATE: Template},
         example={"to": "+4930123456", "body": "Your parcel is here"},
         credential=lambda message: f"{ACCOUNT}/{message.account}",
-        declared={} if declared is None else {f"{ACCOUNT}/{DEFAULT}": (declared.account_sid, declared.auth_token)},
+        declared=(
+            {}
+            if declared is None
+            else {f"{ACCOUNT}/{DEFAULT}": (declared.account_sid, declared.auth_token)}
+        ),
         check=check,
         tags=tags_of,
         reasons=_REASONS,
@@ -140,9 +171,15 @@ def flow(
     )
 
 
-def _declared(account_sid: str, token: str | None, sender: str | None, default_region: str | None) -> Account:
+def _declared(
+    account_sid: str, token: str | None, sender: str | None, default_region: str | None
+) -> Account:
     if not token or not sender:
-        raise BadFlow(NAME, "account_sid= needs token=, 'env:NAME' or the account's own, and sender=, a number of the account")
+        raise BadFlow(
+            NAME,
+            "account_sid= needs token=, 'env:NAME' or the account's own, and sender=, a number of"
+            " the account",
+        )
     return Account(account_sid, token, sender, default_region=default_region)
 
 
@@ -153,16 +190,27 @@ async def _account(
     stored = attempt.config.get(ACCOUNT, message.account)
     if stored is not None:
         assert isinstance(stored.body, Account)
-        account, tokens = stored.body, await attempt.config.secrets(ACCOUNT, message.account, "auth_token")
+        account, tokens = (
+            stored.body,
+            await attempt.config.secrets(ACCOUNT, message.account, "auth_token"),
+        )
     elif declared is None or message.account != DEFAULT:
         raise AttemptEnded(Rejected("account_missing", not_stored(ACCOUNT, message.account)))
     else:
         account, tokens = declared, _referenced(declared.auth_token, attempt)
     if not tokens:
-        detail = "the vault has no auth_token" if stored is not None else "the variable that the program names is not set"
+        detail = (
+            "the vault has no auth_token"
+            if stored is not None
+            else "the variable that the program names is not set"
+        )
         raise CredentialRefused(f"{ACCOUNT}/{message.account}", SECRET_MISSING, detail)
     if account.sender is None and account.messaging_service_sid is None:
-        raise AttemptEnded(Rejected("sender_missing", f"the {ACCOUNT} has neither a sender nor a messaging_service_sid"))
+        raise AttemptEnded(
+            Rejected(
+                "sender_missing", f"the {ACCOUNT} has neither a sender nor a messaging_service_sid"
+            )
+        )
     return account, Twilio(attempt.http, account, tokens[0], timeout_seconds)
 
 
@@ -188,14 +236,21 @@ async def _refuse_suppressed(to: str, attempt: Attempt) -> None:
     except StoreError as error:
         raise AttemptEnded(Retry("vault_unavailable", scrub(str(error)))) from None
     if to in found:
-        raise AttemptEnded(Rejected("suppressed", f"the number gets no more texts: {found[to].reason}"))
+        raise AttemptEnded(
+            Rejected("suppressed", f"the number gets no more texts: {found[to].reason}")
+        )
 
 
 async def _body(message: Message, attempt: Attempt) -> str:
-    """What is said. Ends the attempt when there is nothing to say, so that nothing half-made is ever sent."""
+    """What is said.
+
+    Ends the attempt when there is nothing to say, so that nothing half-made is ever sent.
+    """
     body = message.body or ""
     if message.template is not None:
-        body = (await attempt.templates.render(message.template, message.data, message.locale)).parts.get("text", "")
+        body = (
+            await attempt.templates.render(message.template, message.data, message.locale)
+        ).parts.get("text", "")
     if not body:
         raise AttemptEnded(Rejected("no_text", "no body, and no text in the template"))
     if len(body) > BODY_LENGTH_MAX:
@@ -207,12 +262,19 @@ def _limit(message: Message, account: Account) -> Limit:
     return Limit(f"sms/{message.account}", account.per_second, _BURST)
 
 
-async def _ending(response: HttpResponse, message: Message, attempt: Attempt, account: Account) -> Outcome:
-    """How an attempt ends that Twilio said no to. What speaks of the account is everybody's matter, not this request's."""
+async def _ending(
+    response: HttpResponse, message: Message, attempt: Attempt, account: Account
+) -> Outcome:
+    """How an attempt ends that Twilio said no to.
+
+    What speaks of the account is everybody's matter, not this request's.
+    """
     meaning, reason = meaning_of(response) or (None, "")
     retry_after = attempt.http.retry_after(response)
     if meaning == "credential":
-        raise CredentialRefused(f"{ACCOUNT}/{message.account}", reason, f"Twilio answered {response.status}")
+        raise CredentialRefused(
+            f"{ACCOUNT}/{message.account}", reason, f"Twilio answered {response.status}"
+        )
     if meaning == "throttled":
         seconds = THROTTLED_SECONDS if retry_after is None else retry_after
         await attempt.limits.close(_limit(message, account).name, seconds)

@@ -9,7 +9,8 @@ import msgspec
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.outbound.http import HttpResponse, status_reason
 
-#: throttled: the account is closed for a while, nothing was sent. unknown: may have been sent. final: no, and no again.
+#: throttled: the account is closed for a while, nothing was sent. unknown: may have been sent.
+#: final: no, and no again.
 #: credential: no to everything under this account.
 Meaning = Literal["throttled", "unknown", "final", "credential"]
 
@@ -67,7 +68,11 @@ def outcome_of(response: HttpResponse, retry_after: float | None) -> Outcome:
         meaning, reason = known
         if meaning == "throttled":
             return Retry(reason, detail, retry_after or 0.0)
-        return Unknown(reason, detail, retry_after or 0.0) if meaning == "unknown" else Rejected(reason, detail)
+        return (
+            Unknown(reason, detail, retry_after or 0.0)
+            if meaning == "unknown"
+            else Rejected(reason, detail)
+        )
     if status >= 500:
         # Not even Twilio's own "come back later" says whether it has the message.
         return Unknown(status_reason(status), detail, retry_after or 0.0)

@@ -23,18 +23,29 @@ API_URL: Final = "https://api.twilio.com"
 #: Twilio takes no more.
 BODY_LENGTH_MAX: Final = 1_600
 NOT_A_NUMBER: Final = (
-    "must be a phone number with its country code, like +4930123456; without one, the account needs a default_region"
+    "must be a phone number with its country code, like +4930123456; without one, the account needs"
+    " a default_region"
 )
 
 _PUNCTUATION: Final = re.compile(r"[^0-9+]")
 Code = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
 
-class Message(Payload, frozen=True, omit_defaults=True, rename={"template": "templateCode", "account": "accountCode"}):
-    """A text to one person: `body`, or a template with its data. Number, text and data are about that person and stored sealed."""
+class Message(
+    Payload,
+    frozen=True,
+    omit_defaults=True,
+    rename={"template": "templateCode", "account": "accountCode"},
+):
+    """A text to one person: `body`, or a template with its data.
+
+    Number, text and data are about that person and stored sealed.
+    """
 
     to: Personal[Annotated[str, msgspec.Meta(min_length=3, max_length=40)]]
-    body: Personal[Annotated[str, msgspec.Meta(min_length=1, max_length=BODY_LENGTH_MAX)] | None] = None
+    body: Personal[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=BODY_LENGTH_MAX)] | None
+    ] = None
     template: Code | None = None
     data: Personal[dict[str, Any]] = msgspec.field(default_factory=dict)
     locale: Annotated[str, msgspec.Meta(min_length=1, max_length=35)] | None = None
@@ -47,23 +58,32 @@ class Message(Payload, frozen=True, omit_defaults=True, rename={"template": "tem
 
 
 class Account(ConfigBody, frozen=True):
-    """An account at Twilio. `auth_token` is the account's own, or the secret of the API key that `api_key_sid` names."""
+    """An account at Twilio.
+
+    `auth_token` is the account's own, or the secret of the API key that `api_key_sid` names.
+    """
 
     sent_to: ClassVar = {"auth_token": ("api_url",)}
 
     account_sid: Annotated[str, msgspec.Meta(pattern="^AC[0-9A-Za-z]{1,64}$")]
     auth_token: Secret[str]
-    #: The number, short code or name that texts come from; or a messaging service, which chooses one.
+    #: The number, short code or name that texts come from; or a messaging service, which chooses
+    #: one.
     sender: Annotated[str, msgspec.Meta(min_length=1, max_length=20)] | None = None
-    messaging_service_sid: Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$")] | None = None
-    #: The account's own token where `auth_token` is an API key's secret: Twilio signs its reports with it.
+    messaging_service_sid: Annotated[str, msgspec.Meta(pattern="^MG[0-9A-Za-z]{1,64}$")] | None = (
+        None
+    )
+    #: The account's own token where `auth_token` is an API key's secret: Twilio signs its reports
+    #: with it.
     callback_token: Secret[str] = ""
     api_key_sid: Annotated[str, msgspec.Meta(pattern="^SK[0-9A-Za-z]{1,64}$")] | None = None
     #: The country of numbers that are written without one, e.g. DE.
     default_region: Annotated[str, msgspec.Meta(pattern="^[A-Z]{2}$")] | None = None
     per_second: PerSecond = 10.0
     #: Another address of the API; the private-address guard has its say.
-    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048)] = API_URL
+    api_url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/?#]+[^/]*", max_length=2_048)] = (
+        API_URL
+    )
 
     def __repr__(self) -> str:
         return f"Account({self.account_sid})"
@@ -90,7 +110,10 @@ def require_library() -> None:
 
 
 def e164(number: str, region: str | None) -> str | None:
-    """The number as providers take it; None when it can be none. Which numbers are in use changes by the week, so only form counts."""
+    """The number as providers take it; None when it can be none.
+
+    Which numbers are in use changes by the week, so only form counts.
+    """
     # Imported with the first message: its tables are large, and most commands send none.
     import phonenumbers
 
@@ -121,4 +144,6 @@ def faults_of(message: Message, region: str | None) -> Mapping[str, str]:
 
 def tags_of(message: Message, _: str) -> Mapping[str, str]:
     """What every log line about the request carries."""
-    return {"accountCode": message.account} | ({} if message.template is None else {"templateCode": message.template})
+    return {"accountCode": message.account} | (
+        {} if message.template is None else {"templateCode": message.template}
+    )

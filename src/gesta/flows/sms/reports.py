@@ -1,14 +1,21 @@
 """What Twilio reports by status callbacks: that a text arrived, or that it did not.
 
-| MessageStatus                          | report                                                     |
+| MessageStatus                          | report
+|
 |----------------------------------------|------------------------------------------------------------|
-| delivered, read                        | delivered                                                  |
-| undelivered, failed                    | bounced, by a word for ErrorCode; permanent where it is so |
-| queued, sending, sent and the like     | none: it says less than what is on record                  |
+| delivered, read                        | delivered
+|
+| undelivered, failed                    | bounced, by a word for ErrorCode; permanent where it is
+so |
+| queued, sending, sent and the like     | none: it says less than what is on record
+|
 
-The URL of the callback names the account and the request, and Twilio signs the URL with what it posts: HMAC-SHA1 under the account's own
-token, of the URL as we gave it and the fields in the order of their names. So neither can be changed, and no list of Twilio's ids is kept.
-Nobody is put on the suppression list: who has said STOP is on Twilio's own, and START takes them off there.
+The URL of the callback names the account and the request, and Twilio signs the URL with what it
+posts: HMAC-SHA1 under the account's own
+token, of the URL as we gave it and the fields in the order of their names. So neither can be
+changed, and no list of Twilio's ids is kept.
+Nobody is put on the suppression list: who has said STOP is on Twilio's own, and START takes them
+off there.
 """
 
 from __future__ import annotations
@@ -46,11 +53,15 @@ _LOST: Final = frozenset({"undelivered", "failed"})
 
 
 async def callback_url(attempt: Attempt, code: str, account: Account) -> str | None:
-    """Where Twilio reports on this request; None where that could not be verified, or nobody has said where we are reached."""
+    """Where Twilio reports on this request; None where that could not be verified, or nobody has
+    said where we are reached.
+    """
     if not attempt.report_to or "/" in code:
         # A slash in a path is one, however it is written.
         return None
-    if account.api_key_sid is not None and not await attempt.config.secrets(ACCOUNT, code, "callback_token"):
+    if account.api_key_sid is not None and not await attempt.config.secrets(
+        ACCOUNT, code, "callback_token"
+    ):
         return None
     return _url(attempt.report_to, attempt.tenant, code, attempt.request_id)
 
@@ -64,16 +75,26 @@ def reporting(declared: Account | None) -> Reporting:
 
     async def read(incoming: Incoming, desk: Desk) -> Sequence[Told]:
         signature = (incoming.header("x-twilio-signature") or "").encode(errors="replace")
-        if len(incoming.parts) != 2 or not signature or len(incoming.body) > BODY_BYTES_MAX or not desk.address:
+        if (
+            len(incoming.parts) != 2
+            or not signature
+            or len(incoming.body) > BODY_BYTES_MAX
+            or not desk.address
+        ):
             raise Forged
         code, request_id = incoming.parts
         if not REQUEST_ID.fullmatch(request_id):
             raise Forged
         account, tokens = await _tokens(code, declared, desk)
         fields = _fields(incoming.body)
-        signed = _url(desk.address, incoming.tenant, code, request_id) + "".join(name + value for name, value in fields)
-        # Every one is compared, each in constant time, before anything is concluded. Under an empty one anybody can sign.
-        matches = [hmac.compare_digest(_signature(token, signed), signature) for token in tokens if token]
+        signed = _url(desk.address, incoming.tenant, code, request_id) + "".join(
+            name + value for name, value in fields
+        )
+        # Every one is compared, each in constant time, before anything is concluded. Under an empty
+        # one anybody can sign.
+        matches = [
+            hmac.compare_digest(_signature(token, signed), signature) for token in tokens if token
+        ]
         found = dict(fields)
         if not any(matches) or found.get("AccountSid") != account.account_sid:
             raise Forged
@@ -84,7 +105,9 @@ def reporting(declared: Account | None) -> Reporting:
 
 
 async def _tokens(code: str, declared: Account | None, desk: Desk) -> tuple[Account, list[str]]:
-    """The account and what its callbacks may be signed with: the newest token, and the one before it for a day."""
+    """The account and what its callbacks may be signed with: the newest token, and the one before
+    it for a day.
+    """
     stored = desk.config.find(ACCOUNT, code)
     if isinstance(stored, Entity):
         account = stored.body
@@ -103,7 +126,11 @@ def _fields(body: bytes) -> list[tuple[str, str]]:
     """What was posted, in the order in which it is signed."""
     try:
         pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=FIELDS_MAX
+            body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=FIELDS_MAX,
         )
     except ValueError:
         raise Forged from None

@@ -1,4 +1,6 @@
-"""How many segments a text is sent in, which is what it costs: GSM 03.38 by septets, everything else as UCS-2."""
+"""How many segments a text is sent in, which is what it costs: GSM 03.38 by septets, everything
+else as UCS-2.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import msgspec
 
 #: One septet each.
 _BASIC: Final = frozenset(
-    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
+    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ"
+    " !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
 #: Two: an escape and the character, which stay together.
 _EXTENSION: Final = frozenset("\f^{}\\[~]|€")

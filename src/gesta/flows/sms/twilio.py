@@ -1,6 +1,7 @@
 """Twilio's Messages by plain HTTP: send one, and find one again.
 
-A message there carries no mark of ours: what tells it is number, text, sender and time. Two texts alike to one person within that time
+A message there carries no mark of ours: what tells it is number, text, sender and time. Two texts
+alike to one person within that time
 cannot be told apart, so the doubt stays then.
 """
 
@@ -66,7 +67,9 @@ class Twilio:
         """The sid of the new message; raises Refused. A missing answer ends the attempt."""
         account = self.account
         origin = (
-            {"From": account.sender} if account.sender is not None else {"MessagingServiceSid": account.messaging_service_sid}
+            {"From": account.sender}
+            if account.sender is not None
+            else {"MessagingServiceSid": account.messaging_service_sid}
         )
         # As it is: a text that Twilio makes shorter could not be found again.
         form = {"To": to, **origin, "Body": body, "SmartEncoded": "false"}
@@ -79,9 +82,12 @@ class Twilio:
             raise Refused(response) from None
 
     async def find(self, to: str, body: str, attempt: Attempt, *, is_rendered: bool) -> Outcome:
-        """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said. Raises Refused.
+        """Done: it is there. Retry: it is not, and it would be. Unknown: that cannot be said.
 
-        A template may have said something else when the text was sent: then any other text of that time may be it.
+        Raises Refused.
+
+        A template may have said something else when the text was sent: then any other text of that
+        time may be it.
         """
         since_ms, found, others = attempt.first_ms - SKEW_MS, [], 0
         # Not by DateSent, which a text in Twilio's queue does not have yet.
@@ -117,11 +123,15 @@ class Twilio:
 
     async def _exchange(self, method: str, path: str, body: bytes | None) -> HttpResponse:
         user = self.account.api_key_sid or self.account.account_sid
-        headers = {"authorization": f"Basic {base64.b64encode(f'{user}:{self.token}'.encode()).decode()}"}
+        headers = {
+            "authorization": f"Basic {base64.b64encode(f'{user}:{self.token}'.encode()).decode()}"
+        }
         if body is not None:
             headers["content-type"] = _FORM
         url = self.account.api_url.rstrip("/") + path
-        response = await self.http.exchange(method, url, body=body, headers=headers, timeout_seconds=self.timeout_seconds)
+        response = await self.http.exchange(
+            method, url, body=body, headers=headers, timeout_seconds=self.timeout_seconds
+        )
         if not 200 <= response.status < 300:
             raise Refused(response)
         return response
@@ -131,7 +141,11 @@ def _verdict(found: list[Text], others: int) -> Outcome:
     if len(found) == 1:
         return Done(found[0].sid, detail="found among the messages to this number")
     if found or others:
-        return Unknown("ambiguous", f"{len(found) + others} texts to this number at that time; which one is this cannot be told")
+        return Unknown(
+            "ambiguous",
+            f"{len(found) + others} texts to this number at that time; which one is this cannot be"
+            " told",
+        )
     return Retry("not_sent", "Twilio does not have it")
 
 

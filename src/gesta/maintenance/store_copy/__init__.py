@@ -2,8 +2,10 @@
 
 1. check.py looks whether it may be done; nothing has been written so far.
 2. The target is fenced (`filling`): no job is put or taken there until the end.
-3. transfer.py copies secrets, events in their order, and claims, while the source stays in use; the views are folded along without dispatching.
-4. The source is paused, on its own record, so that the target, which gets that record, starts on hold. Then the source is fenced (`left`).
+3. transfer.py copies secrets, events in their order, and claims, while the source stays in use; the
+   views are folded along without dispatching.
+4. The source is paused, on its own record, so that the target, which gets that record, starts on
+   hold. Then the source is fenced (`left`).
 5. The rest is copied; comparison.py compares counts and hashes of both.
 6. Live jobs are put into the target in the commit in which its fence goes down.
 

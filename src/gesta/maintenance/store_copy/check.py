@@ -10,7 +10,8 @@ from gesta.maintenance.store_copy.transfer import ref_of
 from gesta.ports.fences import Fence
 from gesta.security.envelope_encryption import IDENTITY, MasterKey, prove
 
-#: fresh: the target has nothing of it. resumed: an earlier run was interrupted. done: an earlier run came to its end.
+#: fresh: the target has nothing of it. resumed: an earlier run was interrupted. done: an earlier
+#: run came to its end.
 Start = Literal["fresh", "resumed", "done"]
 
 
@@ -21,7 +22,10 @@ def left_fence(target: Home, selection: Selection) -> Fence:
 
 def filling_fence(source: Home, selection: Selection) -> Fence:
     """What stands around the target meanwhile; it says what a repetition has to be called with."""
-    return Fence("filling", source.url if selection.tenant is None else f"{source.url} (tenant {selection.tenant})")
+    return Fence(
+        "filling",
+        source.url if selection.tenant is None else f"{source.url} (tenant {selection.tenant})",
+    )
 
 
 async def check(source: Home, target: Home, selection: Selection, master: MasterKey) -> Start:
@@ -37,14 +41,17 @@ async def check(source: Home, target: Home, selection: Selection, master: Master
     identity = (await target.stores.vault.get([IDENTITY])).get(IDENTITY)
     if identity is not None and identity != (await source.stores.vault.get([IDENTITY]))[IDENTITY]:
         raise BadInput(
-            f"{target.url} belongs to another installation, made with another secret; name a new store. Nothing was changed"
+            f"{target.url} belongs to another installation, made with another secret; name a new"
+            " store. Nothing was changed"
         )
     stream = await _first_stream(target, selection)
     if stream is None:
         return "fresh"
     if is_left:
         return "done"
-    raise BadInput(f"{target.url} has events already (stream {stream}); name a new store. Nothing was changed")
+    raise BadInput(
+        f"{target.url} has events already (stream {stream}); name a new store. Nothing was changed"
+    )
 
 
 async def check_used(source: Home) -> None:
@@ -71,8 +78,9 @@ async def _check_source(source: Home, target: Home, selection: Selection) -> boo
             raise Fenced(source.url, fence.kind, fence.other, fence.tenant)
         if selection.tenant is None and fence.tenant is not None:
             raise StoreError(
-                f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: here it is no longer what it is there. "
-                f"Copy the other tenants one by one, or take it back: gesta copy --unfence --tenant {fence.tenant}"
+                f"tenant {fence.tenant} of {source.url} was copied to {fence.other}: here it is no"
+                " longer what it is there. Copy the other tenants one by one, or take it back:"
+                f" gesta copy --unfence --tenant {fence.tenant}"
             )
     return left_fence(target, selection) in fences
 

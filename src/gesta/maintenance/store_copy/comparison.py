@@ -1,4 +1,6 @@
-"""Whether two stores hold the same: counts and hashes that do not hang on the order, and the first stream that differs."""
+"""Whether two stores hold the same: counts and hashes that do not hang on the order, and the first
+stream that differs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _MODULUS = 1 << 256
 
 
 class Tally:
-    """How many, and a hash over all of them in whatever order: sums of digests, because equal pairs would vanish from an exclusive or."""
+    """How many, and a hash over all of them in whatever order: sums of digests, because equal pairs
+    would vanish from an exclusive or.
+    """
 
     def __init__(self) -> None:
         self.count = self.total = 0
@@ -43,7 +47,12 @@ class Tally:
 
 class Comparison:
     def __init__(self, source: Home, target: Home, selection: Selection, looked: Looked) -> None:
-        self._source, self._target, self._selection, self._looked = source, target, selection, looked
+        self._source, self._target, self._selection, self._looked = (
+            source,
+            target,
+            selection,
+            looked,
+        )
         #: Requests of other tenants than the one that is copied.
         self.others: frozenset[str] = frozenset()
 
@@ -57,33 +66,58 @@ class Comparison:
         return tally
 
     async def check_events(self, expected: Tally) -> None:
-        """Raise StoreError naming the first stream that differs. What retention has removed from the source is removed here, too."""
+        """Raise StoreError naming the first stream that differs.
+
+        What retention has removed from the source is removed here, too.
+        """
         if expected == await self._events(self._target, set(), set()):
             return
         await self._compare_streams()
         if expected != await self._events(self._target, set(), set()):
             raise StoreError(
-                f"{self._target.url} does not hold what {self._source.url} does; it stays on hold. Choose another target"
+                f"{self._target.url} does not hold what {self._source.url} does; it stays on hold."
+                " Choose another target"
             )
 
     async def check_claims(self) -> None:
-        if self._selection.tenant is None and await self._claims(self._source) != await self._claims(self._target):
-            raise StoreError(f"{self._target.url} does not have the keys that {self._source.url} has; it stays on hold")
+        if self._selection.tenant is None and await self._claims(
+            self._source
+        ) != await self._claims(self._target):
+            raise StoreError(
+                f"{self._target.url} does not have the keys that {self._source.url} has; it stays"
+                " on hold"
+            )
 
     async def check_secrets(self) -> None:
         if await self._secrets(self._source) != await self._secrets(self._target):
-            raise StoreError(f"{self._target.url} does not have the secrets that {self._source.url} has; it stays on hold")
+            raise StoreError(
+                f"{self._target.url} does not have the secrets that {self._source.url} has; it"
+                " stays on hold"
+            )
 
     async def _events(self, home: Home, ours: set[str], others: set[str]) -> Tally:
-        """The events that are copied; on the way, the ids of requests whose tenant is copied and of all others, where only one is copied."""
+        """The events that are copied; on the way, the ids of requests whose tenant is copied and of
+        all others, where only one is copied.
+        """
         tally, after = Tally(), 0
         while page := await home.stores.events.follow(after, PAGE):
             after = page[-1].position
             for one in page:
                 is_copied = self._selection.has_event(one)
                 if is_copied:
-                    tally.add(one.stream.encode(), b"%d" % one.version, one.id, one.type.encode(), one.data, one.meta)
-                if self._selection.tenant is not None and (meta := meta_of(one)) is not None and meta.flow != CONFIG:
+                    tally.add(
+                        one.stream.encode(),
+                        b"%d" % one.version,
+                        one.id,
+                        one.type.encode(),
+                        one.data,
+                        one.meta,
+                    )
+                if (
+                    self._selection.tenant is not None
+                    and (meta := meta_of(one)) is not None
+                    and meta.flow != CONFIG
+                ):
                     (ours if is_copied else others).add(meta.request_id)
             await self._looked(len(page))
         return tally
@@ -106,47 +140,72 @@ class Comparison:
         return tally
 
     async def _compare_streams(self) -> None:
-        """Stream by stream, in the order of the source; then those that the source does not have any more."""
+        """Stream by stream, in the order of the source; then those that the source does not have
+        any more.
+        """
         await self._walk(self._source, self._target, self._check_stream)
         await self._walk(self._target, self._source, self._remove_stream)
 
     async def _walk(
-        self, one: Home, other: Home, differs: Callable[[str, list[Recorded], list[Recorded]], Awaitable[None]]
+        self,
+        one: Home,
+        other: Home,
+        differs: Callable[[str, list[Recorded], list[Recorded]], Awaitable[None]],
     ) -> None:
         after = 0
         while page := await one.stores.events.follow(after, PAGE):
             after = page[-1].position
-            streams = list(dict.fromkeys(recorded.stream for recorded in page if self._selection.has_event(recorded)))
+            streams = list(
+                dict.fromkeys(
+                    recorded.stream for recorded in page if self._selection.has_event(recorded)
+                )
+            )
             for start in range(0, len(streams), STREAMS_AT_ONCE):
                 chosen = streams[start : start + STREAMS_AT_ONCE]
                 ours, theirs = [
-                    _by_stream(await home.stores.events.read([(stream, 0) for stream in chosen])) for home in (one, other)
+                    _by_stream(await home.stores.events.read([(stream, 0) for stream in chosen]))
+                    for home in (one, other)
                 ]
                 for stream in chosen:
-                    if list(map(_content, ours.get(stream, []))) != list(map(_content, theirs.get(stream, []))):
+                    if list(map(_content, ours.get(stream, []))) != list(
+                        map(_content, theirs.get(stream, []))
+                    ):
                         await differs(stream, ours.get(stream, []), theirs.get(stream, []))
                 await self._looked(0)
 
-    async def _check_stream(self, stream: str, ours: list[Recorded], theirs: list[Recorded]) -> None:
+    async def _check_stream(
+        self, stream: str, ours: list[Recorded], theirs: list[Recorded]
+    ) -> None:
         raise StoreError(
-            f"the stream {stream} has {len(ours)} events in {self._source.url} and {len(theirs)} in {self._target.url}, "
-            "or others; the target stays on hold. Choose another target"
+            f"the stream {stream} has {len(ours)} events in {self._source.url} and {len(theirs)} in"
+            f" {self._target.url}, or others; the target stays on hold. Choose another target"
         )
 
-    async def _remove_stream(self, stream: str, ours: list[Recorded], theirs: list[Recorded]) -> None:
-        """The source had it when it was copied, and retention has removed it since. Left here, an old request could come to life again."""
+    async def _remove_stream(
+        self, stream: str, ours: list[Recorded], theirs: list[Recorded]
+    ) -> None:
+        """The source had it when it was copied, and retention has removed it since.
+
+        Left here, an old request could come to life again.
+        """
         state = await self._state(stream, ours[0]) if ours and not theirs else None
         if state is None or not await self._target.stores.commits.remove([(stream, state)]):
             raise StoreError(
-                f"{self._target.url} has events in the stream {stream} that {self._source.url} does not have; it stays on hold. "
-                "Choose another target"
+                f"{self._target.url} has events in the stream {stream} that {self._source.url} does"
+                " not have; it stays on hold. Choose another target"
             )
 
     async def _state(self, stream: str, first: Recorded) -> State | None:
         meta, stores = meta_of(first), self._target.stores
-        if meta is None or meta.flow == CONFIG or request_stream(meta.flow, meta.tenant, meta.request_id) != stream:
+        if (
+            meta is None
+            or meta.flow == CONFIG
+            or request_stream(meta.flow, meta.tenant, meta.request_id) != stream
+        ):
             return None
-        view = await Loader(stores.events, stores.views).one((meta.flow, meta.tenant, meta.request_id))
+        view = await Loader(stores.events, stores.views).one(
+            (meta.flow, meta.tenant, meta.request_id)
+        )
         return None if view is None else view.state
 
 

@@ -28,7 +28,8 @@ from gesta.tenants.pause_control import Pausing
 from gesta.tenants.templates.renderer import InlineRenderer
 from gesta.worker.lease import LEASE_SECONDS
 
-#: The log grows while it is copied. So often we run after its end; what is left then is copied behind the fence.
+#: The log grows while it is copied. So often we run after its end; what is left then is copied
+#: behind the fence.
 ROUNDS = 20
 LOOK_SECONDS = 0.1
 #: So often the source is fenced in the hope that nobody has just committed a request of their own.
@@ -44,7 +45,10 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Report:
-    """What the target has from the source, now or since an earlier run (`is_new`). `suspect`: jobs of which nobody knows whether they were done."""
+    """What the target has from the source, now or since an earlier run (`is_new`).
+
+    `suspect`: jobs of which nobody knows whether they were done.
+    """
 
     is_new: bool
     events: int = 0
@@ -56,7 +60,14 @@ class Report:
 
 class Copy:
     def __init__(
-        self, source: Home, target: Home, tenant: str | None, master: MasterKey, runtime: Runtime, progress: Progress, tell: Tell
+        self,
+        source: Home,
+        target: Home,
+        tenant: str | None,
+        master: MasterKey,
+        runtime: Runtime,
+        progress: Progress,
+        tell: Tell,
     ) -> None:
         self._source, self._target, self._selection = source, target, Selection(tenant)
         self._master, self._progress, self._tell = master, progress, tell
@@ -68,11 +79,20 @@ class Copy:
         self._telemetry = Telemetry()
         stores = target.stores
         self._projector = Projector(
-            stores.events, stores.views, stores.commits, stores.partitions, self._target_clock, self._telemetry, owner
+            stores.events,
+            stores.views,
+            stores.commits,
+            stores.partitions,
+            self._target_clock,
+            self._telemetry,
+            owner,
         )
 
     async def run(self, wait_seconds: float, actor: Actor) -> Report:
-        """Copy, or go on with a copy that was interrupted. `wait_seconds`: how long running attempts may take to end before the fence."""
+        """Copy, or go on with a copy that was interrupted.
+
+        `wait_seconds`: how long running attempts may take to end before the fence.
+        """
         start = await check(self._source, self._target, self._selection, self._master)
         if start == "done":
             return Report(is_new=False)
@@ -88,10 +108,14 @@ class Copy:
         return report
 
     async def _is_left(self) -> bool:
-        return left_fence(self._target, self._selection) in await self._source.stores.fences.standing()
+        return (
+            left_fence(self._target, self._selection) in await self._source.stores.fences.standing()
+        )
 
     async def _finish_own_work(self) -> None:
-        """What the target had before is dispatched as usual: what we append is not, and the mark for that is a position."""
+        """What the target had before is dispatched as usual: what we append is not, and the mark
+        for that is a position.
+        """
         while await self._projector.step():
             await self._roles.hold()
 
@@ -113,45 +137,64 @@ class Copy:
             await self._transfer.claims()
 
     async def _fold(self) -> None:
-        """Views of what is copied, without a job for anything that the source has dispatched; the rest is left to the target's projector.
+        """Views of what is copied, without a job for anything that the source has dispatched; the
+        rest is left to the target's projector.
 
-        What only some partitions of the source have dispatched counts as the rest: a job that is put twice stays one, and whoever takes one
+        What only some partitions of the source have dispatched counts as the rest: a job that is
+        put twice stays one, and whoever takes one
         that is done with finds its end in the stream.
         """
         source = self._source.stores
-        dispatched = min(one.quiet_until for one in await stands_of(source.views, source.partitions))
+        dispatched = min(
+            one.quiet_until for one in await stands_of(source.views, source.partitions)
+        )
         await self._transfer.mark_dispatched(await self._transfer.place_of(dispatched))
         await self._projector.catch_up()
 
     async def _pause_and_fence(self, wait_seconds: float, actor: Actor) -> None:
-        """From here on nothing is begun in the source, and soon nothing is written. The pause is copied: so the target starts on hold."""
+        """From here on nothing is begun in the source, and soon nothing is written.
+
+        The pause is copied: so the target starts on hold.
+        """
         pausing = self._pausing()
         await pausing.pause(self._selection.scope, f"copied to {self._target.url}"[:500], actor)
         leased = await self._drain(wait_seconds)
         if leased and self._selection.tenant is not None:
-            # A tenant's fence stops its events, not the leases of workers: an attempt that still runs could not say how it ended.
+            # A tenant's fence stops its events, not the leases of workers: an attempt that still
+            # runs could not say how it ended.
             await pausing.resume(self._selection.scope, actor)
             raise StoreError(
-                f"{leased} attempts of tenant {self._selection.tenant} have not ended in {self._source.url}; the tenant goes on there, "
-                "and nothing was sent from the copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there ends them"
+                f"{leased} attempts of tenant {self._selection.tenant} have not ended in"
+                f" {self._source.url}; the tenant goes on there, and nothing was sent from the"
+                " copy. Repeat it with --wait; if a worker died amid them, `gesta serve` there"
+                " ends them"
             )
         if not await self._fence():
             await pausing.resume(self._selection.scope, actor)
             raise StoreError(
-                f"requests of callers' own transactions wait in the outbox of {self._source.url}; it goes on as before, and nothing was "
-                "sent from the copy. See that `gesta projector` or `gesta serve` works there (`gesta doctor` tells what waits), then repeat"
+                f"requests of callers' own transactions wait in the outbox of {self._source.url};"
+                " it goes on as before, and nothing was sent from the copy. See that `gesta"
+                " projector` or `gesta serve` works there (`gesta doctor` tells what waits), then"
+                " repeat"
             )
         if leased:
             players = ", ".join(await self._roles.source_players()) or "nobody"
-            self._tell(f"{leased} attempts were running as the source was fenced (at work there: {players}); they are in doubt")
+            self._tell(
+                f"{leased} attempts were running as the source was fenced (at work there:"
+                f" {players}); they are in doubt"
+            )
 
     async def _fence(self) -> bool:
-        """Whether it stands, with nothing left behind that callers' own transactions have committed."""
+        """Whether it stands, with nothing left behind that callers' own transactions have
+        committed.
+        """
         stores, fence = self._source.stores, left_fence(self._target, self._selection)
         for _ in range(FENCE_TRIES):
             if stores.outbox is not None:
                 waiting = await stores.outbox.waiting((), 0, (), PAGE)
-                await stores.outbox.drain([(one.request_id, one.append) for one in waiting if isinstance(one, Prepared)])
+                await stores.outbox.drain(
+                    [(one.request_id, one.append) for one in waiting if isinstance(one, Prepared)]
+                )
             await stores.fences.put_up(fence)
             if stores.outbox is None or await stores.outbox.count(1) == 0:
                 return True
@@ -169,7 +212,10 @@ class Copy:
                 break
             if not is_told:
                 is_told = True
-                self._tell(f"the source is paused; waiting up to {wait_seconds:g} s for {leased} running attempts to end")
+                self._tell(
+                    f"the source is paused; waiting up to {wait_seconds:g} s for {leased} running"
+                    " attempts to end"
+                )
             await self._roles.hold()
             await sleep(self._source_clock, LOOK_SECONDS)
         return leased
@@ -207,8 +253,12 @@ class Copy:
         comparison = Comparison(self._source, self._target, self._selection, self._look)
         self._looked, self._to_look = 0, 2 * await self._source.stores.events.behind(0)
         expected = await comparison.read_source()
-        claims, secrets = await self._transfer.claims(comparison.others), await self._transfer.secrets()
-        # From here on a repetition begins at the start: it must not hold back what retention has to take along.
+        claims, secrets = (
+            await self._transfer.claims(comparison.others),
+            await self._transfer.secrets(),
+        )
+        # From here on a repetition begins at the start: it must not hold back what retention has to
+        # take along.
         await self._target.stores.views.forget(self._transfer.place)
         await comparison.check_events(expected)
         await comparison.check_claims()
@@ -217,11 +267,14 @@ class Copy:
             await self._copy_subscriptions()
         jobs = await self._jobs()
         if leased:
-            # Whoever still works on the source has not been able to renew its lease, and makes no call when this is over.
+            # Whoever still works on the source has not been able to renew its lease, and makes no
+            # call when this is over.
             left = fenced_at + LEASE_SECONDS - self._source_clock.monotonic()
             await sleep(self._source_clock, max(0.0, left))
             await self._roles.hold()
-        await self._target.stores.fences.take_down(filling_fence(self._source, self._selection), jobs)
+        await self._target.stores.fences.take_down(
+            filling_fence(self._source, self._selection), jobs
+        )
         return Report(
             is_new=True,
             events=expected.count,
@@ -243,21 +296,30 @@ class Copy:
                 await self._transfer.move(one.name, await self._transfer.place_of(one.position))
 
     async def _jobs(self) -> list[Job]:
-        """As they are, but for those that somebody has or had in hand: of these nobody knows whether they were done."""
+        """As they are, but for those that somebody has or had in hand: of these nobody knows
+        whether they were done.
+        """
         found = {
-            one.job.id: replace(one.job, suspect=one.job.suspect or one.takes > 0 or one.state == "leased")
+            one.job.id: replace(
+                one.job, suspect=one.job.suspect or one.takes > 0 or one.state == "leased"
+            )
             for one in await self._standing()
         }
         for job in await self._source.stores.views.pending(ALL):
             if self._selection.has_job(job):
-                # One that was put and not yet forgotten stands in the queue with all that is known of it.
+                # One that was put and not yet forgotten stands in the queue with all that is known
+                # of it.
                 found.setdefault(job.id, job)
         return list(found.values())
 
 
 async def unfence(home: Home, tenant: str | None) -> bool:
     """Take the source back: whether it was fenced. It stays paused until somebody resumes it."""
-    fences = [fence for fence in await home.stores.fences.standing() if fence.kind == "left" and fence.tenant == tenant]
+    fences = [
+        fence
+        for fence in await home.stores.fences.standing()
+        if fence.kind == "left" and fence.tenant == tenant
+    ]
     for fence in fences:
         await home.stores.fences.take_down(fence)
     return bool(fences)

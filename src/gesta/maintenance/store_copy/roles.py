@@ -1,4 +1,8 @@
-"""Who else works on the two stores. While we hold their roles, nobody projects or sweeps in the target, nor removes old requests from the source."""
+"""Who else works on the two stores.
+
+While we hold their roles, nobody projects or sweeps in the target, nor removes old requests from
+the source.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,17 @@ class Roles:
         self._renewed_at = float("-inf")
 
     async def hold(self) -> None:
-        """Take or renew them, at most once a second. Raises StoreError when others have one for longer than a dead run could."""
+        """Take or renew them, at most once a second.
+
+        Raises StoreError when others have one for longer than a dead run could.
+        """
         now = self._runtime.monotonic()
         if now - self._renewed_at < RENEWAL_SECONDS:
             return
-        for home, names in ((self._target, (CHECKPOINT, SWEEP, REBUILD)), (self._source, (REBUILD,))):
+        for home, names in (
+            (self._target, (CHECKPOINT, SWEEP, REBUILD)),
+            (self._source, (REBUILD,)),
+        ):
             for name in names:
                 await self._hold_one(home, name)
         self._renewed_at = now
@@ -37,7 +47,8 @@ class Roles:
                 if self._runtime.monotonic() > until:
                     what = "is being copied, or rebuilt" if name == REBUILD else "is worked on"
                     raise StoreError(
-                        f"{home.url} {what} by another process; stop it (gesta doctor names it), then repeat the copy"
+                        f"{home.url} {what} by another process; stop it (gesta doctor names it),"
+                        " then repeat the copy"
                     )
                 await sleep(self._runtime, LOOK_SECONDS)
         except Fenced:
@@ -46,10 +57,14 @@ class Roles:
                 raise
 
     async def _take(self, home: Home, name: str) -> bool:
-        """While we hold the projector's role itself nobody gets a part of it; those who have one are asked to go, not pushed aside."""
+        """While we hold the projector's role itself nobody gets a part of it; those who have one
+        are asked to go, not pushed aside.
+        """
         if name == CHECKPOINT:
             now, roles = home.stores.now_ms(), await home.stores.views.roles()
-            if any(projects(role) and role.owner != self._owner and role.is_held(now) for role in roles):
+            if any(
+                projects(role) and role.owner != self._owner and role.is_held(now) for role in roles
+            ):
                 return False
         return await home.stores.views.claim(name, self._owner, LEASE_SECONDS)
 

@@ -1,4 +1,7 @@
-"""What of a store is copied: everything, or one tenant's part. Whose an event is stands in its metadata: names are never parsed."""
+"""What of a store is copied: everything, or one tenant's part.
+
+Whose an event is stands in its metadata: names are never parsed.
+"""
 
 from __future__ import annotations
 

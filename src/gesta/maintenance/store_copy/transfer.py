@@ -1,4 +1,7 @@
-"""Events, claims and secrets from one store to another, as they are. Everything may be repeated: what stands there already is recognised."""
+"""Events, claims and secrets from one store to another, as they are.
+
+Everything may be repeated: what stands there already is recognised.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from gesta.ports.read_model import Move, dispatched_of
 from gesta.ports.vault import Sealed
 from gesta.projector.partitions import checkpoints_of, stands_of
 
-#: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant follow.
+#: What a checkpoint is called that says how far a copy has come; the source's URL and the tenant
+#: follow.
 PLACE = "copy/"
 
 
@@ -20,15 +24,22 @@ class Transfer:
         self.place = f"{PLACE}{selection.tenant or '*'}/{source.url}"
 
     async def events(self) -> tuple[int, int]:
-        """Copy the next page of the log: how many events it had, and the position up to which the log is copied."""
+        """Copy the next page of the log: how many events it had, and the position up to which the
+        log is copied.
+        """
         views = self._target.stores.views
         before = await views.checkpoint(self.place)
         page = await self._source.stores.events.follow(before, PAGE)
         if not page:
             return 0, before
         chosen = [recorded for recorded in page if self._selection.has_event(recorded)]
-        # One append for each, so that all keep their order: who follows the log goes on in the target where it stood in the source.
-        verdicts = await self._target.stores.events.append([_append(recorded) for recorded in chosen]) if chosen else []
+        # One append for each, so that all keep their order: who follows the log goes on in the
+        # target where it stood in the source.
+        verdicts = (
+            await self._target.stores.events.append([_append(recorded) for recorded in chosen])
+            if chosen
+            else []
+        )
         for recorded, verdict in zip(chosen, verdicts, strict=True):
             if not isinstance(verdict, Appended):
                 raise self._differs(recorded.stream)
@@ -46,20 +57,31 @@ class Transfer:
         """Up to here the target's projector puts no jobs, whatever the partition."""
         stores = self._target.stores
         for name in checkpoints_of(stores.partitions):
-            # A mark in any case: without one, whoever opens the target takes its checkpoints for lost.
+            # A mark in any case: without one, whoever opens the target takes its checkpoints for
+            # lost.
             await stores.views.begin(dispatched_of(name), position)
-        stands = zip(checkpoints_of(stores.partitions), await stands_of(stores.views, stores.partitions), strict=True)
+        stands = zip(
+            checkpoints_of(stores.partitions),
+            await stands_of(stores.views, stores.partitions),
+            strict=True,
+        )
         moves = [
-            Move(dispatched_of(name), one.dispatched, position) for name, one in stands if one.dispatched < position
-        ]  # fmt: skip
+            Move(dispatched_of(name), one.dispatched, position)
+            for name, one in stands
+            if one.dispatched < position
+        ]
         if moves and not await stores.views.save_with_jobs([], [], [], moves):
             raise self._worked_on()
 
     async def place_of(self, position: int) -> int:
-        """The place in the target's log behind which everything comes that comes behind `position` in the source's."""
+        """The place in the target's log behind which everything comes that comes behind `position`
+        in the source's.
+        """
         events = self._target.stores.events
         while page := await self._source.stores.events.follow(position, PAGE):
-            following = next((recorded for recorded in page if self._selection.has_event(recorded)), None)
+            following = next(
+                (recorded for recorded in page if self._selection.has_event(recorded)), None
+            )
             if following is not None:
                 found = await events.read([(following.stream, following.version - 1)])
                 # Not copied yet: then nothing behind it is.
@@ -70,7 +92,8 @@ class Transfer:
     async def claims(self, others: frozenset[str] = frozenset()) -> int:
         """Copy all claims but those of the requests of `others`; how many.
 
-        Of a request that retention has removed nobody knows whose it was: its claim goes along, and keeps its key from being used again.
+        Of a request that retention has removed nobody knows whose it was: its claim goes along, and
+        keeps its key from being used again.
         """
         count, after = 0, b""
         while page := await self._source.stores.events.claims(after, PAGE):
@@ -80,28 +103,39 @@ class Transfer:
             for claim, is_there in zip(chosen, answers, strict=True):
                 if not is_there:
                     raise StoreError(
-                        f"in {self._target.url} the key of request {claim.request_id} leads to another request; "
-                        "requests were submitted to both stores. Nothing was sent; choose another target"
+                        f"in {self._target.url} the key of request {claim.request_id} leads to"
+                        " another request; requests were submitted to both stores. Nothing was"
+                        " sent; choose another target"
                     )
             count += len(chosen)
         return count
 
     async def secrets(self) -> int:
-        """Copy all versions as they are, sealed; one that was destroyed is destroyed in the target, too. How many."""
+        """Copy all versions as they are, sealed; one that was destroyed is destroyed in the target,
+        too.
+
+        How many.
+        """
         vault, count = self._target.stores.vault, 0
         after = ("", "", 0)
         while page := await self._source.stores.vault.listed(after, PAGE):
             after = ref_of(page[-1])
             chosen = [sealed for sealed in page if self._selection.has_secret(sealed)]
             written = await vault.put(chosen) if chosen else []
-            gone = [ref_of(one) for one, is_new in zip(chosen, written, strict=True) if not one.box and not is_new]
+            gone = [
+                ref_of(one)
+                for one, is_new in zip(chosen, written, strict=True)
+                if not one.box and not is_new
+            ]
             if gone:
                 await vault.delete(gone)
             count += len(chosen)
         return count
 
     def _worked_on(self) -> StoreError:
-        return StoreError(f"another process works on {self._target.url}; stop it, then repeat the copy")
+        return StoreError(
+            f"another process works on {self._target.url}; stop it, then repeat the copy"
+        )
 
     def _differs(self, stream: str) -> StoreError:
         return StoreError(

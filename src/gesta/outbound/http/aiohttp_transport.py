@@ -2,12 +2,17 @@
 
 What is done against the library's friendliness:
 
-- *No hidden retry.* aiohttp repeats GET, PUT and DELETE once after a lost connection, on fresh connections too, so `force_close`
-  would not help. Its retry looks for its own exceptions; a middleware turns them into ours before it sees them.
-- *No redirects, no cookies, no proxies or credentials from the environment, no decompression* (we ask for plain answers, so that
+- *No hidden retry.* aiohttp repeats GET, PUT and DELETE once after a lost connection, on fresh
+  connections too, so `force_close`
+  would not help. Its retry looks for its own exceptions; a middleware turns them into ours before
+  it sees them.
+- *No redirects, no cookies, no proxies or credentials from the environment, no decompression* (we
+  ask for plain answers, so that
   a small answer cannot unfold into a large one).
-- *Resolve and pin.* A name is looked up for each new connection, its answers are filtered, and the connection goes to one of
-  those that passed, with TLS checked against the name. A name that changes its answer between check and use gains nothing.
+- *Resolve and pin.* A name is looked up for each new connection, its answers are filtered, and the
+  connection goes to one of
+  those that passed, with TLS checked against the name. A name that changes its answer between check
+  and use gains nothing.
 """
 
 from __future__ import annotations
@@ -27,31 +32,42 @@ from gesta.outbound.http.transport import Headers, HttpRequest, HttpResponse, Tr
 
 #: Answers are read up to here; a longer one is cut.
 ANSWER_BYTES_MAX = 1_048_576
-#: Part of the whole time limit that looking up, connecting and the TLS handshake may take. Less than half, so that whatever
+#: Part of the whole time limit that looking up, connecting and the TLS handshake may take. Less
+#: than half, so that whatever
 #: runs into the whole limit has been sent, however aiohttp rounds the two.
 CONNECT_SHARE = 0.4
 CONNECT_SECONDS_MAX = 10.0
-#: Shorter than common servers wait (5 s and more): a request on a connection that its receiver is just closing ends as Unknown.
+#: Shorter than common servers wait (5 s and more): a request on a connection that its receiver is
+#: just closing ends as Unknown.
 KEEP_ALIVE_SECONDS = 4.0
 
-_AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
+_AddressInfo = tuple[
+    int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+]
 #: aiohttp refuses these too, but late, when nothing tells any more whether something was sent.
 _LINE_BREAK: Final = re.compile(r"[\r\n\0]")
 _HEADERS: Final = {"accept-encoding": "identity", "user-agent": "gesta"}
 
 
 class AioHttpTransport:
-    """One exchange for one call, to addresses the guard lets through. Made inside a running loop, closed in the same one."""
+    """One exchange for one call, to addresses the guard lets through.
 
-    def __init__(self, guard: PrivateAddressGuard | None = None, resolver: AbstractResolver | None = None) -> None:
+    Made inside a running loop, closed in the same one.
+    """
+
+    def __init__(
+        self, guard: PrivateAddressGuard | None = None, resolver: AbstractResolver | None = None
+    ) -> None:
         self._guard = guard or PrivateAddressGuard()
         self._resolver = SharedLookups(resolver or aiohttp.ThreadedResolver())
-        # A session per scheme: the guard is stricter with plain http, and aiohttp asks a resolver without telling the scheme.
+        # A session per scheme: the guard is stricter with plain http, and aiohttp asks a resolver
+        # without telling the scheme.
         self._sessions = {scheme: self._session(scheme) for scheme in ("https", "http")}
 
     def _session(self, scheme: str) -> aiohttp.ClientSession:
         def guarded_socket(info: _AddressInfo) -> socket.socket:
-            # The last door, and the only one for URLs with an address instead of a name: aiohttp does not resolve those.
+            # The last door, and the only one for URLs with an address instead of a name: aiohttp
+            # does not resolve those.
             if refusal := self._guard.refusal(str(info[4][0]), scheme):
                 raise TransportFault(refusal, sent=False)
             return socket.socket(info[0], info[1], info[2])
@@ -80,14 +96,23 @@ class AioHttpTransport:
         if any(_LINE_BREAK.search(name + value) for name, value in request.headers.items()):
             raise TransportFault("unsendable", sent=False)
         total = request.timeout_seconds
-        limits = aiohttp.ClientTimeout(total=total, connect=min(total * CONNECT_SHARE, CONNECT_SECONDS_MAX))
+        limits = aiohttp.ClientTimeout(
+            total=total, connect=min(total * CONNECT_SHARE, CONNECT_SECONDS_MAX)
+        )
         headers = _HEADERS | {name.lower(): value for name, value in request.headers.items()}
         try:
             async with session.request(
-                request.method, url, headers=headers, data=request.body, allow_redirects=False, timeout=limits
+                request.method,
+                url,
+                headers=headers,
+                data=request.body,
+                allow_redirects=False,
+                timeout=limits,
             ) as response:
                 body, is_whole = await _bounded(response)
-                return HttpResponse(response.status, Headers(response.headers.items()), body, is_whole)
+                return HttpResponse(
+                    response.status, Headers(response.headers.items()), body, is_whole
+                )
         # Chained exceptions would carry the URL into a traceback, so none is.
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _named(error) from None
@@ -104,7 +129,9 @@ class _GuardedResolver(AbstractResolver):
     def __init__(self, inner: AbstractResolver, guard: PrivateAddressGuard, scheme: str) -> None:
         self._inner, self._guard, self._scheme = inner, guard, scheme
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
         try:
             found = await self._inner.resolve(host, port, family)
         except UnicodeError:
@@ -122,7 +149,9 @@ class _GuardedResolver(AbstractResolver):
         """The inner resolver is shared and closed by the transport."""
 
 
-async def _named_faults(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def _named_faults(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
     try:
         return await handler(request)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -135,13 +164,17 @@ async def _bounded(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         parts.append(part)
         size += len(part)
         if size > ANSWER_BYTES_MAX:
-            # The rest is not read, and aiohttp does not keep a connection with something unread on it.
+            # The rest is not read, and aiohttp does not keep a connection with something unread on
+            # it.
             return b"".join(parts)[:ANSWER_BYTES_MAX], False
     return b"".join(parts), True
 
 
 def _named(error: Exception) -> TransportFault:
-    """The one place where aiohttp's exceptions get our names. Not sent: only what fails before there is a connection."""
+    """The one place where aiohttp's exceptions get our names.
+
+    Not sent: only what fails before there is a connection.
+    """
     match error:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return TransportFault("unsendable", sent=False)
@@ -150,7 +183,9 @@ def _named(error: Exception) -> TransportFault:
         case aiohttp.ClientSSLError():
             return TransportFault("tls", sent=False)
         case aiohttp.ClientConnectorError():
-            return TransportFault("refused" if error.errno == errno.ECONNREFUSED else "unreachable", sent=False)
+            return TransportFault(
+                "refused" if error.errno == errno.ECONNREFUSED else "unreachable", sent=False
+            )
         case aiohttp.ConnectionTimeoutError():
             return TransportFault("connect_timeout", sent=False)
         case TimeoutError():
@@ -158,5 +193,6 @@ def _named(error: Exception) -> TransportFault:
         case aiohttp.ClientPayloadError() | aiohttp.ClientResponseError():
             return TransportFault("bad_answer", sent=True)
         case _:
-            # Also a kept connection that its receiver closed: whether it had read the request before is not ours to know.
+            # Also a kept connection that its receiver closed: whether it had read the request
+            # before is not ours to know.
             return TransportFault("reset", sent=True)

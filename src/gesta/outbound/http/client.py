@@ -1,15 +1,23 @@
 """`attempt.http`: HTTP that ends the attempt by itself when the answer is not a success.
 
-| what happened                                                            | outcome                      |
+| what happened                                                            | outcome
+|
 |--------------------------------------------------------------------------|------------------------------|
-| 2xx                                                                      | the flow goes on             |
-| 429; 503 that says when to come back (Retry-After)                       | Retry, not before that time  |
-| name not found, connection refused, TLS failure, no connection in time   | Retry: nothing was sent      |
-| 3xx; any other 4xx; a URL that may not be called (guard, plain http)     | Rejected                     |
-| any other 5xx; reset, time-out or half an answer after sending           | Unknown                      |
-| 2xx whose JSON the flow needs and cannot read                            | Unknown                      |
+| 2xx                                                                      | the flow goes on
+|
+| 429; 503 that says when to come back (Retry-After)                       | Retry, not before that
+time  |
+| name not found, connection refused, TLS failure, no connection in time   | Retry: nothing was sent
+|
+| 3xx; any other 4xx; a URL that may not be called (guard, plain http)     | Rejected
+|
+| any other 5xx; reset, time-out or half an answer after sending           | Unknown
+|
+| 2xx whose JSON the flow needs and cannot read                            | Unknown
+|
 
-The last line: a 2xx alone does not tell who spoke. A proxy's login page answers 200 as well, and a flow that must hand on the
+The last line: a 2xx alone does not tell who spoke. A proxy's login page answers 200 as well, and a
+flow that must hand on the
 provider's id has none, so neither Done nor Rejected would be true.
 """
 
@@ -23,23 +31,62 @@ import msgspec
 
 from gesta.domain.outcome import Outcome, Rejected, Retry, Unknown
 from gesta.outbound.http.retry_after import retry_after_seconds
-from gesta.outbound.http.transport import FaultReason, Headers, HttpRequest, HttpResponse, Transport, TransportFault
+from gesta.outbound.http.transport import (
+    FaultReason,
+    Headers,
+    HttpRequest,
+    HttpResponse,
+    Transport,
+    TransportFault,
+)
 from gesta.runtime.clock import Runtime
 
 #: Asking again cannot help: the address itself is refused.
-_HOPELESS: Final[frozenset[FaultReason]] = frozenset({"unsendable", "plain_http", "private_address"})
+_HOPELESS: Final[frozenset[FaultReason]] = frozenset(
+    {"unsendable", "plain_http", "private_address"}
+)
 #: Where providers put the code of a failure, the most telling first, and what a code looks like.
 _CODE_FIELDS: Final = ("code", "error_code", "errorCode", "error", "type", "reason")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z_.-]{2,63}")
-#: Statuses with a reason of their own. Reasons are labels of a metric, so a provider must not be able to invent them.
+#: Statuses with a reason of their own. Reasons are labels of a metric, so a provider must not be
+#: able to invent them.
 _NAMED: Final = frozenset(
-    {400, 401, 402, 403, 404, 405, 406, 408, 409, 410, 411, 412, 413, 414, 415, 421, 422, 423, 424, 425, 426, 428, 429, 431, 451}
+    {
+        400,
+        401,
+        402,
+        403,
+        404,
+        405,
+        406,
+        408,
+        409,
+        410,
+        411,
+        412,
+        413,
+        414,
+        415,
+        421,
+        422,
+        423,
+        424,
+        425,
+        426,
+        428,
+        429,
+        431,
+        451,
+    }
     | {500, 501, 502, 503, 504, 507, 508}
 )
 
 
 class AttemptEnded(Exception):
-    """The attempt is over with this outcome; the worker records it. A flow may catch it to decide otherwise."""
+    """The attempt is over with this outcome; the worker records it.
+
+    A flow may catch it to decide otherwise.
+    """
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(repr(outcome))
@@ -68,26 +115,40 @@ class Answer:
         return self._response.body
 
     def json(self) -> Any:
-        """The parsed body. Ends the attempt as Unknown when it is not JSON or longer than the transport reads."""
+        """The parsed body.
+
+        Ends the attempt as Unknown when it is not JSON or longer than the transport reads.
+        """
         if self._parsed is msgspec.UNSET:
             if not self._response.is_whole:
-                raise AttemptEnded(Unknown("too_large", f"answered {self.status} with more than can be read"))
+                raise AttemptEnded(
+                    Unknown("too_large", f"answered {self.status} with more than can be read")
+                )
             try:
                 self._parsed = msgspec.json.decode(self._response.body)
             except msgspec.DecodeError:
-                raise AttemptEnded(Unknown("bad_answer", f"answered {self.status}, but not in JSON")) from None
+                raise AttemptEnded(
+                    Unknown("bad_answer", f"answered {self.status}, but not in JSON")
+                ) from None
         return self._parsed
 
     def __getitem__(self, name: str) -> Any:
-        """A field of the JSON object. Ends the attempt as Unknown when there is none of that name."""
+        """A field of the JSON object. Ends the attempt as Unknown when there is none of that
+        name.
+        """
         found = self.json()
         if not isinstance(found, dict) or name not in found:
-            raise AttemptEnded(Unknown("bad_answer", f"answered {self.status} without a field {name!r}"))
+            raise AttemptEnded(
+                Unknown("bad_answer", f"answered {self.status} without a field {name!r}")
+            )
         return found[name]
 
 
 class Options(TypedDict, total=False):
-    """What a call may carry beside its URL. `json` is encoded and sets the content type; `body` goes out as it is."""
+    """What a call may carry beside its URL.
+
+    `json` is encoded and sets the content type; `body` goes out as it is.
+    """
 
     json: Any
     body: bytes | None
@@ -100,7 +161,9 @@ class Http:
 
     __slots__ = ("_has_acted", "_runtime", "_timeout_seconds", "_transport")
 
-    def __init__(self, transport: Transport, runtime: Runtime, timeout_seconds: float = 30.0) -> None:
+    def __init__(
+        self, transport: Transport, runtime: Runtime, timeout_seconds: float = 30.0
+    ) -> None:
         self._transport, self._runtime, self._timeout_seconds = transport, runtime, timeout_seconds
         #: A call of this attempt that changes something was answered with success.
         self._has_acted = False
@@ -123,15 +186,23 @@ class Http:
     async def _ask(self, method: str, url: str, options: Options) -> Answer:
         response = await self.exchange(method, url, **options)
         if not 200 <= response.status < 300:
-            outcome = after_status(response.status, self.retry_after(response), error_code(response))
+            outcome = after_status(
+                response.status, self.retry_after(response), error_code(response)
+            )
             raise AttemptEnded(self._in_all(outcome))
         return Answer(response)
 
     def _in_all(self, outcome: Outcome) -> Outcome:
-        """What the attempt came to: after an earlier call that had its effect, no later failure can say that nothing happened."""
+        """What the attempt came to: after an earlier call that had its effect, no later failure can
+        say that nothing happened.
+        """
         if self._has_acted and isinstance(outcome, Retry | Rejected):
             after_seconds = outcome.after_seconds if isinstance(outcome, Retry) else 0.0
-            return Unknown(outcome.reason, f"{outcome.detail}, after an earlier call of the attempt had succeeded", after_seconds)
+            return Unknown(
+                outcome.reason,
+                f"{outcome.detail}, after an earlier call of the attempt had succeeded",
+                after_seconds,
+            )
         return outcome
 
     async def exchange(
@@ -144,7 +215,10 @@ class Http:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> HttpResponse:
-        """The answer whatever its status, for a provider with rules of its own. Only a missing answer ends the attempt."""
+        """The answer whatever its status, for a provider with rules of its own.
+
+        Only a missing answer ends the attempt.
+        """
         sent = dict(headers or {})
         if json is not None:
             if body is not None:
@@ -153,7 +227,9 @@ class Http:
             if not any(name.lower() == "content-type" for name in sent):
                 sent["content-type"] = "application/json"
         try:
-            response = await self._transport.send(HttpRequest(method, url, sent, body, timeout_seconds or self._timeout_seconds))
+            response = await self._transport.send(
+                HttpRequest(method, url, sent, body, timeout_seconds or self._timeout_seconds)
+            )
         except TransportFault as fault:
             raise AttemptEnded(self._in_all(after_fault(fault))) from None
         self._has_acted = self._has_acted or (200 <= response.status < 300 and method != "GET")
@@ -172,16 +248,21 @@ def after_fault(fault: TransportFault) -> Outcome:
 
 
 def error_code(response: HttpResponse) -> str:
-    """The provider's own code for a failure, e.g. `resource_missing`, for whoever has to put it right.
+    """The provider's own code for a failure, e.g.
 
-    Codes only: a sentence may quote what was sent, and nobody could tell a person's name in it from any other word.
+    `resource_missing`, for whoever has to put it right.
+
+    Codes only: a sentence may quote what was sent, and nobody could tell a person's name in it from
+    any other word.
     """
     try:
         body = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
         return ""
     inner = body.get("error") if isinstance(body, dict) else None
-    found = [part.get(name) for part in (inner, body) if isinstance(part, dict) for name in _CODE_FIELDS]
+    found = [
+        part.get(name) for part in (inner, body) if isinstance(part, dict) for name in _CODE_FIELDS
+    ]
     return next((code for code in found if isinstance(code, str) and _CODE.fullmatch(code)), "")
 
 

@@ -9,12 +9,16 @@ from email.utils import parsedate_to_datetime
 #: Nobody is waited for longer than this, whatever the header says.
 RETRY_AFTER_SECONDS_MAX = 86_400.0
 
-#: Fractions are not in the RFC, but providers send them. More digits than this are far beyond the limit anyway.
+#: Fractions are not in the RFC, but providers send them. More digits than this are far beyond the
+#: limit anyway.
 _SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
 def retry_after_seconds(value: str | None, now_ms: int) -> float | None:
-    """Seconds from now, between 0 and a day. None when there is no such header or its value cannot be read."""
+    """Seconds from now, between 0 and a day.
+
+    None when there is no such header or its value cannot be read.
+    """
     if value is None:
         return None
     text = value.strip()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-#: Why an exchange brought no answer. A closed set: it is the label of a metric and the reason in an event.
+#: Why an exchange brought no answer. A closed set: it is the label of a metric and the reason in an
+#: event.
 FaultReason = Literal[
     "unsendable",  # not a URL that can be called, or a header that may not be sent
     "plain_http",  # http:// to an address that the guard does not name
@@ -72,7 +73,10 @@ class HttpResponse:
 
 #: What a person can do about it.
 REMEDIES: dict[str, str] = {
-    "private_address": ": the host is in a private network; to allow it, set allow_private, e.g. GESTA_ALLOW_PRIVATE=127.0.0.0/8",
+    "private_address": (
+        ": the host is in a private network; to allow it, set allow_private, e.g."
+        " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
+    ),
     "plain_http": ": without https, only hosts that allow_private names are reached",
 }
 
@@ -94,7 +98,10 @@ class Transport(Protocol):
     """A way out. It makes one exchange for one call: a second try is the engine's decision."""
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """The answer, whatever its status; redirects are not followed. Raises TransportFault when there is none."""
+        """The answer, whatever its status; redirects are not followed.
+
+        Raises TransportFault when there is none.
+        """
         ...
 
     async def close(self) -> None: ...

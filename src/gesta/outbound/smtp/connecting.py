@@ -14,7 +14,9 @@ from gesta.outbound.smtp.transport import MailFault
 from gesta.runtime.clock import Runtime, spawn
 
 
-async def allowed_addresses(resolver: AbstractResolver, guard: PrivateAddressGuard, host: str, *, is_plain: bool) -> list[str]:
+async def allowed_addresses(
+    resolver: AbstractResolver, guard: PrivateAddressGuard, host: str, *, is_plain: bool
+) -> list[str]:
     """The addresses of a name that may be reached. Raises MailFault when there is none."""
     try:
         found = [entry["host"] for entry in await resolver.resolve(host, 0, socket.AF_UNSPEC)]
@@ -25,12 +27,19 @@ async def allowed_addresses(resolver: AbstractResolver, guard: PrivateAddressGua
     refusals = [guard.refusal(address, "http" if is_plain else "https") for address in found]
     passed = [address for address, refusal in zip(found, refusals, strict=True) if refusal is None]
     if not passed:
-        raise MailFault("plain_smtp" if refusals[0] == "plain_http" else "private_address", sent=False)
+        raise MailFault(
+            "plain_smtp" if refusals[0] == "plain_http" else "private_address", sent=False
+        )
     return passed
 
 
-async def connected_socket(runtime: Runtime, addresses: Sequence[str], port: int, seconds: float) -> socket.socket:
-    """A connection to the first of these addresses that takes one. Raises MailFault when none does in time."""
+async def connected_socket(
+    runtime: Runtime, addresses: Sequence[str], port: int, seconds: float
+) -> socket.socket:
+    """A connection to the first of these addresses that takes one.
+
+    Raises MailFault when none does in time.
+    """
     # A share each, so that one that swallows everything does not hide the others.
     share, last = seconds / len(addresses), MailFault("unreachable", sent=False)
     for address in addresses:
@@ -42,7 +51,9 @@ async def connected_socket(runtime: Runtime, addresses: Sequence[str], port: int
                 return made
             last = MailFault("connect_timeout", sent=False)
         except OSError as error:
-            last = MailFault("refused" if error.errno == errno.ECONNREFUSED else "unreachable", sent=False)
+            last = MailFault(
+                "refused" if error.errno == errno.ECONNREFUSED else "unreachable", sent=False
+            )
         except BaseException:
             made.close()
             raise
@@ -50,7 +61,9 @@ async def connected_socket(runtime: Runtime, addresses: Sequence[str], port: int
     raise last
 
 
-async def _connects(runtime: Runtime, made: socket.socket, address: tuple[str, int], seconds: float) -> bool:
+async def _connects(
+    runtime: Runtime, made: socket.socket, address: tuple[str, int], seconds: float
+) -> bool:
     """False when the time is over."""
     connecting = spawn(asyncio.get_running_loop().sock_connect(made, address), "gesta-smtp-connect")
 

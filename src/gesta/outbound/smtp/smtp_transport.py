@@ -1,9 +1,12 @@
 """The real way out: aiosmtplib, with the guard between every name and its address.
 
-- *Resolve and pin.* A name is looked up for each new connection, its addresses are filtered, and the connection goes to one of those
+- *Resolve and pin.* A name is looked up for each new connection, its addresses are filtered, and
+  the connection goes to one of those
   that passed, with TLS checked against the name.
-- *Kept connections.* Those of one server and user are used again for a few seconds. One that the server has closed meanwhile fails at
-  MAIL, before anything of the letter was said; then, and only then, the letter goes over a fresh one.
+- *Kept connections.* Those of one server and user are used again for a few seconds. One that the
+  server has closed meanwhile fails at
+  MAIL, before anything of the letter was said; then, and only then, the letter goes over a fresh
+  one.
 - *What was sent.* Until DATA nothing was. From then on a lost connection means that nobody knows.
 """
 
@@ -39,12 +42,21 @@ class _Stale(Exception):
 
 
 class SmtpTransport:
-    """One conversation for one letter, to addresses the guard lets through. Made inside a running loop, closed in the same one."""
+    """One conversation for one letter, to addresses the guard lets through.
+
+    Made inside a running loop, closed in the same one.
+    """
 
     def __init__(
-        self, guard: PrivateAddressGuard, runtime: Runtime, resolver: AbstractResolver | None = None, trust: str | None = None
+        self,
+        guard: PrivateAddressGuard,
+        runtime: Runtime,
+        resolver: AbstractResolver | None = None,
+        trust: str | None = None,
     ) -> None:
-        """`trust` is a file of certificates to be believed beside the system's, for a server with one of its own."""
+        """`trust` is a file of certificates to be believed beside the system's, for a server with
+        one of its own.
+        """
         self._guard, self._runtime, self._trust = guard, runtime, trust
         self._given_resolver = resolver
         self._resolver: SharedLookups | None = None
@@ -61,7 +73,11 @@ class SmtpTransport:
             except _Stale:
                 pass
         made = await self._connect(server)
-        return made if isinstance(made, MailAnswer) else await self._hand_in(account, made, envelope, is_kept=False)
+        return (
+            made
+            if isinstance(made, MailAnswer)
+            else await self._hand_in(account, made, envelope, is_kept=False)
+        )
 
     async def close(self) -> None:
         for kept in self._kept.values():
@@ -73,7 +89,9 @@ class SmtpTransport:
         if self._resolver is not None:
             await self._resolver.close()
 
-    async def _hand_in(self, account: _Account, client: SMTP, envelope: Envelope, *, is_kept: bool) -> MailAnswer:
+    async def _hand_in(
+        self, account: _Account, client: SMTP, envelope: Envelope, *, is_kept: bool
+    ) -> MailAnswer:
         is_done = False
         try:
             answer = await _conversation(client, envelope, is_kept=is_kept)
@@ -117,7 +135,9 @@ class SmtpTransport:
 
         if self._resolver is None:
             self._resolver = SharedLookups(self._given_resolver or aiohttp.ThreadedResolver())
-        addresses = await allowed_addresses(self._resolver, self._guard, server.host, is_plain=server.tls == "none")
+        addresses = await allowed_addresses(
+            self._resolver, self._guard, server.host, is_plain=server.tls == "none"
+        )
         made = await connected_socket(self._runtime, addresses, server.port, server.timeout_seconds)
         client = SMTP(
             hostname=server.host,
@@ -139,12 +159,19 @@ class SmtpTransport:
             client.close()
             if refusal.code < 200:
                 raise MailFault("bad_answer", sent=False) from None
-            return MailAnswer("login" if stage == "login" else "connect", MailReply(refusal.code, refusal.message))
+            return MailAnswer(
+                "login" if stage == "login" else "connect", MailReply(refusal.code, refusal.message)
+            )
         except (SMTPException, OSError, ValueError) as error:
             _let_go(client, made)
             fault = _named(error, sent=False)
-            # Before the login, what the library itself objects to is a server without STARTTLS; then, one without AUTH.
-            raise MailFault("tls", sent=False) if fault.reason == "unsendable" and stage == "connect" else fault from None
+            # Before the login, what the library itself objects to is a server without STARTTLS;
+            # then, one without AUTH.
+            raise (
+                MailFault("tls", sent=False)
+                if fault.reason == "unsendable" and stage == "connect"
+                else fault
+            ) from None
         except BaseException:
             _let_go(client, made)
             raise
@@ -210,7 +237,10 @@ def _reply(refusal: SMTPResponseException) -> MailReply:
 
 
 def _named(error: Exception, *, sent: bool) -> MailFault:
-    """The one place where the library's exceptions get our names. Their texts may quote an address, so none is kept."""
+    """The one place where the library's exceptions get our names.
+
+    Their texts may quote an address, so none is kept.
+    """
     from aiosmtplib import SMTPConnectError, SMTPConnectTimeoutError, SMTPServerDisconnected
 
     causes = (error, error.__cause__)
@@ -226,7 +256,8 @@ def _named(error: Exception, *, sent: bool) -> MailFault:
 
 
 def _account(server: MailServer) -> _Account:
-    # The digest in place of the password: a changed one must not go on with what the old one opened.
+    # The digest in place of the password: a changed one must not go on with what the old one
+    # opened.
     digest = hashlib.sha256(server.password.encode()).digest()
     return server.host, server.port, server.tls, server.user, digest
 

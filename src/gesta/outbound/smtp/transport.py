@@ -8,7 +8,8 @@ from typing import Literal, Protocol
 
 from gesta.runtime.clock import Runtime
 
-#: How far a conversation came. What was refused at any of them was not sent; `data` is the server's word on the whole letter.
+#: How far a conversation came. What was refused at any of them was not sent; `data` is the server's
+#: word on the whole letter.
 Stage = Literal["connect", "login", "sender", "recipient", "data"]
 #: Why there is no answer. A closed set: it is the label of a metric and the reason in an event.
 MailFaultReason = Literal[
@@ -25,8 +26,14 @@ MailFaultReason = Literal[
     "unsendable",  # the server cannot be asked this way at all: no AUTH, a name that is none
 ]
 REMEDIES: dict[str, str] = {
-    "private_address": ": the host is in a private network; to allow it, set allow_private, e.g. GESTA_ALLOW_PRIVATE=127.0.0.0/8",
-    "tls": ": no STARTTLS offered, or a certificate that does not fit; tls=none does without, to hosts that allow_private names",
+    "private_address": (
+        ": the host is in a private network; to allow it, set allow_private, e.g."
+        " GESTA_ALLOW_PRIVATE=127.0.0.0/8"
+    ),
+    "tls": (
+        ": no STARTTLS offered, or a certificate that does not fit; tls=none does without, to hosts"
+        " that allow_private names"
+    ),
     "plain_smtp": ": without TLS, only hosts that allow_private names are reached",
 }
 
@@ -46,7 +53,9 @@ class MailServer:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A letter and where it goes. Addresses and content are personal, so `repr` shows none of them."""
+    """A letter and where it goes. Addresses and content are personal, so `repr` shows none of
+    them.
+    """
 
     sender: str = field(repr=False)
     #: Without this one the letter is not sent at all.
@@ -61,7 +70,10 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class MailReply:
-    """What a server said. Its text may quote an address, so it is for classifying only, never for a log."""
+    """What a server said.
+
+    Its text may quote an address, so it is for classifying only, never for a log.
+    """
 
     code: int
     text: str = field(default="", repr=False)

@@ -1,4 +1,6 @@
-"""Stores that live in this process only: the reference for every other store, and the double for users' tests."""
+"""Stores that live in this process only: the reference for every other store, and the double for
+users' tests.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +10,8 @@ from gesta.stores.memory.database import MemoryDatabase
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:  # noqa: ARG001 -- there is nothing to choose
-    """A new, empty database, whatever follows `memory:`. Keep a MemoryDatabase to open the same one twice."""
+    """A new, empty database, whatever follows `memory:`.
+
+    Keep a MemoryDatabase to open the same one twice.
+    """
     return MemoryDatabase(runtime).stores()

@@ -1,6 +1,7 @@
 """One memory database: the ports over the same state, so that project and record are one step.
 
-Every change is made by a synchronous method between two awaits, which is what a transaction is in a single thread. The database outlives the
+Every change is made by a synchronous method between two awaits, which is what a transaction is in a
+single thread. The database outlives the
 engines that use it: a second engine on the same one is a restart.
 """
 

@@ -6,7 +6,17 @@ import heapq
 import itertools
 from collections.abc import Sequence
 
-from gesta.ports.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
+from gesta.ports.event_store import (
+    Append,
+    Appended,
+    Claim,
+    Claimed,
+    Recorded,
+    Share,
+    Stale,
+    Verdict,
+    until_full,
+)
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.memory.fences import MemoryFences
 
@@ -31,14 +41,22 @@ class MemoryEventStore:
         return [self.append_one(append) for append in appends]
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        return [self._claims[name] for name in heapq.nsmallest(limit, (name for name in self._claims if name > after))]
+        return [
+            self._claims[name]
+            for name in heapq.nsmallest(limit, (name for name in self._claims if name > after))
+        ]
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
         self.fences.check()
-        return [self._claims.setdefault(claim.name, claim).request_id == claim.request_id for claim in claims]
+        return [
+            self._claims.setdefault(claim.name, claim).request_id == claim.request_id
+            for claim in claims
+        ]
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
-        return [event for stream, after in streams for event in self._streams.get(stream, [])[after:]]
+        return [
+            event for stream, after in streams for event in self._streams.get(stream, [])[after:]
+        ]
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
         events = self._streams.get(stream, [])
@@ -49,9 +67,13 @@ class MemoryEventStore:
         there = (event for event in itertools.islice(self._log, after, None) if event is not None)
         return until_full(itertools.islice(there, limit))
 
-    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+    async def follow_share(
+        self, after: int, limit: int, share: Share
+    ) -> tuple[list[Recorded], int]:
         looked_at = await self.follow(after, limit)
-        return [one for one in looked_at if share.has(one.stream)], looked_at[-1].position if looked_at else after
+        return [one for one in looked_at if share.has(one.stream)], looked_at[
+            -1
+        ].position if looked_at else after
 
     async def end(self) -> int:
         return len(self._log)
@@ -72,7 +94,9 @@ class MemoryEventStore:
         return True
 
     def append_one(self, append: Append) -> Verdict:
-        """Decide and write in one step: whoever comes second, even in the same batch, meets what the first one wrote."""
+        """Decide and write in one step: whoever comes second, even in the same batch, meets what
+        the first one wrote.
+        """
         refusal = self._refusal(append)
         if refusal is not None:
             return refusal
@@ -83,20 +107,38 @@ class MemoryEventStore:
     def _refusal(self, append: Append) -> Stale | Claimed | None:
         stands = self._already_stands(append)
         holder = None if append.claim is None else self._claims.get(append.claim.name)
-        if append.claim is not None and holder is not None and not (stands and holder.request_id == append.claim.request_id):
+        if (
+            append.claim is not None
+            and holder is not None
+            and not (stands and holder.request_id == append.claim.request_id)
+        ):
             return Claimed(holder.request_id, holder.content)
         version = len(self._streams.get(append.stream, ()))
         return None if stands or version == append.expected else Stale(version)
 
     def _already_stands(self, append: Append) -> bool:
-        """Whether these very events are where they were to go: the answer to an earlier append was lost, and the caller asks again."""
-        there = self._streams.get(append.stream, [])[append.expected : append.expected + len(append.events)]
-        return bool(there) and [event.id for event in there] == [event.id for event in append.events]
+        """Whether these very events are where they were to go: the answer to an earlier append was
+        lost, and the caller asks again.
+        """
+        there = self._streams.get(append.stream, [])[
+            append.expected : append.expected + len(append.events)
+        ]
+        return bool(there) and [event.id for event in there] == [
+            event.id for event in append.events
+        ]
 
     def _write(self, append: Append) -> None:
         stream = self._streams.setdefault(append.stream, [])
         for event in append.events:
-            recorded = Recorded(len(self._log) + 1, append.stream, len(stream) + 1, event.id, event.type, event.data, event.meta)
+            recorded = Recorded(
+                len(self._log) + 1,
+                append.stream,
+                len(stream) + 1,
+                event.id,
+                event.type,
+                event.data,
+                event.meta,
+            )
             stream.append(recorded)
             self._log.append(recorded)
         if append.claim is not None:

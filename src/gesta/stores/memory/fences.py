@@ -1,4 +1,7 @@
-"""Fences in a dict, asked by every port before it writes. Implements gesta.ports.fences; the docstrings there are the promise."""
+"""Fences in a dict, asked by every port before it writes.
+
+Implements gesta.ports.fences; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Jobs in heaps: one pair per flow, waiting by time and ready by turn. Leases belong to tokens, one for each worker process."""
+"""Jobs in heaps: one pair per flow, waiting by time and ready by turn.
+
+Leases belong to tokens, one for each worker process.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,19 @@ from msgspec.structs import replace
 
 from gesta.domain.fair_queue import Line, give_turns, score_of
 from gesta.ports.eager_dispatch import Offer, chosen_of
-from gesta.ports.job_queue import Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.job_queue import (
+    Backlog,
+    Drop,
+    Held,
+    Hold,
+    Job,
+    JobState,
+    Release,
+    Settled,
+    Settlement,
+    Standing,
+    Taken,
+)
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.memory.fences import MemoryFences
 
@@ -24,7 +39,8 @@ class _Row:
     #: Takes without a recorded end. The attempt of any of them may have had its effect.
     takes: int = 0
     token: str | None = None
-    #: The number of this row's valid heap entry; entries with another number are dead and dropped when met.
+    #: The number of this row's valid heap entry; entries with another number are dead and dropped
+    #: when met.
     entry: int = 0
     #: None until it is ready for the first time since it was put, released or unheld.
     turn: int | None = None
@@ -40,7 +56,9 @@ class _Row:
 
 @dataclass(slots=True)
 class _Lane:
-    """The free jobs of one flow, as (time or score, entry, job id); where it has come to, and where each line of jobs ends."""
+    """The free jobs of one flow, as (time or score, entry, job id); where it has come to, and where
+    each line of jobs ends.
+    """
 
     waiting: list[tuple[int, int, str]] = field(default_factory=list)
     ready: list[tuple[int, int, str]] = field(default_factory=list)
@@ -77,7 +95,8 @@ class MemoryJobQueue:
         self._end_dead_leases()
         rows = [row for flow, free in flows.items() for row in self._due_rows(flow, free)]
         if rows:
-            # One lease for all jobs of a token: what it took before is renewed with what it takes now.
+            # One lease for all jobs of a token: what it took before is renewed with what it takes
+            # now.
             self._leases.setdefault(token, _Lease(0)).end_ms = self._lease_end(lease_seconds)
         return [self._lease_out(row, token) for row in rows], self._next_due(token, flows)
 
@@ -97,14 +116,21 @@ class MemoryJobQueue:
         self._fences.check()
         return [self.settle_one(settlement) for settlement in settlements]
 
-    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+    async def hand_out(
+        self, token: str, lane: str, limit: int, lease_seconds: float
+    ) -> list[Taken]:
         self._fences.check_jobs()
         return [self._lend(row, token, lease_seconds) for row in self._due_rows(lane, limit)]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
         self._fences.check()
         row = self._rows.get(job_id)
-        if row is None or row.token != token or row.until_ms is None or row.until_ms <= self._runtime.now_ms():
+        if (
+            row is None
+            or row.token != token
+            or row.until_ms is None
+            or row.until_ms <= self._runtime.now_ms()
+        ):
             return None
         row.until_ms = max(row.until_ms, self._lease_end(lease_seconds))
         return row.until_ms
@@ -112,7 +138,11 @@ class MemoryJobQueue:
     async def lapsed(self, token: str, lanes: str, limit: int, lease_seconds: float) -> list[Taken]:
         self._fences.check_jobs()
         now = self._runtime.now_ms()
-        gone = (row for row in self._rows.values() if row.until_ms is not None and row.token is not None and row.until_ms <= now)
+        gone = (
+            row
+            for row in self._rows.values()
+            if row.until_ms is not None and row.token is not None and row.until_ms <= now
+        )
         rows = itertools.islice((row for row in gone if row.job.flow.startswith(lanes)), limit)
         return [self._lend(row, token, lease_seconds) for row in list(rows)]
 
@@ -122,19 +152,24 @@ class MemoryJobQueue:
         return {
             name
             for name, lane in known
-            if self._first(lane.ready) or ((row := self._first(lane.waiting)) and row.available_ms <= now)
+            if self._first(lane.ready)
+            or ((row := self._first(lane.waiting)) and row.available_ms <= now)
         }
 
     async def unhold(self, scope: str, limit: int) -> int:
         self._fences.check()
-        rows = list(itertools.islice((row for row in self._rows.values() if row.hold == scope), limit))
+        rows = list(
+            itertools.islice((row for row in self._rows.values() if row.hold == scope), limit)
+        )
         for row in rows:
             row.hold = None
             self._enqueue(row)
         return len(rows)
 
     async def held(self) -> list[Held]:
-        counts = Counter((row.job.tenant, row.hold) for row in self._rows.values() if row.hold is not None)
+        counts = Counter(
+            (row.job.tenant, row.hold) for row in self._rows.values() if row.hold is not None
+        )
         return [Held(tenant, scope, count) for (tenant, scope), count in counts.items()]
 
     async def count(self, limit: int) -> int:
@@ -151,7 +186,10 @@ class MemoryJobQueue:
             oldest = before.oldest_ready_ms
             if state == "ready":
                 oldest = row.available_ms if oldest is None else min(oldest, row.available_ms)
-            counts = {state: getattr(before, state) + 1, "abandoned": before.abandoned + self._standing(row).is_abandoned(now)}
+            counts = {
+                state: getattr(before, state) + 1,
+                "abandoned": before.abandoned + self._standing(row).is_abandoned(now),
+            }
             found[row.job.flow] = replace(before, **counts, oldest_ready_ms=oldest)
         return found
 
@@ -163,7 +201,9 @@ class MemoryJobQueue:
         until_ms = None
         if row.token is not None:
             until_ms = self._leases[row.token].end_ms if row.until_ms is None else row.until_ms
-        return Standing(replace(row.job, due_ms=row.available_ms), self._state(row), row.takes, until_ms)
+        return Standing(
+            replace(row.job, due_ms=row.available_ms), self._state(row), row.takes, until_ms
+        )
 
     def _state(self, row: _Row) -> JobState:
         if row.token is not None:
@@ -190,19 +230,27 @@ class MemoryJobQueue:
                 self.put_one(job)
         if offer is not None and chosen:
             now = self._runtime.now_ms()
-            self._leases.setdefault(offer.token, _Lease(0)).end_ms = self._lease_end(offer.lease_seconds)
+            self._leases.setdefault(offer.token, _Lease(0)).end_ms = self._lease_end(
+                offer.lease_seconds
+            )
             for job in chosen:
                 row = self._rows[job.id] = _Row(job, now, turn=0)
                 offer.taken.append(self._lease_out(row, offer.token))
 
     def _chosen(self, jobs: Sequence[Job], offer: Offer) -> list[Job]:
         now = self._runtime.now_ms()
-        if any(job.id in self._rows for job in jobs) or any(lease.end_ms <= now for lease in self._leases.values()):
+        if any(job.id in self._rows for job in jobs) or any(
+            lease.end_ms <= now for lease in self._leases.values()
+        ):
             return []
         lanes = {flow: self._lanes.setdefault(flow, _Lane()) for flow in offer.free}
         for lane in lanes.values():
             self._make_ready(lane)
-        return chosen_of(jobs, {flow: n for flow, n in offer.free.items() if self._first(lanes[flow].ready) is None}, now)
+        return chosen_of(
+            jobs,
+            {flow: n for flow, n in offer.free.items() if self._first(lanes[flow].ready) is None},
+            now,
+        )
 
     def judge(self, settlement: Settlement) -> Settled:
         """What `settle_one` would answer now; changes nothing."""
@@ -210,7 +258,8 @@ class MemoryJobQueue:
         if row is None:
             return "absent"
         if isinstance(settlement, Drop):
-            # Under a dead lease, too: its attempt may have had its effect, so the next take has to look into it.
+            # Under a dead lease, too: its attempt may have had its effect, so the next take has to
+            # look into it.
             return "active" if row.takes or row.job.suspect else "done"
         return "done" if row.token == settlement.token else "lost"
 
@@ -256,12 +305,20 @@ class MemoryJobQueue:
         if rows:
             is_drained = len(rows) < free
             lane.present = max(lane.present, max(row.turn or 0 for row in rows) + is_drained)
-            # What ends before the present says nothing; when nobody is left, every line starts anew.
-            lane.ends = {} if is_drained else {line: end for line, end in lane.ends.items() if end > lane.present}
+            # What ends before the present says nothing; when nobody is left, every line starts
+            # anew.
+            lane.ends = (
+                {}
+                if is_drained
+                else {line: end for line, end in lane.ends.items() if end > lane.present}
+            )
         return rows
 
     def _make_ready(self, lane: _Lane) -> None:
-        """Give turns to those whose time has come. A job whose lease ended has had its turn and keeps it."""
+        """Give turns to those whose time has come.
+
+        A job whose lease ended has had its turn and keeps it.
+        """
         now, come = self._runtime.now_ms(), []
         while (first := self._first(lane.waiting)) and first.available_ms <= now:
             heapq.heappop(lane.waiting)
@@ -274,7 +331,9 @@ class MemoryJobQueue:
             row.turn = turns[row.line]
             turns[row.line] += 1
         for row in come:
-            heapq.heappush(lane.ready, (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id))
+            heapq.heappush(
+                lane.ready, (score_of(row.turn or 0, row.job.priority), row.entry, row.job.id)
+            )
 
     def _first(self, heap: list[tuple[int, int, str]]) -> _Row | None:
         while heap:
@@ -291,7 +350,12 @@ class MemoryJobQueue:
         return Taken(row.job, token, row.takes, row.available_ms)
 
     def _lend(self, row: _Row, token: str, lease_seconds: float) -> Taken:
-        row.token, row.takes, row.entry, row.until_ms = token, row.takes + 1, 0, self._lease_end(lease_seconds)
+        row.token, row.takes, row.entry, row.until_ms = (
+            token,
+            row.takes + 1,
+            0,
+            self._lease_end(lease_seconds),
+        )
         return Taken(row.job, token, row.takes, row.available_ms)
 
     def _let_go(self, row: _Row) -> None:
@@ -299,8 +363,13 @@ class MemoryJobQueue:
             del self._leases[row.token].jobs[row.job.flow][row.job.id]
 
     def _next_due(self, token: str, flows: dict[str, int]) -> int | None:
-        """When the next waiting job falls due or another's lease ends. Jobs left for want of slots are not told: a free slot asks again."""
-        moments = [row.available_ms for flow in flows if (row := self._first(self._lanes[flow].waiting))]
+        """When the next waiting job falls due or another's lease ends.
+
+        Jobs left for want of slots are not told: a free slot asks again.
+        """
+        moments = [
+            row.available_ms for flow in flows if (row := self._first(self._lanes[flow].waiting))
+        ]
         others = [lease for holder, lease in self._leases.items() if holder != token]
         moments += [lease.end_ms for lease in others if any(lease.jobs.get(flow) for flow in flows)]
         return min(moments, default=None)

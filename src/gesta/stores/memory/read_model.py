@@ -58,11 +58,17 @@ class MemoryViews:
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         return {key: self._rows[key] for key in keys if key in self._rows}
 
-    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+    async def save(
+        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
         return self.save_all(views, parked, () if move is None else (move,))
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
     ) -> bool:
         if jobs:
             self._fences.check_jobs()
@@ -86,7 +92,8 @@ class MemoryViews:
 
     async def checkpoints(self) -> list[Checkpoint]:
         return [
-            Checkpoint(name, position, *self._stuck.get(name, ("", None))) for name, position in sorted(self._checkpoints.items())
+            Checkpoint(name, position, *self._stuck.get(name, ("", None)))
+            for name, position in sorted(self._checkpoints.items())
         ]
 
     async def begin(self, name: str, position: int) -> int:
@@ -106,7 +113,9 @@ class MemoryViews:
     async def find(self, chosen: Filter) -> list[View]:
         before = None if chosen.before_id is None else (chosen.before_id,)
         rows = (self._rows[key] for _, key in self._by_tenant[chosen.tenant].descending(before))
-        return list(itertools.islice((row for row in rows if _matches(row.state, chosen)), chosen.limit))
+        return list(
+            itertools.islice((row for row in rows if _matches(row.state, chosen)), chosen.limit)
+        )
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         counted = self._counts.values() if tenant is None else [self._counts[tenant]]
@@ -126,21 +135,27 @@ class MemoryViews:
             if row is not None and row.state.version == state.version:
                 self._schedule(key, sweep_at_ms)
 
-    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+    async def stale(
+        self, before_ms: int, after: Cursor, limit: int
+    ) -> tuple[list[State], Cursor | None]:
         page = list(itertools.islice(self._wanting.ascending(after), limit))
         found = [self._rows[key].state for _, key in page if self._is_stale(key, before_ms)]
         return found, page[-1] if len(page) == limit else None
 
     def _is_stale(self, key: Key, before_ms: int) -> bool:
         state = self._rows[key].state
-        return state.updated_at < before_ms and should_have_a_job(state, self._sweep_at.get(key), before_ms)
+        return state.updated_at < before_ms and should_have_a_job(
+            state, self._sweep_at.get(key), before_ms
+        )
 
     async def old(
         self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
     ) -> tuple[list[State], Place | None]:
         tenants = sorted(tenant for tenant in self._by_tenant if tenant >= after[0])
         places = sorted(
-            (state.tenant, state.flow, state.id) for tenant in tenants for state in self._made_before(tenant, before_ms, foreign)
+            (state.tenant, state.flow, state.id)
+            for tenant in tenants
+            for state in self._made_before(tenant, before_ms, foreign)
         )
         page = [place for place in places if place > after][:limit]
         states = [self._rows[flow, tenant, id_].state for tenant, flow, id_ in page]
@@ -156,7 +171,11 @@ class MemoryViews:
 
     def passed_by_all(self) -> int:
         """Where the last of all who follow the log stands; `dispatched` follows nothing."""
-        following = (position for name, position in self._checkpoints.items() if not name.startswith("dispatched"))
+        following = (
+            position
+            for name, position in self._checkpoints.items()
+            if not name.startswith("dispatched")
+        )
         return min(following, default=0)
 
     def remove(self, state: State, stream: str) -> None:
@@ -172,7 +191,9 @@ class MemoryViews:
         self.removals += 1
 
     async def undecided(self) -> tuple[int, int | None]:
-        waiting = [row.state.updated_at for row in self._rows.values() if row.state.waits_for_a_person]
+        waiting = [
+            row.state.updated_at for row in self._rows.values() if row.state.waits_for_a_person
+        ]
         return len(waiting), min(waiting, default=None)
 
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
@@ -191,7 +212,10 @@ class MemoryViews:
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
         self._fences.check()
         now = self._runtime.now_ms()
-        parts = [Held(name, *self._roles.get(name, ("", 0))) for name in (f"{role}/{n}" for n in range(count))]
+        parts = [
+            Held(name, *self._roles.get(name, ("", 0)))
+            for name in (f"{role}/{n}" for n in range(count))
+        ]
         alone = Held(role, *self._roles.get(role, (owner, 0)))
         if lease_seconds == 0 or (alone.owner != owner and alone.is_held(now)):
             self._roles |= {part.name: (owner, now) for part in parts if part.owner == owner}
@@ -201,14 +225,18 @@ class MemoryViews:
         return {n for n, part in enumerate(parts) if part.name in ours}
 
     async def roles(self) -> list[Held]:
-        return [Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())]
+        return [
+            Held(name, owner, until_ms) for name, (owner, until_ms) in sorted(self._roles.items())
+        ]
 
     async def shadow(self) -> MemoryShadow:
         shadow = type(self)(self._runtime, self._fences)
         shadow.removals = self.removals
         return MemoryShadow(self, shadow)
 
-    def take_over(self, shadow: MemoryViews, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
+    def take_over(
+        self, shadow: MemoryViews, names: Sequence[str], position: int, parked: Sequence[Parked]
+    ) -> bool:
         self._fences.check()
         stood = {name: self._checkpoints.get(name, 0) for name in names}
         if min(stood.values()) < position or self.removals != shadow.removals:
@@ -217,13 +245,16 @@ class MemoryViews:
         self._sweep_at, self._due, self._wanting = shadow._sweep_at, shadow._due, shadow._wanting
         for name in names:
             self._checkpoints[name] = position
-            # Up to here every job has been put: whoever folds the rest again must not put them again.
+            # Up to here every job has been put: whoever folds the rest again must not put them
+            # again.
             mark = dispatched_of(name)
             self._checkpoints[mark] = max(stood[name], self._checkpoints.get(mark, 0))
         self._parked = {where: row for where, row in self._parked.items() if row.what != "event"}
         return self.save_all([], parked, ())
 
-    def save_all(self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]) -> bool:
+    def save_all(
+        self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]
+    ) -> bool:
         self._fences.check()
         if not all(map(self._fits, moves)):
             return False
@@ -239,7 +270,10 @@ class MemoryViews:
 
     def _fits(self, move: Move) -> bool:
         """Whether nobody has moved it since it was read, nor swapped the views."""
-        stands, dispatched = self._checkpoints.get(move.name, 0), self._checkpoints.get(dispatched_of(move.name), 0)
+        stands, dispatched = (
+            self._checkpoints.get(move.name, 0),
+            self._checkpoints.get(dispatched_of(move.name), 0),
+        )
         return stands == move.before and move.dispatched in (None, dispatched)
 
     def _replace(self, view: View) -> None:

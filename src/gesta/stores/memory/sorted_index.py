@@ -1,4 +1,7 @@
-"""Keys kept in order. Inserts near the end, the usual case with time-ordered ids, move almost nothing."""
+"""Keys kept in order.
+
+Inserts near the end, the usual case with time-ordered ids, move almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ KeyT = TypeVar("KeyT", bound=tuple[Any, ...])
 
 
 class SortedIndex(Generic[KeyT]):
-    """A set of tuples in ascending order. A bound may be shorter than the keys: `(id,)` stands just before every key with that id."""
+    """A set of tuples in ascending order.
+
+    A bound may be shorter than the keys: `(id,)` stands just before every key with that id.
+    """
 
     __slots__ = ("_keys",)
 

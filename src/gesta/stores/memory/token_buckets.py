@@ -1,4 +1,7 @@
-"""Token buckets in a dict. Implements gesta.ports.token_buckets; the docstrings there are the promise."""
+"""Token buckets in a dict.
+
+Implements gesta.ports.token_buckets; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ class MemoryBuckets:
         now, answers = self._runtime.now_ms(), []
         for one in wanted:
             bucket = self._buckets.get(one.name, Bucket())
-            times, next_at, self._buckets[one.name] = reserve(bucket, one.rate, one.tokens, now, ahead_ms)
+            times, next_at, self._buckets[one.name] = reserve(
+                bucket, one.rate, one.tokens, now, ahead_ms
+            )
             answers.append(Reserved(times, next_at))
         return answers
 
@@ -29,11 +34,17 @@ class MemoryBuckets:
         now = self._runtime.now_ms()
         for name, milliseconds in closed:
             bucket = self._buckets.get(name, Bucket())
-            self._buckets[name] = replace(bucket, closed_until=max(bucket.closed_until, float(now + milliseconds)))
+            self._buckets[name] = replace(
+                bucket, closed_until=max(bucket.closed_until, float(now + milliseconds))
+            )
 
     async def forget(self, limit: int) -> int:
         now = self._runtime.now_ms()
-        idle = [name for name, one in self._buckets.items() if one.full_at <= now and one.closed_until <= now]
+        idle = [
+            name
+            for name, one in self._buckets.items()
+            if one.full_at <= now and one.closed_until <= now
+        ]
         for name in islice(idle, limit):
             del self._buckets[name]
         return min(len(idle), limit)

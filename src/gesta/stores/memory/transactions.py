@@ -28,7 +28,10 @@ class MemoryCommits:
         self._fences.check_appends(appends)
         if projection.jobs:
             self._fences.check_jobs()
-        before, verdicts = self._events.length, [self._events.append_one(append) for append in appends]
+        before, verdicts = (
+            self._events.length,
+            [self._events.append_one(append) for append in appends],
+        )
         self._project(appends, projection, before)
         return verdicts
 
@@ -58,12 +61,18 @@ class MemoryCommits:
     async def remove(self, ended: Sequence[tuple[str, State]]) -> int:
         self._fences.check()
         passed = self._views.passed_by_all()
-        gone = [(stream, state) for stream, state in ended if self._events.remove(stream, state.version, passed)]
+        gone = [
+            (stream, state)
+            for stream, state in ended
+            if self._events.remove(stream, state.version, passed)
+        ]
         for stream, state in gone:
             self._views.remove(state, stream)
         return len(gone)
 
-    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+    async def record(
+        self, entries: Sequence[Entry], projection: Projection | None = None
+    ) -> list[Recording]:
         appends = [entry.append for entry in entries if entry.append is not None]
         self._fences.check_appends(appends)
         if projection is not None and projection.jobs:
@@ -76,7 +85,9 @@ class MemoryCommits:
     def _record_one(self, entry: Entry) -> Recording:
         append, settlement = entry.append, entry.settlement
         if append is None:
-            return Recording(None, None if settlement is None else self._queue.settle_one(settlement))
+            return Recording(
+                None, None if settlement is None else self._queue.settle_one(settlement)
+            )
         if isinstance(settlement, Drop) and self._queue.judge(settlement) == "active":
             return Recording(None, "active")
         verdict = self._events.append_one(append)

@@ -1,4 +1,6 @@
-"""Jobs that wait beside the views until a relay has put them into a queue elsewhere, in the order of their tenants' turns."""
+"""Jobs that wait beside the views until a relay has put them into a queue elsewhere, in the order
+of their tenants' turns.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from gesta.stores.memory.sorted_index import SortedIndex
 
 
 class PendingJobs:
-    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn, and no newcomer overtakes for long."""
+    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
+    and no newcomer overtakes for long.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, tuple[int, Job]] = {}

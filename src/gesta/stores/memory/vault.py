@@ -28,13 +28,22 @@ class MemoryVault:
         return [self._put_one(box) for box in sealed]
 
     async def get(self, refs: Sequence[Ref]) -> dict[Ref, Sealed]:
-        return {ref: held for ref in refs if (held := self._boxes.get(ref)) is not None and held.box}
+        return {
+            ref: held for ref in refs if (held := self._boxes.get(ref)) is not None and held.box
+        }
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
-        return {name: self._boxes[*name, self._versions[name]] for name in names if name in self._versions}
+        return {
+            name: self._boxes[*name, self._versions[name]]
+            for name in names
+            if name in self._versions
+        }
 
     async def listed(self, after: Ref, limit: int) -> list[Sealed]:
-        return [self._boxes[ref] for ref in heapq.nsmallest(limit, (ref for ref in self._boxes if ref > after))]
+        return [
+            self._boxes[ref]
+            for ref in heapq.nsmallest(limit, (ref for ref in self._boxes if ref > after))
+        ]
 
     async def delete(self, refs: Sequence[Ref]) -> None:
         self._fences.check_tenants(ref[0] for ref in refs)

@@ -1,4 +1,6 @@
-"""Events, views, queue and vault in one schema of a PostgreSQL database, for several processes on several machines."""
+"""Events, views, queue and vault in one schema of a PostgreSQL database, for several processes on
+several machines.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +28,30 @@ from gesta.stores.postgresql.token_buckets import PostgresqlBuckets
 from gesta.stores.postgresql.transactions import PostgresqlCommits
 from gesta.stores.postgresql.vault import PostgresqlVault
 
-#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never changes. Enough for as many projectors as one
+#: As migrations/0014_partitions.sql has it: a stream stays in its partition for ever, so this never
+#: changes. Enough for as many projectors as one
 #: server can feed, and few enough to be moved in one statement.
 PARTITIONS = 16
-#: With all of 2,000 callers in one commit, the engine waits for the server and then the server for the engine.
+#: With all of 2,000 callers in one commit, the engine waits for the server and then the server for
+#: the engine.
 COMMIT_SIZE = 512
 
 
 async def open_stores(url: str, runtime: Runtime) -> Stores:
     """Open or make the schema that `postgresql://user@host/database?schema=gesta` names.
 
-    `pool=8` connections at most; `listen=off` where a pooler stands between that cannot pass on LISTEN.
+    `pool=8` connections at most; `listen=off` where a pooler stands between that cannot pass on
+    LISTEN.
     """
     address = address_of(url)
     return await open_at(address, runtime, Connections(address))
 
 
 async def open_at(
-    address: Address, runtime: Runtime, connections: Connections, now_ms: Callable[[], int] | None = None
+    address: Address,
+    runtime: Runtime,
+    connections: Connections,
+    now_ms: Callable[[], int] | None = None,
 ) -> Stores:
     """As `open_stores`. With `now_ms` the time is that one, else the server's."""
     database = Database(address, connections)

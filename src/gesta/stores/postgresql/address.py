@@ -43,8 +43,15 @@ def address_of(url: str) -> Address:
         else:
             others.append((key, value))
     schema = options.get("schema", "gesta")
-    if not SCHEMA.fullmatch(schema) or schema.lower().startswith("pg_") or schema == "information_schema":
-        raise BadSettings(f"url: schema={schema!r} cannot be used; write 1 to 48 of A-Z a-z 0-9 _, no digit first, not pg_…")
+    if (
+        not SCHEMA.fullmatch(schema)
+        or schema.lower().startswith("pg_")
+        or schema == "information_schema"
+    ):
+        raise BadSettings(
+            f"url: schema={schema!r} cannot be used; write 1 to 48 of A-Z a-z 0-9 _, no digit"
+            " first, not pg_…"
+        )
     user = "" if parts.username is None else f"{quote(unquote(parts.username))}@"
     where = f"{user}{parts.hostname or ''}{'' if port is None else f':{port}'}{parts.path}"
     return Address(

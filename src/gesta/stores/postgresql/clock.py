@@ -1,4 +1,6 @@
-"""The server's clock, which every process on the store goes by: measured against our own monotonic one, and again every few seconds."""
+"""The server's clock, which every process on the store goes by: measured against our own monotonic
+one, and again every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class ServerClock:
         _, self._ahead_ms = min([await self._measure_once() for _ in range(TRIES)])
 
     async def _measure_once(self) -> tuple[float, float]:
-        """How long the answer took, and how far the server's clock is ahead of our monotonic one."""
+        """How long the answer took, and how far the server's clock is ahead of our monotonic
+        one.
+        """
         before = self._runtime.monotonic()
         ((server_ms,),) = await self._database.ask("server_time")
         took = self._runtime.monotonic() - before

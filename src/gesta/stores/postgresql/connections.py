@@ -1,6 +1,8 @@
-"""A few connections to one server, each lent for one transaction, made anew by themselves when they were lost.
+"""A few connections to one server, each lent for one transaction, made anew by themselves when they
+were lost.
 
-Whoever borrows one leaves nothing behind on it: no setting, no prepared statement, no lock, no listener. So a pooler that gives every transaction
+Whoever borrows one leaves nothing behind on it: no setting, no prepared statement, no lock, no
+listener. So a pooler that gives every transaction
 another connection may stand between.
 """
 
@@ -15,7 +17,8 @@ import asyncpg  # type: ignore[import-untyped]
 from gesta.stores.postgresql.address import Address
 from gesta.stores.postgresql.errors import raise_unreachable
 
-#: After this long without an answer the connection is given up. Commits wait for others' commits, never for minutes.
+#: After this long without an answer the connection is given up. Commits wait for others' commits,
+#: never for minutes.
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 

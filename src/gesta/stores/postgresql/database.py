@@ -1,7 +1,10 @@
-"""One schema of one PostgreSQL database: every call is one transaction of its own on a borrowed connection.
+"""One schema of one PostgreSQL database: every call is one transaction of its own on a borrowed
+connection.
 
-Whoever locks rows does it in this order, and inside a table in the order of the key, so that nobody waits in a circle:
-buckets, outbox, checkpoints, removals, requests, parked, lines, presents, leases, jobs, pending, claims, head. A take waits for none but its own lease.
+Whoever locks rows does it in this order, and inside a table in the order of the key, so that nobody
+waits in a circle:
+buckets, outbox, checkpoints, removals, requests, parked, lines, presents, leases, jobs, pending,
+claims, head. A take waits for none but its own lease.
 """
 
 from __future__ import annotations
@@ -43,12 +46,17 @@ class Database:
         return await self._send(lambda connection: connection.fetch(text, *values))
 
     async def has_row(self, name: str) -> bool:
-        """Whether sql/<name>.sql, which takes no values, finds a row. One trip and no preparing: for what is asked again and again."""
+        """Whether sql/<name>.sql, which takes no values, finds a row.
+
+        One trip and no preparing: for what is asked again and again.
+        """
         text = self.sql(name)
         return await self._send(lambda connection: connection.execute(text)) != "SELECT 0"
 
     async def transact(self, step: Step[T], *, durable: bool) -> T:
-        """Run a step of several statements in one transaction, on disk when this returns if `durable`."""
+        """Run a step of several statements in one transaction, on disk when this returns if
+        `durable`.
+        """
         begin = self.sql("begin_durable" if durable else "begin_relaxed")
         return await self._send(lambda connection: self._transact(connection, begin, step))
 
@@ -66,7 +74,9 @@ class Database:
         await self._connections.close()
 
     async def _send(self, act: Step[T]) -> T:
-        """As a task of its own: what was sent is not taken back when whoever waits for it is cancelled."""
+        """As a task of its own: what was sent is not taken back when whoever waits for it is
+        cancelled.
+        """
         if self._closed:
             raise StoreError(f"{self.name} is closed; the engine has stopped")
         task = spawn(self._on_connection(act), "gesta-postgresql")

@@ -1,4 +1,6 @@
-"""Events in PostgreSQL. Implements gesta.ports.event_store; the docstrings there are the promise."""
+"""Events in PostgreSQL. Implements gesta.ports.event_store; the docstrings there are the
+promise.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,24 @@ class PostgresqlEventStore:
     async def append(self, appends: Sequence[Append]) -> list[Verdict]:
         if not appends:
             return []
-        recordings, first = await record(self._database, [Entry(append, None) for append in appends], {}, 0, durable=True)
+        recordings, first = await record(
+            self._database, [Entry(append, None) for append in appends], {}, 0, durable=True
+        )
         self.committed(appends, first)
         return [recording.verdict for recording in recordings]  # type: ignore[misc]
 
     async def read(self, streams: Sequence[tuple[str, int]]) -> list[Recorded]:
         if not streams:
             return []
-        rows = await self._database.ask("read_streams", [stream for stream, _ in streams], [after for _, after in streams])
+        rows = await self._database.ask(
+            "read_streams", [stream for stream, _ in streams], [after for _, after in streams]
+        )
         return [Recorded(*row) for row in rows]
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
-        return [Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)]
+        return [
+            Recorded(*row) for row in await self._database.ask("read_back", stream, before, limit)
+        ]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
         own = self._own.after(after, limit)
@@ -45,7 +53,9 @@ class PostgresqlEventStore:
         rows = await self._sized("follow", after, limit)
         return self._own.known([Recorded(*row) for row in rows])
 
-    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+    async def follow_share(
+        self, after: int, limit: int, share: Share
+    ) -> tuple[list[Recorded], int]:
         own = self._own.after(after, limit)
         if own:
             return [one for one in own if share.has(one.stream)], own[-1].position
@@ -57,7 +67,9 @@ class PostgresqlEventStore:
         return self._own.known(found), found[-1].position if is_full else max(after, reached)
 
     async def _sized(self, name: str, after: int, limit: int, *values: object) -> list[Row]:
-        """Nearly always each event takes no more than its part of the bytes; only where one is larger are they counted."""
+        """Nearly always each event takes no more than its part of the bytes; only where one is
+        larger are they counted.
+        """
         rows = await self._database.ask(name, after, limit, *values, FOLLOW_BYTES // max(1, limit))
         if any(row["data"] is None and row["stream"] is not None for row in rows):
             rows = await self._database.ask(f"{name}_large", after, limit, *values, FOLLOW_BYTES)
@@ -79,11 +91,17 @@ class PostgresqlEventStore:
         names, ids = [one.name for one in claims], [id_bytes(one.request_id) for one in claims]
 
         async def put(connection: Connection) -> list[Row]:
-            await connection.fetch(self._database.sql("put_claims"), names, ids, [one.content for one in claims])
-            # A statement of its own: it sees what others have claimed while the first one waited for them.
+            await connection.fetch(
+                self._database.sql("put_claims"), names, ids, [one.content for one in claims]
+            )
+            # A statement of its own: it sees what others have claimed while the first one waited
+            # for them.
             return await connection.fetch(self._database.sql("claim_holders"), names)
 
-        holders = {row["name"]: row["request_id"] for row in await self._database.transact(put, durable=True)}
+        holders = {
+            row["name"]: row["request_id"]
+            for row in await self._database.transact(put, durable=True)
+        }
         return [holders[name] == request_id for name, request_id in zip(names, ids, strict=True)]
 
     async def changed(self, timeout_seconds: float) -> None:
@@ -93,8 +111,13 @@ class PostgresqlEventStore:
         """Some of what we remember may be gone."""
         self._own.forget()
 
-    def committed(self, appends: Sequence[Append], first: int | None, *, is_projected: bool = False) -> None:
-        """Called once the commit stands: remember the events for whoever follows and wake them. No `first`: some were refused."""
+    def committed(
+        self, appends: Sequence[Append], first: int | None, *, is_projected: bool = False
+    ) -> None:
+        """Called once the commit stands: remember the events for whoever follows and wake them.
+
+        No `first`: some were refused.
+        """
         if first is None:
             # Where they stand was not told; the store has them all.
             self._own.forget()

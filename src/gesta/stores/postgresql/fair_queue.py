@@ -1,6 +1,7 @@
 """The turns of the PostgreSQL queue. The rules are in domain/turns.py.
 
-Turns are read before and noted with the jobs, not under a lock: two who give at the same instant may give the same one, and then
+Turns are read before and noted with the jobs, not under a lock: two who give at the same instant
+may give the same one, and then
 those two jobs are of equal right.
 """
 
@@ -16,7 +17,9 @@ from gesta.stores.postgresql.statements import Statements
 
 
 class Given(NamedTuple):
-    """The score of each job, and what has to be noted: lines with their ends, flows with their presents."""
+    """The score of each job, and what has to be noted: lines with their ends, flows with their
+    presents.
+    """
 
     scores: dict[str, int]
     noted: tuple[list[str], list[str], list[int], list[int], list[str], list[int]]
@@ -34,7 +37,11 @@ def pairs_of(jobs: Iterable[tuple[str, Line]]) -> tuple[list[str], list[str]]:
 def give(jobs: Sequence[tuple[str, Line]], rows: Sequence[Row]) -> Given:
     """Scores for (job id, line), in this order."""
     presents = {flow: turn for flow, tenant, _, turn in rows if tenant is None}
-    ends: dict[Line, int] = {(flow, tenant, priority): turn for flow, tenant, priority, turn in rows if tenant is not None}
+    ends: dict[Line, int] = {
+        (flow, tenant, priority): turn
+        for flow, tenant, priority, turn in rows
+        if tenant is not None
+    }
     wanted = Counter(line for _, line in jobs)
     turns = give_turns(wanted, presents, ends)
     lines = [(*line, first + wanted[line]) for line, first in turns.items()]
@@ -55,7 +62,9 @@ def give(jobs: Sequence[tuple[str, Line]], rows: Sequence[Row]) -> Given:
     )
 
 
-async def give_within(connection: Connection, sql: Statements, jobs: Sequence[tuple[str, Line]]) -> dict[str, int]:
+async def give_within(
+    connection: Connection, sql: Statements, jobs: Sequence[tuple[str, Line]]
+) -> dict[str, int]:
     """Read, give and note, inside a transaction; the scores."""
     given = give(jobs, await connection.fetch(sql("turns"), *pairs_of(jobs)))
     await connection.fetch(sql("give_turns"), *given.noted)

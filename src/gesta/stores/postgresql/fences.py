@@ -1,4 +1,7 @@
-"""Fences in PostgreSQL: a row, and triggers that refuse. Implements gesta.ports.fences; the docstrings there are the promise."""
+"""Fences in PostgreSQL: a row, and triggers that refuse.
+
+Implements gesta.ports.fences; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ class PostgresqlFences:
 
     async def put_up(self, fence: Fence) -> None:
         async def put_up(connection: Connection) -> None:
-            await connection.fetch(self._database.sql("note_fence"), fence.kind, fence.tenant or "", fence.other)
+            await connection.fetch(
+                self._database.sql("note_fence"), fence.kind, fence.tenant or "", fence.other
+            )
             await connection.execute(self._database.sql(f"fence_{_triggers(fence)}"))
 
         await self._database.transact(put_up, durable=True)
@@ -47,5 +52,8 @@ def _fence(row: Row) -> Fence:
 
 
 def _triggers(fence: Fence) -> str:
-    """The set of triggers that a fence needs. Those for tenants look at the rows, so one set serves them all."""
+    """The set of triggers that a fence needs.
+
+    Those for tenants look at the rows, so one set serves them all.
+    """
     return fence.kind if fence.tenant is None else "tenant"

@@ -1,4 +1,6 @@
-"""The queue in PostgreSQL. Implements gesta.ports.job_queue; the docstrings there are the promise."""
+"""The queue in PostgreSQL. Implements gesta.ports.job_queue; the docstrings there are the
+promise.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from operator import attrgetter
 from typing import Any
 
 from gesta.domain.fair_queue import Line
-from gesta.ports.job_queue import Backlog, Held, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.job_queue import (
+    Backlog,
+    Held,
+    Job,
+    JobState,
+    Release,
+    Settled,
+    Settlement,
+    Standing,
+    Taken,
+)
 from gesta.ports.transactions import Entry
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.postgresql.connections import Connection, Row
@@ -32,7 +44,9 @@ class PostgresqlJobQueue:
         if not jobs:
             return []
         now = self._runtime.now_ms()
-        rows = await self._database.ask("put_jobs", *job_values(jobs, await self.turns_for(jobs, now), now))
+        rows = await self._database.ask(
+            "put_jobs", *job_values(jobs, await self.turns_for(jobs, now), now)
+        )
         self.wake()
         created = Counter(row[0] for row in rows)
         answers = []
@@ -48,7 +62,15 @@ class PostgresqlJobQueue:
         is_woken = False
         while True:
             now = self._runtime.now_ms()
-            values = (token, list(flows), list(flows.values()), now, round(lease_seconds * 1000), durable, is_woken)
+            values = (
+                token,
+                list(flows),
+                list(flows.values()),
+                now,
+                round(lease_seconds * 1000),
+                durable,
+                is_woken,
+            )
             *rows, last = await self._database.ask("take_jobs", *values)
             if not last["must_wake"]:
                 return [_taken(row, token) for row in rows], last["next_due"]
@@ -63,14 +85,19 @@ class PostgresqlJobQueue:
         values = (token, now + round(lease_seconds * 1000), now)
         return bool(
             await self._database.transact(
-                lambda connection: connection.fetch(self._database.sql("extend_lease"), *values), durable=False
+                lambda connection: connection.fetch(self._database.sql("extend_lease"), *values),
+                durable=False,
             )
         )
 
-    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+    async def hand_out(
+        self, token: str, lane: str, limit: int, lease_seconds: float
+    ) -> list[Taken]:
         if await self._database.ask("due_in_lane", lane, self._runtime.now_ms()):
             await self._database.transact(self._wake_due, durable=False)
-        rows = await self._database.ask("hand_out_jobs", token, lane, limit, self._lease_end(lease_seconds))
+        rows = await self._database.ask(
+            "hand_out_jobs", token, lane, limit, self._lease_end(lease_seconds)
+        )
         return [_handed_out(row, token) for row in rows]
 
     async def prolong(self, job_id: str, token: str, lease_seconds: float) -> int | None:
@@ -83,7 +110,12 @@ class PostgresqlJobQueue:
         return [_handed_out(row, token) for row in await self._database.ask("lapsed_jobs", *values)]
 
     async def stocked(self, lanes: Sequence[str]) -> set[str]:
-        return {row[0] for row in await self._database.ask("stocked_lanes", list(lanes), self._runtime.now_ms())}
+        return {
+            row[0]
+            for row in await self._database.ask(
+                "stocked_lanes", list(lanes), self._runtime.now_ms()
+            )
+        }
 
     def _lease_end(self, lease_seconds: float) -> int:
         return self._runtime.now_ms() + round(lease_seconds * 1000)
@@ -115,7 +147,11 @@ class PostgresqlJobQueue:
         return int(count)
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
-        return {row[0] for row in await self._database.ask("live_jobs", list(job_ids))} if job_ids else set()
+        return (
+            {row[0] for row in await self._database.ask("live_jobs", list(job_ids))}
+            if job_ids
+            else set()
+        )
 
     async def backlog(self) -> dict[str, Backlog]:
         rows = await self._database.ask("backlog", self._runtime.now_ms())
@@ -123,7 +159,9 @@ class PostgresqlJobQueue:
 
     async def jobs(self, after_id: str, limit: int) -> list[Standing]:
         now = self._runtime.now_ms()
-        return [_standing(row, now) for row in await self._database.ask("list_jobs", after_id, limit)]
+        return [
+            _standing(row, now) for row in await self._database.ask("list_jobs", after_id, limit)
+        ]
 
     async def ready(self, timeout_seconds: float) -> None:
         await self._put.wait(timeout_seconds)
@@ -137,13 +175,24 @@ class PostgresqlJobQueue:
         self._news.tell()
 
     async def turns_for(self, jobs: Sequence[Job], now_ms: int) -> Given:
-        """The turns of those that are due. A job that is live already wastes its turn, and nothing else."""
-        due = [(job.id, (job.flow, job.tenant, job.priority)) for job in jobs if job.due_ms <= now_ms]
+        """The turns of those that are due.
+
+        A job that is live already wastes its turn, and nothing else.
+        """
+        due = [
+            (job.id, (job.flow, job.tenant, job.priority)) for job in jobs if job.due_ms <= now_ms
+        ]
         return give(due, await self._database.ask("turns", *pairs_of(due))) if due else NONE
 
-    async def scores_for(self, settlements: Sequence[Settlement | None], now_ms: int) -> dict[str, int]:
-        """The turns of jobs that are released and due at once, noted before: one that is not ours to release wastes its turn."""
-        ids = [one.job_id for one in settlements if isinstance(one, Release) and one.due_ms <= now_ms]
+    async def scores_for(
+        self, settlements: Sequence[Settlement | None], now_ms: int
+    ) -> dict[str, int]:
+        """The turns of jobs that are released and due at once, noted before: one that is not ours
+        to release wastes its turn.
+        """
+        ids = [
+            one.job_id for one in settlements if isinstance(one, Release) and one.due_ms <= now_ms
+        ]
         if not ids:
             return {}
 
@@ -154,10 +203,14 @@ class PostgresqlJobQueue:
         return await self._database.transact(scores, durable=False)
 
     async def _wake_due(self, connection: Connection) -> int:
-        ((alone,),) = await connection.fetch(self._database.sql("wake_alone"), self._database.address.schema)
+        ((alone,),) = await connection.fetch(
+            self._database.sql("wake_alone"), self._database.address.schema
+        )
         if not alone:
             return 0
-        rows = await connection.fetch(self._database.sql("due_jobs"), self._runtime.now_ms(), WAKE_BATCH)
+        rows = await connection.fetch(
+            self._database.sql("due_jobs"), self._runtime.now_ms(), WAKE_BATCH
+        )
         return await self._make_ready(connection, rows, WAITING)
 
     async def _make_ready(self, connection: Connection, rows: Sequence[Row], state: int) -> int:
@@ -165,7 +218,9 @@ class PostgresqlJobQueue:
         if not rows:
             return 0
         scores = await give_within(connection, self._database.sql, _lines(rows))
-        ready = await connection.fetch(self._database.sql("make_ready"), list(scores), list(scores.values()), state)
+        ready = await connection.fetch(
+            self._database.sql("make_ready"), list(scores), list(scores.values()), state
+        )
         return len(ready)
 
 
@@ -176,17 +231,38 @@ def job_values(jobs: Sequence[Job], given: Given, now_ms: int) -> list[Any]:
         is_due = job.due_ms <= now_ms
         rows.append(
             (
-                job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, int(is_due), now_ms if is_due else job.due_ms,
-                job.priority, given.scores.get(job.id, 0), job.suspect,
+                job.id,
+                job.tenant,
+                job.flow,
+                job.request_id,
+                job.dispatch_version,
+                job.kind,
+                int(is_due),
+                now_ms if is_due else job.due_ms,
+                job.priority,
+                given.scores.get(job.id, 0),
+                job.suspect,
             )
-        )  # fmt: skip
+        )
     return [*given.noted, rows]
 
 
 def taken_values(jobs: Sequence[Job], now_ms: int) -> list[tuple[Any, ...]]:
     """Jobs for the function `project_taken`, in the order of their ids."""
     return [
-        (job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, LEASED, now_ms, job.priority, 0, False)
+        (
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            LEASED,
+            now_ms,
+            job.priority,
+            0,
+            False,
+        )
         for job in sorted(jobs, key=_id)
     ]
 
@@ -202,7 +278,15 @@ def _standing(row: Row, now_ms: int) -> Standing:
     *job, state, takes, until_ms = row
     due_ms = row["due_ms"]
     # A waiting job becomes ready at the next take, which may be long in coming.
-    named: JobState = "leased" if state == 2 else "held" if state == HELD else "ready" if due_ms <= now_ms else "waiting"
+    named: JobState = (
+        "leased"
+        if state == 2
+        else "held"
+        if state == HELD
+        else "ready"
+        if due_ms <= now_ms
+        else "waiting"
+    )
     return Standing(Job(*job), named, takes, until_ms)
 
 

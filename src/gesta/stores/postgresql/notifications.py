@@ -1,6 +1,8 @@
-"""That something has happened, told between processes: by LISTEN/NOTIFY where that works, by a look at two small rows where it does not.
+"""That something has happened, told between processes: by LISTEN/NOTIFY where that works, by a look
+at two small rows where it does not.
 
-A hint, never a promise: every station looks by itself once a second. News are told after the commit and apart from it, because a transaction that
+A hint, never a promise: every station looks by itself once a second. News are told after the commit
+and apart from it, because a transaction that
 notifies makes all others that do wait for its commit.
 """
 
@@ -20,7 +22,8 @@ from gesta.stores.postgresql.errors import LOST
 TELL_SECONDS = 0.02
 #: How soon another process's commit is noticed where nobody listens.
 LOOK_SECONDS = 0.2
-#: How soon a listener is connected again, and how often it makes sure that somebody is at the other end.
+#: How soon a listener is connected again, and how often it makes sure that somebody is at the other
+#: end.
 PAUSE_SECONDS = 1.0
 PING_SECONDS = 10.0
 
@@ -41,7 +44,10 @@ class News:
         self._hearers.append(hearer)
 
     def tell(self) -> None:
-        """We have committed something that others wait for. Whoever waits in this process has been told already."""
+        """We have committed something that others wait for.
+
+        Whoever waits in this process has been told already.
+        """
         self._unsaid.set()
 
     async def say(self) -> None:
@@ -72,7 +78,9 @@ class News:
                 self._hear()
 
     async def listen(self) -> None:
-        """For ever: on a connection of its own, which is state of a session and so is never lent."""
+        """For ever: on a connection of its own, which is state of a session and so is never
+        lent.
+        """
         while True:
             try:
                 connection = await connect(self._database.address)

@@ -42,15 +42,24 @@ class PostgresqlOutbox:
             ((holder, content),) = await caller.ask(
                 self._database.sql("defer"),
                 (
-                    request.request_id, request.flow, request.tenant, append.stream, first.type, first.data, first.meta,
-                    None if claim is None else claim.name, None if claim is None else claim.content,
+                    request.request_id,
+                    request.flow,
+                    request.tenant,
+                    append.stream,
+                    first.type,
+                    first.data,
+                    first.meta,
+                    None if claim is None else claim.name,
+                    None if claim is None else claim.content,
                 ),
-            )  # fmt: skip
+            )
         except Exception as error:  # noqa: BLE001 -- raised again, in our words
             raise_of_caller(self._database.name, error)
         return None if holder is None else Claimed(holder, bytes(content))
 
-    async def waiting(self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int) -> list[Prepared | Raw]:
+    async def waiting(
+        self, flows: Sequence[str], age_ms: int, without: Sequence[str], limit: int
+    ) -> list[Prepared | Raw]:
         if not await self._database.has_row("outbox_any"):
             return []
         until = self._runtime.now_ms() - age_ms if age_ms else 2**62
@@ -60,7 +69,9 @@ class PostgresqlOutbox:
     async def drain(self, appends: Sequence[tuple[str, Append]]) -> list[Verdict | None]:
         ids = [request_id for request_id, _ in appends]
 
-        async def step(connection: Connection) -> tuple[dict[str, Append], dict[str, Verdict], int | None]:
+        async def step(
+            connection: Connection,
+        ) -> tuple[dict[str, Append], dict[str, Verdict], int | None]:
             transaction = Transaction(connection, self._database.sql)
             free = {row[0] for row in await transaction.ask("outbox_lock", ids)}
             ours = {request_id: append for request_id, append in appends if request_id in free}
@@ -72,7 +83,10 @@ class PostgresqlOutbox:
             for request_id, recording in zip(ours, recordings, strict=True):
                 assert recording.verdict is not None
                 told[request_id] = recording.verdict
-            await transaction.ask("outbox_remove", [name for name, verdict in told.items() if isinstance(verdict, Appended)])
+            await transaction.ask(
+                "outbox_remove",
+                [name for name, verdict in told.items() if isinstance(verdict, Appended)],
+            )
             return ours, told, first
 
         ours, verdicts, first = await self._database.transact(step, durable=True)
@@ -89,7 +103,20 @@ class PostgresqlOutbox:
 
 
 def _waiting(row: Row) -> Prepared | Raw:
-    request_id, flow, tenant, created, stream, type_name, data, meta, claim_name, claim_content, payload, *options = row
+    (
+        request_id,
+        flow,
+        tenant,
+        created,
+        stream,
+        type_name,
+        data,
+        meta,
+        claim_name,
+        claim_content,
+        payload,
+        *options,
+    ) = row
     if payload is not None:
         return Raw(request_id, flow, tenant, created, payload, *options)
     event = NewEvent(event_id(id_bytes(request_id), 0), type_name, data, meta)

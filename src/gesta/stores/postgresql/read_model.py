@@ -29,7 +29,13 @@ from gesta.stores.postgresql.connections import Connection, Row
 from gesta.stores.postgresql.database import Database
 from gesta.stores.postgresql.shadow import PostgresqlShadow
 from gesta.stores.postgresql.undispatched import add_pending, job_of
-from gesta.stores.postgresql.view_rows import parked_columns, state_of, text_of, view_of, view_values
+from gesta.stores.postgresql.view_rows import (
+    parked_columns,
+    state_of,
+    text_of,
+    view_of,
+    view_values,
+)
 from gesta.stores.recent_views import RecentViews, Saved
 
 #: No line, no present, no job.
@@ -46,37 +52,64 @@ class PostgresqlViews:
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         found, missing = self._recent.get(keys)
         if missing:
-            columns = [key[1] for key in missing], [key[0] for key in missing], [key[2] for key in missing]
+            columns = (
+                [key[1] for key in missing],
+                [key[0] for key in missing],
+                [key[2] for key in missing],
+            )
             for view in map(view_of, await self._database.ask("get_views", *columns)):
                 found[key_of(view.state)] = view
         return found
 
-    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+    async def save(
+        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
         return await self.project(views, parked, () if move is None else (move,), _NO_JOBS)
 
     async def project(
-        self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Sequence[Any]]
+        self,
+        views: Sequence[View],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        jobs: Sequence[Sequence[Any]],
     ) -> bool:
         """As `save`, with jobs as the function `put` takes them."""
         (row,) = await self._database.ask("project", *_projection(views, parked, moves, jobs))
         return self.committed(views, Saved(row["moved"], row["written"] == len(views)))
 
     async def project_offered(
-        self, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Any], offer: Sequence[Any]
+        self,
+        views: Sequence[View],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
+        jobs: Sequence[Any],
+        offer: Sequence[Any],
     ) -> tuple[bool, bool] | None:
-        """As `project`, with jobs that are taken as they are put, and whether the lease was renewed; None where that cannot be: nothing was written."""
-        (row,) = await self._database.ask("project_offered", *_projection(views, parked, moves, (jobs,)), *offer)
+        """As `project`, with jobs that are taken as they are put, and whether the lease was
+        renewed; None where that cannot be: nothing was written.
+        """
+        (row,) = await self._database.ask(
+            "project_offered", *_projection(views, parked, moves, (jobs,)), *offer
+        )
         if not row["taken"]:
             return None
-        return self.committed(views, Saved(row["moved"], row["written"] == len(views))), bool(row["renewed"])
+        return self.committed(views, Saved(row["moved"], row["written"] == len(views))), bool(
+            row["renewed"]
+        )
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
     ) -> bool:
         sql = self._database.sql
 
         async def save(connection: Connection) -> Saved:
-            (row,) = await connection.fetch(sql("project"), *_projection(views, parked, moves, _NO_JOBS))
+            (row,) = await connection.fetch(
+                sql("project"), *_projection(views, parked, moves, _NO_JOBS)
+            )
             if row["moved"] and jobs:
                 await add_pending(connection, sql, jobs)
             return Saved(row["moved"], row["written"] == len(views))
@@ -95,7 +128,9 @@ class PostgresqlViews:
 
     async def relayed(self, job_ids: Sequence[str]) -> set[str]:
         text, ids = self._database.sql("remove_pending"), list(job_ids)
-        rows = await self._database.transact(lambda connection: connection.fetch(text, ids), durable=False)
+        rows = await self._database.transact(
+            lambda connection: connection.fetch(text, ids), durable=False
+        )
         return {row[0] for row in rows}
 
     async def checkpoint(self, name: str) -> int:
@@ -126,18 +161,25 @@ class PostgresqlViews:
     async def find(self, chosen: Filter) -> list[View]:
         values = (chosen.tenant, chosen.flow, chosen.status, chosen.before_id, chosen.limit)
         if chosen.status not in (None, "sent"):
-            return [view_of(row) for row in await self._database.ask("list_views_by_status", *values)]
+            return [
+                view_of(row) for row in await self._database.ask("list_views_by_status", *values)
+            ]
         flows = [chosen.flow]
         if chosen.flow is None:
             flows = [row[0] for row in await self._database.ask("flows_of_tenant", chosen.tenant)]
         found: list[View] = []
         for flow in flows:
-            found += map(view_of, await self._database.ask("list_views", chosen.tenant, flow, *values[2:]))
+            found += map(
+                view_of, await self._database.ask("list_views", chosen.tenant, flow, *values[2:])
+            )
         found.sort(key=lambda view: view.state.id, reverse=True)
         return found[: chosen.limit]
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        return {(flow, status): count for flow, status, count in await self._database.ask("count_views", tenant)}
+        return {
+            (flow, status): count
+            for flow, status, count in await self._database.ask("count_views", tenant)
+        }
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
         *rows, last = await self._database.ask("due_views", now_ms, limit)
@@ -147,10 +189,22 @@ class PostgresqlViews:
         states = [state for state, _ in looked_at]
         tenants, flows = [state.tenant for state in states], [state.flow for state in states]
         ids, versions = [state.id for state in states], [state.version for state in states]
-        await self._write("postpone_sweep", tenants, flows, ids, versions, [sweep_at_ms for _, sweep_at_ms in looked_at])
+        await self._write(
+            "postpone_sweep",
+            tenants,
+            flows,
+            ids,
+            versions,
+            [sweep_at_ms for _, sweep_at_ms in looked_at],
+        )
 
-    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
-        """At most one status at a time: the next call hops to the next. A cursor has a status and a place in the order of its requests."""
+    async def stale(
+        self, before_ms: int, after: Cursor, limit: int
+    ) -> tuple[list[State], Cursor | None]:
+        """At most one status at a time: the next call hops to the next.
+
+        A cursor has a status and a place in the order of its requests.
+        """
         sql = self._database.sql
         status, *place = after or (WANTING[0], "", 0, "", "")
 
@@ -160,13 +214,21 @@ class PostgresqlViews:
 
         rows = await self._database.transact(ask, durable=False)
         page = [(state_of(row), row["sweep_at"]) for row in rows if row["state"] is not None]
-        found = [state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)]
+        found = [
+            state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)
+        ]
         if len(rows) < limit:
             following = WANTING[WANTING.index(status) + 1 :]
             return found, (following[0], "", 0, "", "") if following else None
         _, _, tenant, updated_at, flow, request_id = rows[-1]
         # Behind one that changed lately come only such, as far as this tenant goes.
-        return found, (status, tenant, updated_at if updated_at < before_ms else NEVER_MS, flow, request_id)
+        return found, (
+            status,
+            tenant,
+            updated_at if updated_at < before_ms else NEVER_MS,
+            flow,
+            request_id,
+        )
 
     async def old(
         self, before_ms: int, after: Place, limit: int, foreign: Collection[str] = ()
@@ -191,11 +253,15 @@ class PostgresqlViews:
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
         now = self._runtime.now_ms()
-        return bool(await self._write("claim_role", name, owner, now + round(lease_seconds * 1000), now))
+        return bool(
+            await self._write("claim_role", name, owner, now + round(lease_seconds * 1000), now)
+        )
 
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
         now, parts = self._runtime.now_ms(), [f"{role}/{n}" for n in range(count)]
-        rows = await self._database.ask("share_role", role, parts, owner, now + round(lease_seconds * 1000), now)
+        rows = await self._database.ask(
+            "share_role", role, parts, owner, now + round(lease_seconds * 1000), now
+        )
         return {parts.index(row[0]) for row in rows}
 
     async def roles(self) -> list[Held]:
@@ -207,7 +273,9 @@ class PostgresqlViews:
     async def _write(self, name: str, *values: object) -> list[Any]:
         """One statement on rows that can be made again."""
         text = self._database.sql(name)
-        return await self._database.transact(lambda connection: connection.fetch(text, *values), durable=False)
+        return await self._database.transact(
+            lambda connection: connection.fetch(text, *values), durable=False
+        )
 
 
 def at_once_values(projection: Projection) -> list[Any]:
@@ -215,12 +283,20 @@ def at_once_values(projection: Projection) -> list[Any]:
     names = list(projection.checkpoints)
     rows = view_values(projection.views)
     rows.sort()
-    return [names, [dispatched_of(name) for name in names], list(projection.checkpoints.values()), rows]
+    return [
+        names,
+        [dispatched_of(name) for name in names],
+        list(projection.checkpoints.values()),
+        rows,
+    ]
 
 
 def _projection(
-    views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move], jobs: Sequence[Sequence[Any]]
-) -> list[Any]:  # fmt: skip
+    views: Sequence[View],
+    parked: Sequence[Parked],
+    moves: Sequence[Move],
+    jobs: Sequence[Sequence[Any]],
+) -> list[Any]:
     """What the function `project_in_order` takes."""
     names = [move.name for move in moves]
     places = [move.before for move in moves], [move.after for move in moves]

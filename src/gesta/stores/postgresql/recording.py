@@ -1,4 +1,6 @@
-"""Entries as the arrays that the function `record` takes, and its answer as verdicts (migrations/0005_record.sql)."""
+"""Entries as the arrays that the function `record` takes, and its answer as verdicts
+(migrations/0005_record.sql).
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,27 @@ class Asking(Protocol):
 async def record(
     database: Asking, entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
 ) -> tuple[list[Recording], int | None]:
-    """A recording for each entry, and the position of the first event where every entry was taken."""
+    """A recording for each entry, and the position of the first event where every entry was
+    taken.
+    """
     (row,) = await database.ask("record", *record_values(entries, scores, now_ms, durable=durable))
     return recordings_of(entries, row), row["first_position"]
 
 
-def record_values(entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool) -> list[Any]:
+def record_values(
+    entries: Sequence[Entry], scores: Scores, now_ms: int, *, durable: bool
+) -> list[Any]:
     return [durable, *_events(entries), *_claims(entries), *_settlements(entries, scores, now_ms)]
 
 
 def recordings_of(entries: Sequence[Entry], row: Row) -> list[Recording]:
     recordings = [
         Recording(
-            None if entry.append is None else Appended(entry.append.expected + len(entry.append.events)),
+            (
+                None
+                if entry.append is None
+                else Appended(entry.append.expected + len(entry.append.events))
+            ),
             None if entry.settlement is None else "done",
         )
         for entry in entries
@@ -61,7 +71,9 @@ def _told(row: Row, place: int) -> Recording:
 
 
 def _events(entries: Sequence[Entry]) -> list[list[Any]]:
-    """Events as `event_row`s, and where those of each entry begin and how many they are, unless it is one each."""
+    """Events as `event_row`s, and where those of each entry begin and how many they are, unless it
+    is one each.
+    """
     rows: list[tuple[Any, ...]] = []
     firsts: list[int] = []
     for entry in entries:
@@ -99,7 +111,16 @@ def _settlements(entries: Sequence[Entry], scores: Scores, now_ms: int) -> list[
         return [None, [], [], [], [], [], [], []]
     tokens = {one.token if type(one) is Ack else None for one in settlements}
     if len(tokens) == 1 and (token := tokens.pop()) is not None:
-        return [token, [], [one.job_id for one in settlements if one is not None], [], [], [], [], []]
+        return [
+            token,
+            [],
+            [one.job_id for one in settlements if one is not None],
+            [],
+            [],
+            [],
+            [],
+            [],
+        ]
     rows = [_settlement(settlement, scores, now_ms) for settlement in settlements]
     return [None, *(list(column) for column in zip(*rows, strict=True))]
 
@@ -113,7 +134,15 @@ def _settlement(settlement: Settlement | None, scores: Scores, now_ms: int) -> t
             return "ack", job_id, token, 0, 0, 0, None
         case Release(job_id, token, due_ms):
             is_due = due_ms <= now_ms
-            return "release", job_id, token, int(is_due), max(due_ms, now_ms), scores.get(job_id, 0), None
+            return (
+                "release",
+                job_id,
+                token,
+                int(is_due),
+                max(due_ms, now_ms),
+                scores.get(job_id, 0),
+                None,
+            )
         case Hold(job_id, token, scope):
             return "hold", job_id, token, 0, 0, 0, scope
         case Drop(job_id):

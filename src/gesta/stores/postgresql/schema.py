@@ -1,6 +1,7 @@
 """The schema, made and brought up to date by whoever opens it first; several may start at once.
 
-A newer gesta may have been there: its migrations are additive and say from which number on code works with them, so that two versions of a program
+A newer gesta may have been there: its migrations are additive and say from which number on code
+works with them, so that two versions of a program
 can run side by side while one replaces the other.
 """
 
@@ -20,18 +21,28 @@ _log = logging.getLogger("gesta")
 
 
 async def bring_up_to_date(database: Database, known: Sequence[Migration] | None = None) -> int:
-    """The number of the newest migration that the schema has. Raises TooNew when this gesta cannot work with it."""
+    """The number of the newest migration that the schema has.
+
+    Raises TooNew when this gesta cannot work with it.
+    """
     migrations = known or migrations_of(__package__)
     version = await _version(database)
     if version is None or version[0] < len(migrations):
-        await database.transact(lambda connection: _migrate(database, connection, migrations), durable=True)
+        await database.transact(
+            lambda connection: _migrate(database, connection, migrations), durable=True
+        )
         version = await _version(database)
     assert version is not None
     number, compatible_from = version
     if compatible_from > len(migrations):
         raise TooNew(database.name, number, len(migrations))
     if number > len(migrations):
-        _log.warning("%s has schema %d, this gesta knows %d and works with it", database.name, number, len(migrations))
+        _log.warning(
+            "%s has schema %d, this gesta knows %d and works with it",
+            database.name,
+            number,
+            len(migrations),
+        )
     return number
 
 
@@ -46,7 +57,9 @@ async def _version(database: Database) -> tuple[int, int] | None:
     return number, compatible_from
 
 
-async def _migrate(database: Database, connection: Connection, migrations: Sequence[Migration]) -> None:
+async def _migrate(
+    database: Database, connection: Connection, migrations: Sequence[Migration]
+) -> None:
     sql = database.sql
     await connection.fetch(sql("schema_lock"), database.address.schema)
     # Looked at once more under the lock: another process may have made it meanwhile.
@@ -54,7 +67,9 @@ async def _migrate(database: Database, connection: Connection, migrations: Seque
     number, _ = (await connection.fetch(sql("schema_version")))[0]
     for migration in migrations[number:]:
         await connection.execute(sql.filled(migration.sql))
-        await connection.fetch(sql("note_migration"), migration.number, migration.name, _compatible_from(migration))
+        await connection.fetch(
+            sql("note_migration"), migration.number, migration.name, _compatible_from(migration)
+        )
 
 
 def _compatible_from(migration: Migration) -> int:

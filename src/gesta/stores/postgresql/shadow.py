@@ -14,8 +14,15 @@ from gesta.stores.postgresql.view_rows import parked_columns, view_of, view_valu
 class PostgresqlShadow:
     """A table of its own. `swapped` is called once it has taken the place of `requests`."""
 
-    def __init__(self, database: Database, table: str, removals: int, swapped: Callable[[], None]) -> None:
-        self._database, self._table, self._removals, self._swapped = database, table, removals, swapped
+    def __init__(
+        self, database: Database, table: str, removals: int, swapped: Callable[[], None]
+    ) -> None:
+        self._database, self._table, self._removals, self._swapped = (
+            database,
+            table,
+            removals,
+            swapped,
+        )
 
     @classmethod
     async def make(cls, database: Database, swapped: Callable[[], None]) -> PostgresqlShadow:
@@ -34,13 +41,19 @@ class PostgresqlShadow:
         return cls(database, table, await database.transact(make, durable=False), swapped)
 
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
-        columns = [tenant for _, tenant, _ in keys], [flow for flow, _, _ in keys], [request_id for _, _, request_id in keys]
+        columns = (
+            [tenant for _, tenant, _ in keys],
+            [flow for flow, _, _ in keys],
+            [request_id for _, _, request_id in keys],
+        )
         rows = await self._database.ask_text(self._database.sql("get_views", self._table), *columns)
         return {key_of(view.state): view for view in map(view_of, rows)}
 
     async def save(self, views: Sequence[View]) -> None:
         text, rows = self._database.sql("save_shadow", self._table), view_values(views)
-        await self._database.transact(lambda connection: connection.fetch(text, rows), durable=False)
+        await self._database.transact(
+            lambda connection: connection.fetch(text, rows), durable=False
+        )
 
     async def swap(self, names: Sequence[str], position: int, parked: Sequence[Parked]) -> bool:
         sql, marks = self._database.sql, [dispatched_of(name) for name in names]
@@ -58,7 +71,8 @@ class PostgresqlShadow:
             await connection.fetch(sql("park"), *parked_columns(parked))
             return True
 
-        # Durable: a job put after this must not outlive the mark that keeps it from being put again.
+        # Durable: a job put after this must not outlive the mark that keeps it from being put
+        # again.
         is_done = await self._database.transact(swap, durable=True)
         if is_done:
             self._swapped()

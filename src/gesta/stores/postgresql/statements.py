@@ -1,4 +1,6 @@
-"""The SQL of this adapter: one file per verb in sql/, read once, every name in it qualified by the schema: no search path is ever set."""
+"""The SQL of this adapter: one file per verb in sql/, read once, every name in it qualified by the
+schema: no search path is ever set.
+"""
 
 from __future__ import annotations
 

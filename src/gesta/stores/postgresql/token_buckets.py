@@ -1,4 +1,7 @@
-"""Token buckets in PostgreSQL. Implements gesta.ports.token_buckets; the docstrings there are the promise."""
+"""Token buckets in PostgreSQL.
+
+Implements gesta.ports.token_buckets; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,21 @@ class PostgresqlBuckets:
         )
         answers: dict[int, Reserved] = {}
         for place, full_at, closed_until, given in rows:
-            times, next_at, _ = reserve(Bucket(full_at, closed_until), wanted[place - 1].rate, given, now, ahead_ms)
+            times, next_at, _ = reserve(
+                Bucket(full_at, closed_until), wanted[place - 1].rate, given, now, ahead_ms
+            )
             answers[place] = Reserved(times, next_at)
         return [answers[place] for place in range(1, len(wanted) + 1)]
 
     async def close(self, closed: Sequence[tuple[Name, int]]) -> None:
         now = self._runtime.now_ms()
         untils = [float(now + wait_ms) for _, wait_ms in closed]
-        await self._database.ask("close_buckets", [name[0] for name, _ in closed], [name[1] for name, _ in closed], untils)
+        await self._database.ask(
+            "close_buckets",
+            [name[0] for name, _ in closed],
+            [name[1] for name, _ in closed],
+            untils,
+        )
 
     async def forget(self, limit: int) -> int:
         return len(await self._database.ask("forget_buckets", float(self._runtime.now_ms()), limit))

@@ -1,4 +1,7 @@
-"""What is one transaction because all ports share the schema. Implements gesta.ports.transactions; the docstrings there are the promise."""
+"""What is one transaction because all ports share the schema.
+
+Implements gesta.ports.transactions; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,13 @@ class PostgresqlCommits:
         queue: PostgresqlJobQueue,
         runtime: Runtime,
     ) -> None:
-        self._database, self._events, self._views, self._queue, self._runtime = database, events, views, queue, runtime
+        self._database, self._events, self._views, self._queue, self._runtime = (
+            database,
+            events,
+            views,
+            queue,
+            runtime,
+        )
         self._alone_from = float("-inf")
 
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
@@ -52,7 +61,9 @@ class PostgresqlCommits:
         # All of them or none: then no turn has to be given.
         if offer is not None and jobs and len(chosen_of(jobs, offer.free, now)) == len(jobs):
             values = (offer.token, now, round(offer.lease_seconds * 1000), offer.durable)
-            answer = await self._views.project_offered(views, parked, moves, taken_values(jobs, now), values)
+            answer = await self._views.project_offered(
+                views, parked, moves, taken_values(jobs, now), values
+            )
             if answer is not None:
                 moved, offer.renewed = answer
                 offer.taken = [Taken(job, offer.token, 1, now) for job in jobs] if moved else []
@@ -76,44 +87,73 @@ class PostgresqlCommits:
         self._events.forget_own()
         return int(count)
 
-    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+    async def record(
+        self, entries: Sequence[Entry], projection: Projection | None = None
+    ) -> list[Recording]:
         if not entries:
             return []
         now = self._queue.now_ms()
         scores = await self._queue.scores_for([entry.settlement for entry in entries], now)
         appends = [entry.append for entry in entries if entry.append is not None]
-        if projection is not None and appends and self._runtime.monotonic() >= self._alone_from and _fit_together(entries):
+        if (
+            projection is not None
+            and appends
+            and self._runtime.monotonic() >= self._alone_from
+            and _fit_together(entries)
+        ):
             try:
                 return await self._record_at_once(entries, appends, scores, projection, now)
             except Between:
                 # Somebody else appends at the same time: it would be in vain again.
                 self._alone_from = self._runtime.monotonic() + ALONE_SECONDS
-        recordings, first = await record(self._database, entries, scores, now, durable=bool(appends))
+        recordings, first = await record(
+            self._database, entries, scores, now, durable=bool(appends)
+        )
         if appends:
             self._events.committed(appends, first)
         self._wake_for(entries)
         return recordings
 
     async def _record_at_once(
-        self, entries: Sequence[Entry], appends: Sequence[Append], scores: Scores, projection: Projection, now: int
+        self,
+        entries: Sequence[Entry],
+        appends: Sequence[Append],
+        scores: Scores,
+        projection: Projection,
+        now: int,
     ) -> list[Recording]:
         jobs, offer = projection.jobs, projection.offer
         if jobs and offer is not None and len(chosen_of(jobs, offer.free, now)) == len(jobs):
-            values = [*NONE.noted, taken_values(jobs, now), offer.token, now, round(offer.lease_seconds * 1000)]
+            values = [
+                *NONE.noted,
+                taken_values(jobs, now),
+                offer.token,
+                now,
+                round(offer.lease_seconds * 1000),
+            ]
         else:
             offer = None
             values = [*job_values(jobs, await self._queue.turns_for(jobs, now), now), None, now, 0]
         (row,) = await self._database.ask(
-            "record_at_once", *record_values(entries, scores, now, durable=True), *at_once_values(projection), *values
+            "record_at_once",
+            *record_values(entries, scores, now, durable=True),
+            *at_once_values(projection),
+            *values,
         )
         recordings = recordings_of(entries, row)
         first = row["first_position"]
         self._events.committed(appends, first, is_projected=row["projected"])
         if row["projected"]:
             projection.reached = first + sum(len(append.events) for append in appends) - 1
-            self._views.committed(projection.views, Saved(moved=True, all_newer=row["written"] == len(projection.views)))
+            self._views.committed(
+                projection.views,
+                Saved(moved=True, all_newer=row["written"] == len(projection.views)),
+            )
             if offer is not None:
-                offer.taken, offer.renewed = [Taken(job, offer.token, 1, now) for job in jobs], row["renewed"]
+                offer.taken, offer.renewed = (
+                    [Taken(job, offer.token, 1, now) for job in jobs],
+                    row["renewed"],
+                )
         if row["projected"] and jobs and offer is None:
             self._queue.wake()
         self._wake_for(entries)
@@ -125,6 +165,12 @@ class PostgresqlCommits:
 
 
 def _fit_together(entries: Sequence[Entry]) -> bool:
-    """Whether all of them are likely to be taken: each drop is looked at by itself, and of two with one key one is refused."""
-    keys = [entry.append.claim.name for entry in entries if entry.append is not None and entry.append.claim is not None]
+    """Whether all of them are likely to be taken: each drop is looked at by itself, and of two with
+    one key one is refused.
+    """
+    keys = [
+        entry.append.claim.name
+        for entry in entries
+        if entry.append is not None and entry.append.claim is not None
+    ]
     return len(set(keys)) == len(keys) and Drop not in {type(entry.settlement) for entry in entries}

@@ -1,4 +1,7 @@
-"""Jobs that wait beside the views until a relay has put them into a queue elsewhere. Steps of views.py."""
+"""Jobs that wait beside the views until a relay has put them into a queue elsewhere.
+
+Steps of views.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from gesta.stores.postgresql.statements import Statements
 
 
 async def add_pending(connection: Connection, sql: Statements, jobs: Sequence[Job]) -> None:
-    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn, and no newcomer overtakes for long."""
+    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
+    and no newcomer overtakes for long.
+    """
     rows = await connection.fetch(sql("last_turns"), list({job.tenant for job in jobs}))
     last: dict[str, int] = {tenant: turn or 0 for tenant, turn in rows if tenant is not None}
     first = next(turn for tenant, turn in rows if tenant is None) or 1

@@ -40,12 +40,15 @@ class PostgresqlVault:
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
         if refs:
             await self._write("delete_sealed", *_columns(refs, 3))
-            # The rows as they were stand in the table until then. Write-ahead log, replicas and backups are the operator's.
+            # The rows as they were stand in the table until then. Write-ahead log, replicas and
+            # backups are the operator's.
             await self._database.run_outside("clean_vault")
 
     async def _write(self, name: str, *values: object) -> list[Any]:
         text = self._database.sql(name)
-        return await self._database.transact(lambda connection: connection.fetch(text, *values), durable=True)
+        return await self._database.transact(
+            lambda connection: connection.fetch(text, *values), durable=True
+        )
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:

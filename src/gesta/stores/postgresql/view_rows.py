@@ -22,10 +22,17 @@ def view_values(views: Sequence[View]) -> list[tuple[Any, ...]]:
         state = view.state
         rows.append(
             (
-                state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at, _encode(state),
+                state.tenant,
+                state.flow,
+                state.id,
+                state.status,
+                state.version,
+                state.updated_at,
+                state.sweep_at,
+                _encode(state),
                 view.payload,
             )
-        )  # fmt: skip
+        )
     return rows
 
 

@@ -1,4 +1,6 @@
-"""The embedded default: events, views, queue and vault in one SQLite file, through one writer thread per process."""
+"""The embedded default: events, views, queue and vault in one SQLite file, through one writer
+thread per process.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ async def open_stores(url: str, runtime: Runtime) -> Stores:
 
 
 def _free_bytes(folder: Path) -> int:
-    """What is left for us; asked in the reader's thread, because a network disk may take its time."""
+    """What is left for us; asked in the reader's thread, because a network disk may take its
+    time.
+    """
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
 
@@ -59,6 +63,7 @@ def file_of(url: str) -> Path:
     path = unquote(url[len(prefix) :])
     if not url.startswith(prefix) or not path:
         raise BadSettings(
-            f"url: {url!r} names no file; write 'sqlite:///gesta.db' for a file here, 'sqlite:////var/gesta.db' for an absolute path"
+            f"url: {url!r} names no file; write 'sqlite:///gesta.db' for a file here,"
+            " 'sqlite:////var/gesta.db' for an absolute path"
         )
     return Path(path)

@@ -1,6 +1,7 @@
 """One SQLite file, one writer thread and one reader thread per process.
 
-The writer commits once per cycle whatever all stations have ready. A cycle that appends events (or takes jobs as a journal) is
+The writer commits once per cycle whatever all stations have ready. A cycle that appends events (or
+takes jobs as a journal) is
 synced to disk before it is answered; a cycle of rebuildable rows alone is not.
 """
 
@@ -25,7 +26,8 @@ Step = Callable[[apsw.Connection], T]
 
 #: "gest", so that `file` and we recognise our own.
 APPLICATION_ID = 0x67657374
-#: Another process may hold the file for the length of its commit; longer than this is a fault worth telling.
+#: Another process may hold the file for the length of its commit; longer than this is a fault worth
+#: telling.
 BUSY_MS = 10_000
 SETTINGS_TRIES = 50
 #: What the triggers of a fence say (sql/fence_*.sql), before its kind.
@@ -63,7 +65,10 @@ def _deliver(calls: list[_Call]) -> None:
 
 
 class Database:
-    """Hands steps to the writer and the reader. Raises StoreError and its kin, never apsw's own errors."""
+    """Hands steps to the writer and the reader.
+
+    Raises StoreError and its kin, never apsw's own errors.
+    """
 
     def __init__(self, path: str, runtime: Runtime) -> None:
         self.path = path
@@ -85,11 +90,16 @@ class Database:
         self._watching = runtime.call_later(WATCH_SECONDS, self._watch)
 
     def on_commit(self, listener: Callable[[], None]) -> None:
-        """Call soon after anybody, another process included, has committed. A hint, never a promise."""
+        """Call soon after anybody, another process included, has committed.
+
+        A hint, never a promise.
+        """
         self._listeners.append(listener)
 
     def _watch(self) -> None:
-        """In the event loop's thread: the answer comes from shared memory, quicker than a thread could be asked."""
+        """In the event loop's thread: the answer comes from shared memory, quicker than a thread
+        could be asked.
+        """
         self._watching = self._runtime.call_later(WATCH_SECONDS, self._watch)
         try:
             version = self._data_version()
@@ -105,9 +115,11 @@ class Database:
         return _pragma(self._watcher, "data_version")
 
     def write(self, step: Step[T], *, durable: bool, size: int = 1) -> asyncio.Future[T]:
-        """Run a step in the next commit, behind those that were sent before; answered when that commit stands, on disk if `durable`.
+        """Run a step in the next commit, behind those that were sent before; answered when that
+        commit stands, on disk if `durable`.
 
-        `size`: how many things it writes. A large step is not kept until this turn of the event loop ends, which may be long.
+        `size`: how many things it writes. A large step is not kept until this turn of the event
+        loop ends, which may be long.
         """
         call = self._call(step, durable=durable)
         self._gathered.append(call)
@@ -126,7 +138,8 @@ class Database:
     async def empty_log(self, wait_ms: int) -> bool:
         """Move the write-ahead log into the file and cut it to nothing.
 
-        False when others who read held it for so long: then it is tried again and again, until it is done or the file is closed, which does it, too.
+        False when others who read held it for so long: then it is tried again and again, until it
+        is done or the file is closed, which does it, too.
         """
         is_empty = await self._empty(wait_ms)
         if not is_empty:
@@ -176,7 +189,9 @@ class Database:
         return _Call(step, self._loop.create_future(), durable=durable)
 
     def _hand_over(self) -> None:
-        """All at once: put one by one, the first would be in a commit by itself before the thread sees the second."""
+        """All at once: put one by one, the first would be in a commit by itself before the thread
+        sees the second.
+        """
         if self._gathered:
             self._writes.put(self._gathered)
             self._gathered = []
@@ -195,7 +210,8 @@ class Database:
             if len(calls) == 1:
                 calls[0].error = self._told(error)
             else:
-                # Somebody's step is bad: each gets a commit of its own, so that only the culprit hears of it.
+                # Somebody's step is bad: each gets a commit of its own, so that only the culprit
+                # hears of it.
                 for call in calls:
                     self._write_batch([call])
                 return
@@ -238,7 +254,8 @@ class Database:
             told = StoreFull(self.path, str(error))
         elif isinstance(error, apsw.BusyError):
             told = StoreError(
-                f"{self.path} was held by another process for more than {BUSY_MS // 1000} s; nothing was written. Look for a stuck process"
+                f"{self.path} was held by another process for more than {BUSY_MS // 1000} s;"
+                " nothing was written. Look for a stuck process"
             )
         else:
             told = StoreError(f"{self.path}: {error}; nothing was written")
@@ -249,7 +266,11 @@ class Database:
         """Which fence it was, asked in the writer's thread after its step was rolled back."""
         is_tenants = text.endswith("tenant")
         kind = "filling" if text.endswith("filling") else "left"
-        found = [row for row in self._writer.execute(sql("list_fences")) if row[0] == kind and bool(row[2]) == is_tenants]
+        found = [
+            row
+            for row in self._writer.execute(sql("list_fences"))
+            if row[0] == kind and bool(row[2]) == is_tenants
+        ]
         others, tenants = (", ".join(sorted({str(row[n]) for row in found})) for n in (1, 2))
         return Fenced(self.path, kind, others or "another store", tenants or None)
 
@@ -278,13 +299,18 @@ def open_connection(path: str, *, migrate: bool = True) -> apsw.Connection:
 
 def _apply_migrations(db: apsw.Connection, path: str) -> None:
     known = migrations_of(__package__)
-    if _pragma(db, "application_id") == APPLICATION_ID and _pragma(db, "user_version") == len(known):
+    if _pragma(db, "application_id") == APPLICATION_ID and _pragma(db, "user_version") == len(
+        known
+    ):
         return
     # Looked at once more under the lock: another process may be making the same file right now.
     db.execute("begin exclusive")
     try:
         version = _pragma(db, "user_version")
-        if _pragma(db, "application_id") != APPLICATION_ID and db.execute(sql("any_table")).get is not None:
+        if (
+            _pragma(db, "application_id") != APPLICATION_ID
+            and db.execute(sql("any_table")).get is not None
+        ):
             raise NotOurs(path, "it is another program's SQLite database")
         if version > len(known):
             raise TooNew(path, version, len(known))
@@ -299,7 +325,9 @@ def _apply_migrations(db: apsw.Connection, path: str) -> None:
 
 
 def _apply_settings(db: apsw.Connection) -> None:
-    """Switching to the write-ahead log does not wait for a lock, so it is tried again after waiting for one."""
+    """Switching to the write-ahead log does not wait for a lock, so it is tried again after waiting
+    for one.
+    """
     for _ in range(SETTINGS_TRIES):
         try:
             db.execute(sql("settings")).fetchall()

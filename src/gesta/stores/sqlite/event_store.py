@@ -8,7 +8,17 @@ from typing import Any, cast
 import apsw
 
 from gesta.domain.ids import id_bytes, id_text
-from gesta.ports.event_store import Append, Appended, Claim, Claimed, Recorded, Share, Stale, Verdict, until_full
+from gesta.ports.event_store import (
+    Append,
+    Appended,
+    Claim,
+    Claimed,
+    Recorded,
+    Share,
+    Stale,
+    Verdict,
+    until_full,
+)
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.own_events import OwnEvents
 from gesta.stores.sqlite.database import Database
@@ -16,7 +26,9 @@ from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
 class Written:
-    """What an append step did; `first` is the position of its first event, None when the slow path mixed things."""
+    """What an append step did; `first` is the position of its first event, None when the slow path
+    mixed things.
+    """
 
     __slots__ = ("first", "verdicts")
 
@@ -42,7 +54,9 @@ class SqliteEventStore:
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
     async def read_back(self, stream: str, before: int | None, limit: int) -> list[Recorded]:
-        rows = await self._database.read(lambda db: db.execute(sql("read_back"), (stream, before, limit)).fetchall())
+        rows = await self._database.read(
+            lambda db: db.execute(sql("read_back"), (stream, before, limit)).fetchall()
+        )
         return [Recorded(*row) for row in rows]  # type: ignore[arg-type]
 
     async def follow(self, after: int, limit: int) -> list[Recorded]:
@@ -51,23 +65,36 @@ class SqliteEventStore:
             return own
         return await self._database.read(lambda db: _follow(db, after, limit))
 
-    async def follow_share(self, after: int, limit: int, share: Share) -> tuple[list[Recorded], int]:
+    async def follow_share(
+        self, after: int, limit: int, share: Share
+    ) -> tuple[list[Recorded], int]:
         # The file is in this machine: reading what is not ours costs little.
         looked_at = await self.follow(after, limit)
-        return [one for one in looked_at if share.has(one.stream)], looked_at[-1].position if looked_at else after
+        return [one for one in looked_at if share.has(one.stream)], looked_at[
+            -1
+        ].position if looked_at else after
 
     async def end(self) -> int:
         return int(await self._database.read(lambda db: db.execute(sql("end_of_log")).get) or 0)
 
     async def behind(self, after: int) -> int:
-        return max(0, await self._database.read(lambda db: cast(int, db.execute(sql("behind"), (after,)).get)))
+        return max(
+            0,
+            await self._database.read(
+                lambda db: cast(int, db.execute(sql("behind"), (after,)).get)
+            ),
+        )
 
     async def claims(self, after: bytes, limit: int) -> list[Claim]:
-        rows: list[Any] = await self._database.read(lambda db: db.execute(sql("list_claims"), (after, limit)).fetchall())
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("list_claims"), (after, limit)).fetchall()
+        )
         return [Claim(name, id_text(request_id), content) for name, request_id, content in rows]
 
     async def put_claims(self, claims: Sequence[Claim]) -> list[bool]:
-        flat: list[Any] = [value for one in claims for value in (one.name, id_bytes(one.request_id), one.content)]
+        flat: list[Any] = [
+            value for one in claims for value in (one.name, id_bytes(one.request_id), one.content)
+        ]
 
         def put(db: apsw.Connection) -> dict[Any, Any]:
             run_many(db, "claim_keys", 3, flat)
@@ -83,8 +110,12 @@ class SqliteEventStore:
         """Some of what we remember may be gone."""
         self._own.forget()
 
-    def committed(self, appends: Sequence[Append], written: Written, *, is_projected: bool = False) -> None:
-        """Called in the event loop once the commit stands: remember the events for whoever follows, and wake them."""
+    def committed(
+        self, appends: Sequence[Append], written: Written, *, is_projected: bool = False
+    ) -> None:
+        """Called in the event loop once the commit stands: remember the events for whoever follows,
+        and wake them.
+        """
         if written.first is None:
             # The slow path mixed things; the file has it all.
             self._own.forget()
@@ -98,13 +129,16 @@ class SqliteEventStore:
 def _follow(db: apsw.Connection, after: int, limit: int) -> list[Recorded]:
     rows = db.execute(sql("follow"), (after, limit))
     found = until_full(Recorded(*row) for row in rows)
-    # Rows may be left over, and until they are given up the file cannot let go of what was written since.
+    # Rows may be left over, and until they are given up the file cannot let go of what was written
+    # since.
     rows.close(force=True)
     return found
 
 
 def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
-    """All appends in a few statements; those whose key is taken are told apart first when that fails, the others one by one at last."""
+    """All appends in a few statements; those whose key is taken are told apart first when that
+    fails, the others one by one at last.
+    """
     written = attempt_all(db, appends)
     if written is not None:
         return written
@@ -113,11 +147,19 @@ def append_step(db: apsw.Connection, appends: Sequence[Append]) -> Written:
     written = attempt_all(db, rest) if claimed else None
     if written is not None:
         fitting = iter(written.verdicts)
-        return Written([claimed[index] if index in claimed else next(fitting) for index in range(len(appends))], None)
+        return Written(
+            [
+                claimed[index] if index in claimed else next(fitting)
+                for index in range(len(appends))
+            ],
+            None,
+        )
     return Written([append_one(db, append) for append in appends], None)
 
 
-def attempt_all(db: apsw.Connection, appends: Sequence[Append], also: Callable[[], bool] = lambda: True) -> Written | None:
+def attempt_all(
+    db: apsw.Connection, appends: Sequence[Append], also: Callable[[], bool] = lambda: True
+) -> Written | None:
     """All of them, and `also`, or nothing at all: None, where not all of it fitted."""
     db.execute("savepoint attempting")
     written = None
@@ -125,7 +167,9 @@ def attempt_all(db: apsw.Connection, appends: Sequence[Append], also: Callable[[
         count = sum([len(append.events) for append in appends])
         first = db.last_insert_rowid() - count + 1
         if also():
-            written = Written([Appended(append.expected + len(append.events)) for append in appends], first)
+            written = Written(
+                [Appended(append.expected + len(append.events)) for append in appends], first
+            )
     if written is None:
         db.execute("rollback to attempting")
     db.execute("release attempting")
@@ -133,14 +177,20 @@ def attempt_all(db: apsw.Connection, appends: Sequence[Append], also: Callable[[
 
 
 def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Verdict]:
-    """Where the appends stand whose key leads to an earlier request, of this batch or before; a caller's own repeat is not one of them."""
+    """Where the appends stand whose key leads to an earlier request, of this batch or before; a
+    caller's own repeat is not one of them.
+    """
     names: list[Any] = [append.claim.name for append in appends if append.claim is not None]
-    held = {row[0]: Claimed(id_text(row[1]), row[2]) for row in ask_many(db, "find_claims", 1, names)}  # type: ignore[arg-type]
+    held = {
+        row[0]: Claimed(id_text(row[1]), row[2]) for row in ask_many(db, "find_claims", 1, names)
+    }  # type: ignore[arg-type]
     refused: dict[int, Verdict] = {}
     for index, append in enumerate(appends):
         if append.claim is None:
             continue
-        holder = held.setdefault(append.claim.name, Claimed(append.claim.request_id, append.claim.content))
+        holder = held.setdefault(
+            append.claim.name, Claimed(append.claim.request_id, append.claim.content)
+        )
         if holder.request_id != append.claim.request_id:
             refused[index] = holder
     return refused
@@ -152,14 +202,24 @@ def _append_all(db: apsw.Connection, appends: Sequence[Append]) -> bool:
     continuing: list[Any] = []
     for append in appends:
         if append.claim is not None:
-            claims.append((append.claim.name, id_bytes(append.claim.request_id), append.claim.content))
+            claims.append(
+                (append.claim.name, id_bytes(append.claim.request_id), append.claim.content)
+            )
         version = expected = append.expected
         for event in append.events:
             version += 1
             if append.expected == 0:
                 opening += (append.stream, version, event.id, event.type, event.data, event.meta)
             else:
-                continuing += (append.stream, version, event.id, event.type, event.data, event.meta, expected)
+                continuing += (
+                    append.stream,
+                    version,
+                    event.id,
+                    event.type,
+                    event.data,
+                    event.meta,
+                    expected,
+                )
                 expected = 0
     if opening and continuing:
         # Positions must follow the order of the appends, which two statements would break.
@@ -185,13 +245,25 @@ def append_one(db: apsw.Connection, append: Append) -> Verdict:
             return Appended(append.expected + len(append.events))
         return Stale(actual)
     if append.claim is not None:
-        run_many(db, "claim_keys", 3, [append.claim.name, id_bytes(append.claim.request_id), append.claim.content])
+        run_many(
+            db,
+            "claim_keys",
+            3,
+            [append.claim.name, id_bytes(append.claim.request_id), append.claim.content],
+        )
     for number, event in enumerate(append.events, start=append.expected + 1):
-        run_many(db, "open_streams", 6, [append.stream, number, event.id, event.type, event.data, event.meta])
+        run_many(
+            db,
+            "open_streams",
+            6,
+            [append.stream, number, event.id, event.type, event.data, event.meta],
+        )
     return Appended(append.expected + len(append.events))
 
 
 def _stands_already(db: apsw.Connection, append: Append) -> bool:
     """Whether this very append was committed before and only its answer was lost."""
-    ids = db.execute(sql("event_ids"), (append.stream, append.expected, len(append.events))).fetchall()
+    ids = db.execute(
+        sql("event_ids"), (append.stream, append.expected, len(append.events))
+    ).fetchall()
     return [row[0] for row in ids] == [event.id for event in append.events]

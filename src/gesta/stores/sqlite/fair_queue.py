@@ -1,4 +1,7 @@
-"""The turns of the SQLite queue: where each flow has come to, and where each line of jobs ends. The rules are in domain/turns.py."""
+"""The turns of the SQLite queue: where each flow has come to, and where each line of jobs ends.
+
+The rules are in domain/turns.py.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,33 @@ _NEVER = 2**62
 
 
 def give(db: apsw.Connection, wanted: Mapping[Line, int]) -> dict[Line, int]:
-    """The first turn of so many new jobs for each line, on record. A few statements for any number of jobs."""
+    """The first turn of so many new jobs for each line, on record.
+
+    A few statements for any number of jobs.
+    """
     if not wanted:
         return {}
-    presents: dict[Any, Any] = dict(ask_many(db, "presents", 1, list({flow for flow, _, _ in wanted})))  # type: ignore[arg-type]
+    presents: dict[Any, Any] = dict(
+        ask_many(db, "presents", 1, list({flow for flow, _, _ in wanted}))
+    )  # type: ignore[arg-type]
     tenants = {(flow, tenant) for flow, tenant, _ in wanted}
     rows: list[Any] = ask_many(db, "line_ends", 2, [name for pair in tenants for name in pair])
-    firsts = give_turns(wanted, presents, {(flow, tenant, priority): end for flow, tenant, priority, end in rows})
-    run_many(db, "extend_lines", 4, [value for line, first in firsts.items() for value in (*line, first + wanted[line])])
+    firsts = give_turns(
+        wanted, presents, {(flow, tenant, priority): end for flow, tenant, priority, end in rows}
+    )
+    run_many(
+        db,
+        "extend_lines",
+        4,
+        [value for line, first in firsts.items() for value in (*line, first + wanted[line])],
+    )
     return firsts
 
 
 def serve(db: apsw.Connection, flow: str, score: int, *, is_drained: bool) -> None:
-    """Jobs up to this score are taken; nobody is left if `is_drained`, and then every line starts anew behind them."""
+    """Jobs up to this score are taken; nobody is left if `is_drained`, and then every line starts
+    anew behind them.
+    """
     turn = turn_of(score) + is_drained
     db.execute(sql("move_present"), (flow, turn))
     db.execute(sql("forget_lines"), (flow, _NEVER if is_drained else turn))

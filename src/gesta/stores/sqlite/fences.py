@@ -1,4 +1,7 @@
-"""Fences in SQLite: a row, and triggers that refuse. Implements gesta.ports.fences; the docstrings there are the promise."""
+"""Fences in SQLite: a row, and triggers that refuse.
+
+Implements gesta.ports.fences; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,16 @@ class SqliteFences:
 
 def _standing(db: apsw.Connection) -> list[Fence]:
     rows = db.execute(sql("list_fences")).fetchall()
-    return [Fence(_kind(str(kind)), str(other), str(tenant) or None) for kind, other, tenant in rows]
+    return [
+        Fence(_kind(str(kind)), str(other), str(tenant) or None) for kind, other, tenant in rows
+    ]
 
 
 def _triggers(fence: Fence) -> str:
-    """The set of triggers that a fence needs. Those for tenants look at the rows, so one set serves them all."""
+    """The set of triggers that a fence needs.
+
+    Those for tenants look at the rows, so one set serves them all.
+    """
     return fence.kind if fence.tenant is None else "tenant"
 
 

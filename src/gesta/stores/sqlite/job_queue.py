@@ -11,7 +11,20 @@ import msgspec
 
 from gesta.domain.fair_queue import Line, score_of
 from gesta.domain.state import JobKind
-from gesta.ports.job_queue import Ack, Backlog, Drop, Held, Hold, Job, JobState, Release, Settled, Settlement, Standing, Taken
+from gesta.ports.job_queue import (
+    Ack,
+    Backlog,
+    Drop,
+    Held,
+    Hold,
+    Job,
+    JobState,
+    Release,
+    Settled,
+    Settlement,
+    Standing,
+    Taken,
+)
 from gesta.runtime.clock import Runtime, Signal
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.fair_queue import give, serve
@@ -48,7 +61,9 @@ class SqliteJobQueue:
         return [_taken(row, token) for text in texts for row in _decode_rows(text)], next_due
 
     async def taken_by(self, token: str) -> list[Taken]:
-        rows = await self._database.read(lambda db: db.execute(sql("taken_by"), (token,)).fetchall())
+        rows = await self._database.read(
+            lambda db: db.execute(sql("taken_by"), (token,)).fetchall()
+        )
         return [_taken(row, token) for row in rows]  # type: ignore[arg-type]
 
     async def extend(self, token: str, lease_seconds: float) -> bool:
@@ -59,7 +74,9 @@ class SqliteJobQueue:
 
         return await self._database.write(extend, durable=False)
 
-    async def hand_out(self, token: str, lane: str, limit: int, lease_seconds: float) -> list[Taken]:
+    async def hand_out(
+        self, token: str, lane: str, limit: int, lease_seconds: float
+    ) -> list[Taken]:
         def hand_out(db: apsw.Connection) -> str | None:
             now = self._runtime.now_ms()
             _make_ready(db, db.execute(sql("due_jobs"), (now, WAKE_BATCH)).fetchall())
@@ -88,7 +105,9 @@ class SqliteJobQueue:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         now = self._runtime.now_ms()
-        settled = await self._database.write(lambda db: [settle_step(db, one, now) for one in settlements], durable=False)
+        settled = await self._database.write(
+            lambda db: [settle_step(db, one, now) for one in settlements], durable=False
+        )
         self.wake()
         return settled
 
@@ -105,7 +124,9 @@ class SqliteJobQueue:
         return [Held(str(tenant), str(scope), int(count)) for tenant, scope, count in rows]  # type: ignore[arg-type]
 
     async def count(self, limit: int) -> int:
-        return await self._database.read(lambda db: cast(int, db.execute(sql("count_jobs"), (limit,)).get))
+        return await self._database.read(
+            lambda db: cast(int, db.execute(sql("count_jobs"), (limit,)).get)
+        )
 
     async def find(self, job_ids: Sequence[str]) -> set[str]:
         rows = await self._database.read(lambda db: ask_many(db, "live_jobs", 1, list(job_ids)))
@@ -118,7 +139,9 @@ class SqliteJobQueue:
 
     async def jobs(self, after_id: str, limit: int) -> list[Standing]:
         now = self._runtime.now_ms()
-        rows = await self._database.read(lambda db: db.execute(sql("list_jobs"), (after_id, limit)).fetchall())
+        rows = await self._database.read(
+            lambda db: db.execute(sql("list_jobs"), (after_id, limit)).fetchall()
+        )
         return [_standing(row, now) for row in rows]
 
     async def ready(self, timeout_seconds: float) -> None:
@@ -133,7 +156,10 @@ class SqliteJobQueue:
 
 
 def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
-    """How many of the jobs were created. A job that is live already wastes its turn, and nothing else."""
+    """How many of the jobs were created.
+
+    A job that is live already wastes its turn, and nothing else.
+    """
     lines = [(job.flow, job.tenant, job.priority) if job.due_ms <= now_ms else None for job in jobs]
     turns = give(db, Counter([line for line in lines if line is not None]))
     flat: list[Any] = []
@@ -143,9 +169,18 @@ def put_step(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> int:
             is_due, available_ms, score = 1, now_ms, score_of(turns[line], job.priority)
             turns[line] += 1
         flat += (
-            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, is_due, available_ms, job.priority, score,
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            is_due,
+            available_ms,
+            job.priority,
+            score,
             int(job.suspect),
-        )  # fmt: skip
+        )
     return run_many(db, "put_jobs", 11, flat)
 
 
@@ -162,7 +197,9 @@ def put_new(db: apsw.Connection, jobs: Sequence[Job], now_ms: int) -> list[bool]
     return created
 
 
-def take_step(db: apsw.Connection, token: str, flows: dict[str, int], now_ms: int, lease_ms: int) -> tuple[list[str], int | None]:
+def take_step(
+    db: apsw.Connection, token: str, flows: dict[str, int], now_ms: int, lease_ms: int
+) -> tuple[list[str], int | None]:
     """The taken jobs as JSON texts, one per flow, and when the next job may be had."""
     if db.execute(sql("dead_leases"), (now_ms,)).get is not None:
         db.execute(sql("reclaim_jobs"), (now_ms,))
@@ -229,14 +266,39 @@ def _release(db: apsw.Connection, job_id: str, token: str, due_ms: int, now_ms: 
 
 
 def _standing(row: tuple[Any, ...], now_ms: int) -> Standing:
-    job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, state, takes, until_ms = row
+    (
+        job_id,
+        tenant,
+        flow,
+        request_id,
+        dispatch_version,
+        kind,
+        due_ms,
+        priority,
+        suspect,
+        state,
+        takes,
+        until_ms,
+    ) = row
     # A waiting job becomes ready at the next take, which may be long in coming.
-    named: JobState = "leased" if state == 2 else "held" if state == 3 else "ready" if due_ms <= now_ms else "waiting"
-    job = Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect))
+    named: JobState = (
+        "leased"
+        if state == 2
+        else "held"
+        if state == 3
+        else "ready"
+        if due_ms <= now_ms
+        else "waiting"
+    )
+    job = Job(
+        job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)
+    )
     return Standing(job, named, takes, until_ms)
 
 
 def _taken(row: _Row, token: str) -> Taken:
     job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect, takes = row
-    job = Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect))
+    job = Job(
+        job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)
+    )
     return Taken(job, token, takes, due_ms)

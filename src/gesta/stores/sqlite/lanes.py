@@ -1,4 +1,7 @@
-"""Lanes of the SQLite queue: jobs that others execute, each under a lease of its own. The steps of gesta.ports.job_queue's verbs for them."""
+"""Lanes of the SQLite queue: jobs that others execute, each under a lease of its own.
+
+The steps of gesta.ports.job_queue's verbs for them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,12 @@ from gesta.stores.sqlite.fair_queue import serve
 from gesta.stores.sqlite.statements import ask_many, sql
 
 
-def hand_out_step(db: apsw.Connection, token: str, lane: str, limit: int, until_ms: int) -> str | None:
-    """The jobs as one JSON text; None when there is none. Those that are due have been made ready."""
+def hand_out_step(
+    db: apsw.Connection, token: str, lane: str, limit: int, until_ms: int
+) -> str | None:
+    """The jobs as one JSON text; None when there is none. Those that are due have been made
+    ready.
+    """
     text, count, score = db.execute(sql("select_ready"), (lane, limit)).fetchall()[0]
     if not count:
         return None
@@ -21,7 +28,9 @@ def hand_out_step(db: apsw.Connection, token: str, lane: str, limit: int, until_
     return cast(str, text)
 
 
-def prolong_step(db: apsw.Connection, job_id: str, token: str, now_ms: int, until_ms: int) -> int | None:
+def prolong_step(
+    db: apsw.Connection, job_id: str, token: str, now_ms: int, until_ms: int
+) -> int | None:
     rows = db.execute(sql("prolong_lease"), (job_id, token, now_ms, until_ms)).fetchall()
     return cast(int, rows[0][0]) if rows else None
 

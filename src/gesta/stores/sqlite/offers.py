@@ -13,7 +13,9 @@ from gesta.stores.sqlite.job_queue import put_step
 from gesta.stores.sqlite.statements import run_many, sql
 
 
-def put_offered(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer | None) -> list[Taken]:
+def put_offered(
+    db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer | None
+) -> list[Taken]:
     """Put all of them; those that are the offering worker's by that."""
     chosen = [] if offer is None else _chosen(db, jobs, now_ms, offer)
     if offer is None or not chosen or not _put_taken(db, chosen, now_ms, offer):
@@ -26,21 +28,38 @@ def put_offered(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Of
 
 
 def _chosen(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer) -> list[Job]:
-    if db.execute(sql("dead_leases"), (now_ms,)).get is not None or db.execute(sql("any_due"), (now_ms,)).get is not None:
+    if (
+        db.execute(sql("dead_leases"), (now_ms,)).get is not None
+        or db.execute(sql("any_due"), (now_ms,)).get is not None
+    ):
         # A take brings those jobs back, or wakes them: they come before these.
         return []
     wanted = {job.flow for job in jobs}
     free = {
-        flow: slots for flow, slots in offer.free.items() if flow in wanted and db.execute(sql("any_ready"), (flow,)).get is None
+        flow: slots
+        for flow, slots in offer.free.items()
+        if flow in wanted and db.execute(sql("any_ready"), (flow,)).get is None
     }
     return chosen_of(jobs, free, now_ms)
 
 
 def _put_taken(db: apsw.Connection, jobs: Sequence[Job], now_ms: int, offer: Offer) -> bool:
-    """All of them, or none where one of that id is live already: whose that is, nobody asks here."""
+    """All of them, or none where one of that id is live already: whose that is, nobody asks
+    here.
+    """
     flat: list[Any] = []
     for job in jobs:
-        flat += (job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, now_ms, job.priority, offer.token)
+        flat += (
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            now_ms,
+            job.priority,
+            offer.token,
+        )
     db.execute("savepoint offered")
     is_whole = run_many(db, "put_taken", 9, flat) == len(jobs)
     if is_whole:

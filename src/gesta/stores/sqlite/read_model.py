@@ -31,7 +31,12 @@ from gesta.stores.recent_views import RecentViews, Saved
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.shadow import SqliteShadow
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
-from gesta.stores.sqlite.undispatched import add_pending, first_pending, remove_pending, which_pending
+from gesta.stores.sqlite.undispatched import (
+    add_pending,
+    first_pending,
+    remove_pending,
+    which_pending,
+)
 from gesta.stores.sqlite.view_rows import park_step, state_of, view_of, view_rows
 
 #: Later than every moment.
@@ -46,13 +51,19 @@ class SqliteViews:
     async def get(self, keys: Sequence[Key]) -> dict[Key, View]:
         found, missing = self.recent.get(keys)
         if missing:
-            flat: list[Any] = [value for flow, tenant, request_id in missing for value in (tenant, flow, request_id)]
+            flat: list[Any] = [
+                value
+                for flow, tenant, request_id in missing
+                for value in (tenant, flow, request_id)
+            ]
             rows = await self._database.read(lambda db: ask_many(db, "get_views", 3, flat))
             for view in map(view_of, rows):
                 found[key_of(view.state)] = view
         return found
 
-    async def save(self, views: Sequence[View], parked: Sequence[Parked], move: Move | None) -> bool:
+    async def save(
+        self, views: Sequence[View], parked: Sequence[Parked], move: Move | None
+    ) -> bool:
         saved = await self._database.write(
             lambda db: save_step(db, views, parked, () if move is None else (move,)), durable=False
         )
@@ -60,7 +71,11 @@ class SqliteViews:
         return saved.moved
 
     async def save_with_jobs(
-        self, views: Sequence[View], jobs: Sequence[Job], parked: Sequence[Parked], moves: Sequence[Move]
+        self,
+        views: Sequence[View],
+        jobs: Sequence[Job],
+        parked: Sequence[Parked],
+        moves: Sequence[Move],
     ) -> bool:
         def save(db: apsw.Connection) -> Saved:
             saved = save_step(db, views, parked, moves)
@@ -83,7 +98,9 @@ class SqliteViews:
 
     async def checkpoint(self, name: str) -> int:
         self.recent.forget()
-        row = await self._database.read(lambda db: db.execute(sql("checkpoint"), (name,)).fetchone())
+        row = await self._database.read(
+            lambda db: db.execute(sql("checkpoint"), (name,)).fetchone()
+        )
         return 0 if row is None else int(row[0])
 
     async def checkpoints(self) -> list[Checkpoint]:
@@ -100,16 +117,23 @@ class SqliteViews:
         return await self._database.write(begin, durable=True)
 
     async def forget(self, name: str) -> None:
-        await self._database.write(lambda db: db.execute(sql("forget_checkpoint"), (name,)).fetchall(), durable=True)
+        await self._database.write(
+            lambda db: db.execute(sql("forget_checkpoint"), (name,)).fetchall(), durable=True
+        )
 
     async def stuck(self, name: str, error: str, at_ms: int) -> None:
-        await self._database.write(lambda db: db.execute(sql("stuck_checkpoint"), (name, error, at_ms)).fetchall(), durable=False)
+        await self._database.write(
+            lambda db: db.execute(sql("stuck_checkpoint"), (name, error, at_ms)).fetchall(),
+            durable=False,
+        )
 
     async def find(self, chosen: Filter) -> list[View]:
         return await self._database.read(lambda db: _list(db, chosen))
 
     async def counts(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
-        rows = await self._database.read(lambda db: db.execute(sql("count_views"), (tenant,)).fetchall())
+        rows = await self._database.read(
+            lambda db: db.execute(sql("count_views"), (tenant,)).fetchall()
+        )
         return {(str(flow), str(status)): int(count) for flow, status, count in rows}  # type: ignore[arg-type]
 
     async def due(self, now_ms: int, limit: int) -> tuple[list[View], int | None]:
@@ -122,11 +146,16 @@ class SqliteViews:
     async def postpone(self, looked_at: Sequence[tuple[State, int | None]]) -> None:
         def postpone(db: apsw.Connection) -> None:
             for state, sweep_at_ms in looked_at:
-                db.execute(sql("postpone_sweep"), (state.tenant, state.flow, state.id, state.version, sweep_at_ms))
+                db.execute(
+                    sql("postpone_sweep"),
+                    (state.tenant, state.flow, state.id, state.version, sweep_at_ms),
+                )
 
         await self._database.write(postpone, durable=False)
 
-    async def stale(self, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+    async def stale(
+        self, before_ms: int, after: Cursor, limit: int
+    ) -> tuple[list[State], Cursor | None]:
         return await self._database.read(lambda db: _stale(db, before_ms, after, limit))
 
     async def old(
@@ -138,7 +167,9 @@ class SqliteViews:
         return await self._database.read(lambda db: db.execute(sql("undecided_views")).fetchone())  # type: ignore[arg-type,return-value]
 
     async def parked(self, tenant: str | None, limit: int) -> list[Parked]:
-        rows = await self._database.read(lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall())
+        rows = await self._database.read(
+            lambda db: db.execute(sql("list_parked"), (tenant, limit)).fetchall()
+        )
         return [Parked(*row) for row in rows]  # type: ignore[arg-type]
 
     async def claim(self, name: str, owner: str, lease_seconds: float) -> bool:
@@ -154,7 +185,8 @@ class SqliteViews:
     async def share(self, role: str, count: int, owner: str, lease_seconds: float) -> set[int]:
         now = self._runtime.now_ms()
         return await self._database.write(
-            lambda db: _share(db, role, count, owner, now, round(lease_seconds * 1000)), durable=False
+            lambda db: _share(db, role, count, owner, now, round(lease_seconds * 1000)),
+            durable=False,
         )
 
     async def roles(self) -> list[Held]:
@@ -165,7 +197,9 @@ class SqliteViews:
         return await SqliteShadow.make(self._database, self.recent.forget)
 
 
-def save_step(db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]) -> Saved:
+def save_step(
+    db: apsw.Connection, views: Sequence[View], parked: Sequence[Parked], moves: Sequence[Move]
+) -> Saved:
     """Checkpoints first: if one is not ours to move, nothing else is written."""
     if not _move_all(db, moves):
         return Saved(moved=False, all_newer=False)
@@ -188,11 +222,16 @@ def _move_all(db: apsw.Connection, moves: Sequence[Move]) -> bool:
 def _move(db: apsw.Connection, move: Move) -> bool:
     if move.before == 0:
         db.execute(sql("start_checkpoint"), (move.name, 0))
-    db.execute(sql("move_checkpoint"), (move.name, move.before, move.after, dispatched_of(move.name), move.dispatched))
+    db.execute(
+        sql("move_checkpoint"),
+        (move.name, move.before, move.after, dispatched_of(move.name), move.dispatched),
+    )
     return db.changes() == 1
 
 
-def _share(db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, lease_ms: int) -> set[int]:
+def _share(
+    db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, lease_ms: int
+) -> set[int]:
     rows: list[Any] = db.execute(sql("list_parts"), (role,)).fetchall()
     known = {row[0]: Held(*row) for row in rows}
     parts = [known.get(name, Held(name, "", 0)) for name in (f"{role}/{n}" for n in range(count))]
@@ -206,16 +245,21 @@ def _share(db: apsw.Connection, role: str, count: int, owner: str, now_ms: int, 
     return {n for n, part in enumerate(parts) if part.name in ours} if until_ms > now_ms else set()
 
 
-def _stale(db: apsw.Connection, before_ms: int, after: Cursor, limit: int) -> tuple[list[State], Cursor | None]:
+def _stale(
+    db: apsw.Connection, before_ms: int, after: Cursor, limit: int
+) -> tuple[list[State], Cursor | None]:
     """At most one status at a time: the next call hops to the next.
 
-    A cursor has a status and a place in the index of its requests. A rebuild or vacuum in between numbers rows anew: then some that changed
+    A cursor has a status and a place in the index of its requests. A rebuild or vacuum in between
+    numbers rows anew: then some that changed
     in the very millisecond of the cursor may be left to the next walk.
     """
     status, *place = after or (WANTING[0], "", 0, 0)
     rows: list[Any] = db.execute(sql("stale_views"), (before_ms, status, *place, limit)).fetchall()
     page = [(state_of(row), row[1]) for row in rows if row[0] is not None]
-    found = [state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)]
+    found = [
+        state for state, sweep_at_ms in page if should_have_a_job(state, sweep_at_ms, before_ms)
+    ]
     if len(rows) < limit:
         following = WANTING[WANTING.index(status) + 1 :]
         return found, (following[0], "", 0, 0) if following else None
@@ -250,7 +294,9 @@ def _list(db: apsw.Connection, chosen: Filter) -> list[View]:
     )
     found: list[View] = []
     for flow in flows:
-        rows = db.execute(sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)).fetchall()
+        rows = db.execute(
+            sql("list_views"), (chosen.tenant, flow, chosen.status, chosen.before_id, chosen.limit)
+        ).fetchall()
         found += map(view_of, rows)
     found.sort(key=lambda view: view.state.id, reverse=True)
     return found[: chosen.limit]

@@ -1,4 +1,7 @@
-"""Token buckets in SQLite: read, decided and written in one step of the writer. Implements gesta.ports.token_buckets; the docstrings there are the promise."""
+"""Token buckets in SQLite: read, decided and written in one step of the writer.
+
+Implements gesta.ports.token_buckets; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,27 @@ class SqliteBuckets:
         self._database, self._runtime = database, runtime
 
     async def reserve(self, wanted: Sequence[Wanted], ahead_ms: int) -> list[Reserved]:
-        names: list[Any] = [part for name in dict.fromkeys(one.name for one in wanted) for part in name]
+        names: list[Any] = [
+            part for name in dict.fromkeys(one.name for one in wanted) for part in name
+        ]
 
         def step(db: apsw.Connection) -> list[Reserved]:
             # The time when the lock is ours: while we waited for it, others may have been served.
             now, answers = self._runtime.now_ms(), []
             rows: list[Any] = ask_many(db, "get_buckets", 2, names)
-            buckets = {(tenant, name): Bucket(full_at, closed_until) for tenant, name, full_at, closed_until in rows}
+            buckets = {
+                (tenant, name): Bucket(full_at, closed_until)
+                for tenant, name, full_at, closed_until in rows
+            }
             for one in wanted:
                 bucket = buckets.get(one.name, Bucket())
-                times, next_at, buckets[one.name] = reserve(bucket, one.rate, one.tokens, now, ahead_ms)
+                times, next_at, buckets[one.name] = reserve(
+                    bucket, one.rate, one.tokens, now, ahead_ms
+                )
                 answers.append(Reserved(times, next_at))
-            flat: list[Any] = [v for name, one in buckets.items() for v in (*name, one.full_at, one.closed_until)]
+            flat: list[Any] = [
+                v for name, one in buckets.items() for v in (*name, one.full_at, one.closed_until)
+            ]
             run_many(db, "save_buckets", 4, flat)
             return answers
 
@@ -39,7 +51,9 @@ class SqliteBuckets:
     async def close(self, closed: Sequence[tuple[Name, int]]) -> None:
         def step(db: apsw.Connection) -> None:
             now = self._runtime.now_ms()
-            flat: list[Any] = [value for name, wait_ms in closed for value in (*name, 0.0, float(now + wait_ms))]
+            flat: list[Any] = [
+                value for name, wait_ms in closed for value in (*name, 0.0, float(now + wait_ms))
+            ]
             run_many(db, "close_buckets", 4, flat)
 
         await self._database.write(step, durable=False)

@@ -1,4 +1,7 @@
-"""What is one transaction because all ports share the file. Implements gesta.ports.transactions; the docstrings there are the promise."""
+"""What is one transaction because all ports share the file.
+
+Implements gesta.ports.transactions; the docstrings there are the promise.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,13 @@ from gesta.ports.read_model import Move, Parked, View
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.stores.recent_views import Saved
 from gesta.stores.sqlite.database import Database
-from gesta.stores.sqlite.event_store import SqliteEventStore, Written, append_one, append_step, attempt_all
+from gesta.stores.sqlite.event_store import (
+    SqliteEventStore,
+    Written,
+    append_one,
+    append_step,
+    attempt_all,
+)
 from gesta.stores.sqlite.job_queue import SqliteJobQueue, settle_step
 from gesta.stores.sqlite.offers import put_offered
 from gesta.stores.sqlite.read_model import SqliteViews, save_step
@@ -23,14 +32,22 @@ from gesta.stores.sqlite.statements import run_many, sql
 
 
 class SqliteCommits:
-    def __init__(self, database: Database, events: SqliteEventStore, views: SqliteViews, queue: SqliteJobQueue) -> None:
+    def __init__(
+        self,
+        database: Database,
+        events: SqliteEventStore,
+        views: SqliteViews,
+        queue: SqliteJobQueue,
+    ) -> None:
         self._database, self._events, self._views, self._queue = database, events, views, queue
 
     async def append(self, appends: Sequence[Append], projection: Projection) -> list[Verdict]:
         def append(db: apsw.Connection) -> tuple[Written, Saved | None, list[Taken]]:
             written = append_step(db, appends)
             # The clock is read when the lock is held: the wait for it must not eat into a lease.
-            return written, *_project_at_once(db, appends, written, projection, self._queue.now_ms())
+            return written, *_project_at_once(
+                db, appends, written, projection, self._queue.now_ms()
+            )
 
         writing = self._database.write(append, durable=True, size=len(appends))
         if projection.offer is None:
@@ -41,7 +58,9 @@ class SqliteCommits:
         return written.verdicts
 
     def _wake_for(self, jobs: Sequence[Job]) -> None:
-        """Already when they are sent: a take that is sent from here on comes behind them, and may be part of the same commit."""
+        """Already when they are sent: a take that is sent from here on comes behind them, and may
+        be part of the same commit.
+        """
         if jobs:
             self._queue.wake()
 
@@ -50,7 +69,13 @@ class SqliteCommits:
             offer.taken = taken
             self._wake_for(jobs[len(taken) :])
 
-    def _committed(self, appends: Sequence[Append], written: Written, projection: Projection | None, saved: Saved | None) -> None:
+    def _committed(
+        self,
+        appends: Sequence[Append],
+        written: Written,
+        projection: Projection | None,
+        saved: Saved | None,
+    ) -> None:
         self._events.committed(appends, written, is_projected=saved is not None)
         if projection is not None and saved is not None and written.first is not None:
             projection.reached = written.first + sum(len(append.events) for append in appends) - 1
@@ -66,7 +91,9 @@ class SqliteCommits:
     ) -> bool:
         def project(db: apsw.Connection) -> tuple[Saved, list[Taken]]:
             saved = save_step(db, views, parked, moves)
-            return saved, put_offered(db, jobs, self._queue.now_ms(), offer) if saved.moved and jobs else []
+            return saved, put_offered(
+                db, jobs, self._queue.now_ms(), offer
+            ) if saved.moved and jobs else []
 
         saving = self._database.write(project, durable=offer is not None and offer.durable)
         if offer is None:
@@ -82,7 +109,9 @@ class SqliteCommits:
         self._events.forget_own()
         return count
 
-    async def record(self, entries: Sequence[Entry], projection: Projection | None = None) -> list[Recording]:
+    async def record(
+        self, entries: Sequence[Entry], projection: Projection | None = None
+    ) -> list[Recording]:
         now = self._queue.now_ms()
         appends = [entry.append for entry in entries if entry.append is not None]
         durable = bool(appends)
@@ -92,38 +121,55 @@ class SqliteCommits:
             saved, _ = _project_at_once(db, appends, written, projection, now)
             return recordings, written, saved
 
-        recordings, written, saved = await self._database.write(record, durable=durable, size=len(entries))
+        recordings, written, saved = await self._database.write(
+            record, durable=durable, size=len(entries)
+        )
         if durable:
             self._committed(appends, written, projection, saved)
-        if Release in {type(entry.settlement) for entry in entries} or (projection is not None and projection.jobs):
+        if Release in {type(entry.settlement) for entry in entries} or (
+            projection is not None and projection.jobs
+        ):
             self._queue.wake()
         return recordings
 
 
 def _project_at_once(
-    db: apsw.Connection, appends: Sequence[Append], written: Written, projection: Projection | None, now_ms: int
+    db: apsw.Connection,
+    appends: Sequence[Append],
+    written: Written,
+    projection: Projection | None,
+    now_ms: int,
 ) -> tuple[Saved | None, list[Taken]]:
-    """Where every event was written just now, and the checkpoints stand right before the first one; else None, and nothing is written."""
+    """Where every event was written just now, and the checkpoints stand right before the first one;
+    else None, and nothing is written.
+    """
     if projection is None or written.first is None:
         return None, []
     count = sum(len(append.events) for append in appends)
-    saved = save_step(db, projection.views, (), projection.moves(written.first - 1, written.first + count - 1))
+    saved = save_step(
+        db, projection.views, (), projection.moves(written.first - 1, written.first + count - 1)
+    )
     if not saved.moved:
         return None, []
-    return saved, put_offered(db, projection.jobs, now_ms, projection.offer) if projection.jobs else []
+    return saved, put_offered(
+        db, projection.jobs, now_ms, projection.offer
+    ) if projection.jobs else []
 
 
 def _record_step(
     db: apsw.Connection, entries: Sequence[Entry], appends: list[Append], now_ms: int
 ) -> tuple[list[Recording], Written]:
-    """The usual case, events that fit and jobs that are ours, in two statements; anything else one by one."""
+    """The usual case, events that fit and jobs that are ours, in two statements; anything else one
+    by one.
+    """
     if len(appends) == len(entries) and all(isinstance(entry.settlement, Ack) for entry in entries):
         written = attempt_all(db, appends, lambda: _ack_all(db, entries))
         if written is not None:
             return [Recording(verdict, "done") for verdict in written.verdicts], written
     before, count = _end(db), sum(len(append.events) for append in appends)
     recordings = [_record_one(db, entry, now_ms) for entry in entries]
-    # One after the other they stand in the order of the entries, too, if all of them were written just now.
+    # One after the other they stand in the order of the entries, too, if all of them were written
+    # just now.
     return recordings, Written([], before + 1 if count and _end(db) - before == count else None)
 
 
@@ -159,7 +205,9 @@ def _record_one(db: apsw.Connection, entry: Entry, now_ms: int) -> Recording:
     return Recording(verdict, settle_step(db, settlement, now_ms))
 
 
-def _drop_and_append(db: apsw.Connection, append: Append, settlement: Drop, now_ms: int) -> Recording:
+def _drop_and_append(
+    db: apsw.Connection, append: Append, settlement: Drop, now_ms: int
+) -> Recording:
     db.execute("savepoint dropping")
     settled = settle_step(db, settlement, now_ms)
     verdict = None if settled == "active" else append_one(db, append)

@@ -1,4 +1,7 @@
-"""Jobs that wait beside the views until a relay has put them into a queue elsewhere. Steps of views.py."""
+"""Jobs that wait beside the views until a relay has put them into a queue elsewhere.
+
+Steps of views.py.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,29 @@ from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
 
 def add_pending(db: apsw.Connection, jobs: Sequence[Job]) -> None:
-    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn, and no newcomer overtakes for long."""
+    """A tenant's jobs have rising numbers, starting where the others are: the tenants come in turn,
+    and no newcomer overtakes for long.
+    """
     first = cast(int, db.execute(sql("first_turn")).get or 1)
     tenants: list[Any] = list({job.tenant for job in jobs})
-    last = {str(tenant): cast(int, turn or 0) for tenant, turn in ask_many(db, "last_turns", 1, tenants)}
+    last = {
+        str(tenant): cast(int, turn or 0) for tenant, turn in ask_many(db, "last_turns", 1, tenants)
+    }
     flat: list[Any] = []
     for job in jobs:
         turn = last[job.tenant] = max(last.get(job.tenant, 0) + 1, first)
         flat += (
-            job.id, job.tenant, job.flow, job.request_id, job.dispatch_version, job.kind, job.due_ms, job.priority, int(job.suspect), turn,
-        )  # fmt: skip
+            job.id,
+            job.tenant,
+            job.flow,
+            job.request_id,
+            job.dispatch_version,
+            job.kind,
+            job.due_ms,
+            job.priority,
+            int(job.suspect),
+            turn,
+        )
     run_many(db, "add_pending", 10, flat)
 
 
@@ -39,4 +55,6 @@ def remove_pending(db: apsw.Connection, job_ids: Sequence[str]) -> set[str]:
 
 def _job(row: tuple[Any, ...]) -> Job:
     job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, suspect = row
-    return Job(job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect))
+    return Job(
+        job_id, tenant, flow, request_id, dispatch_version, kind, due_ms, priority, bool(suspect)
+    )

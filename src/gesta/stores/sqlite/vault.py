@@ -12,7 +12,8 @@ from gesta.ports.vault import Sealed
 from gesta.stores.sqlite.database import Database
 from gesta.stores.sqlite.statements import ask_many, run_many, sql
 
-#: How long an erasure waits for other readers before it leaves the write-ahead log to the next checkpoint.
+#: How long an erasure waits for other readers before it leaves the write-ahead log to the next
+#: checkpoint.
 CHECKPOINT_MS = 1_000
 
 
@@ -21,7 +22,9 @@ class SqliteVault:
         self._database = database
 
     async def put(self, sealed: Sequence[Sealed]) -> list[bool]:
-        flat: list[Any] = [value for one in sealed for value in (one.tenant, one.name, one.version, one.box)]
+        flat: list[Any] = [
+            value for one in sealed for value in (one.tenant, one.name, one.version, one.box)
+        ]
 
         def put(db: apsw.Connection) -> list[tuple[Any, ...]]:
             with _overwriting(db):
@@ -43,11 +46,15 @@ class SqliteVault:
 
     async def newest(self, names: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Sealed]:
         flat: list[Any] = [value for name in names for value in name]
-        rows: list[Any] = await self._database.read(lambda db: ask_many(db, "newest_sealed", 2, flat))
+        rows: list[Any] = await self._database.read(
+            lambda db: ask_many(db, "newest_sealed", 2, flat)
+        )
         return {row[:2]: Sealed(*row) for row in rows}
 
     async def listed(self, after: tuple[str, str, int], limit: int) -> list[Sealed]:
-        rows: list[Any] = await self._database.read(lambda db: db.execute(sql("list_sealed"), (*after, limit)).fetchall())
+        rows: list[Any] = await self._database.read(
+            lambda db: db.execute(sql("list_sealed"), (*after, limit)).fetchall()
+        )
         return [Sealed(*row) for row in rows]
 
     async def delete(self, refs: Sequence[tuple[str, str, int]]) -> None:
@@ -64,7 +71,10 @@ class SqliteVault:
 
 @contextmanager
 def _overwriting(db: apsw.Connection) -> Iterator[None]:
-    """What goes is overwritten with zeros. Also while writing: a page that is split keeps a copy of the half that moved."""
+    """What goes is overwritten with zeros.
+
+    Also while writing: a page that is split keeps a copy of the half that moved.
+    """
     db.execute("pragma secure_delete = on").fetchall()
     try:
         yield

@@ -28,9 +28,16 @@ def view_rows(views: Sequence[View]) -> list[Any]:
     for view in views:
         state = view.state
         flat += (
-            state.tenant, state.flow, state.id, state.status, state.version, state.updated_at, state.sweep_at,
-            _encode(state), view.payload,
-        )  # fmt: skip
+            state.tenant,
+            state.flow,
+            state.id,
+            state.status,
+            state.version,
+            state.updated_at,
+            state.sweep_at,
+            _encode(state),
+            view.payload,
+        )
     return flat
 
 

@@ -1,6 +1,8 @@
-"""Templates: stored by tenants by code and locale (`template.py`), filled in at execution (`templates.py`).
+"""Templates: stored by tenants by code and locale (`template.py`), filled in at execution
+(`templates.py`).
 
-A template is a program that somebody else wrote, so it runs in a process with bounds: `press.py` in `child.py`, asked by `child_renderer.py`.
+A template is a program that somebody else wrote, so it runs in a process with bounds: `press.py` in
+`child.py`, asked by `child_renderer.py`.
 """
 
 from importlib import import_module
@@ -12,7 +14,16 @@ if TYPE_CHECKING:
     from gesta.tenants.templates.template import TEMPLATE, Template
     from gesta.tenants.templates.templates import Rendered, Templates, find_template
 
-__all__ = ["TEMPLATE", "ChildRenderer", "InlineRenderer", "Rendered", "Renderer", "Template", "Templates", "find_template"]
+__all__ = [
+    "TEMPLATE",
+    "ChildRenderer",
+    "InlineRenderer",
+    "Rendered",
+    "Renderer",
+    "Template",
+    "Templates",
+    "find_template",
+]
 
 #: Name → its module.
 _HOMES = {
@@ -31,5 +42,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         """Imported when it is first asked for: the child process has no use for an engine."""
         if name in _HOMES:
-            return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
+            return globals().setdefault(
+                name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            )
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,11 @@
-"""The child process: `python -m gesta.tenants.templates.child`, with a socket as its stdin. It ends with its parent, however that ends.
+"""The child process: `python -m gesta.tenants.templates.child`, with a socket as its stdin.
 
-A template is somebody else's program. What it may take of memory, time and disk is bounded by the system, because no template engine bounds it
-by itself: one filter can make a gigabyte out of a line. A child that oversteps is killed, and its parent starts another.
+It ends with its parent, however that ends.
+
+A template is somebody else's program. What it may take of memory, time and disk is bounded by the
+system, because no template engine bounds it
+by itself: one filter can make a gigabyte out of a line. A child that oversteps is killed, and its
+parent starts another.
 """
 
 from __future__ import annotations
@@ -24,25 +28,30 @@ SOCKET = 0
 MEMORY_BYTES = 256 * 1024 * 1024
 #: A quarter of a core remains where all of them are taken.
 NICENESS = 5
-#: CPU time for each piece of data of an order; an ordinary one takes some microseconds. A timer, because RLIMIT_CPU counts whole seconds of the process's life.
+#: CPU time for each piece of data of an order; an ordinary one takes some microseconds. A timer,
+#: because RLIMIT_CPU counts whole seconds of the process's life.
 CPU_SECONDS = 0.5
-#: What is done within this time counts as one: to restart the timer takes half as long as to fill in a template.
+#: What is done within this time counts as one: to restart the timer takes half as long as to fill
+#: in a template.
 SHORT_SECONDS = 0.001
-#: Answers are sent on when so much has gathered, so that those of a large batch are never in memory together,
+#: Answers are sent on when so much has gathered, so that those of a large batch are never in memory
+#: together,
 GATHERED_MAX = 256 * 1024
 #: or has taken so much CPU time, so that nobody waits for the slow ones behind theirs.
 GATHERED_SECONDS = 0.05
 
 
 def main() -> None:
-    # Whoever stops the parent, by Ctrl-C or by signals to the group, lets it finish what it has begun; then this socket closes.
+    # Whoever stops the parent, by Ctrl-C or by signals to the group, lets it finish what it has
+    # begun; then this socket closes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # Behind the engine, which would have to stand back on its own core each time it gives an order.
     os.nice(NICENESS)
     press = Press()
     _bound()
-    # The first frame says that it is there. Whatever ends this process later is the doing of a template.
+    # The first frame says that it is there. Whatever ends this process later is the doing of a
+    # template.
     _write(frame([]))
     while (body := _read_frame()) is not None:
         _restart_timer()
@@ -61,7 +70,11 @@ def _work(press: Press, batch: Batch) -> None:
         press.learn(number, {part: source.decode() for part, source in sources.items()})
     answers: list[Answer] = []
     gathered, seconds, began = 0, 0.0, perf_counter()
-    for act, data in [pair for order in batch.orders for pair in zip(repeat(_act(press, order)), order.data, strict=False)]:
+    for act, data in [
+        pair
+        for order in batch.orders
+        for pair in zip(repeat(_act(press, order)), order.data, strict=False)
+    ]:
         answer = act(data)
         answers.append(answer)
         if type(answer) is Sheet:

@@ -14,15 +14,26 @@ import msgspec
 
 from gesta.errors import RendererDown
 from gesta.runtime.clock import Runtime
-from gesta.tenants.templates.frames import FRAME_BYTES_MAX, HEAD_BYTES, Answer, Batch, frame, read_answers
+from gesta.tenants.templates.frames import (
+    FRAME_BYTES_MAX,
+    HEAD_BYTES,
+    Answer,
+    Batch,
+    frame,
+    read_answers,
+)
 from gesta.tenants.templates.renderer import Shelf, refuse_missing_engine
 
-#: A child that has not answered after this is killed. Its CPU time is bounded by itself; this is for a machine that does not let it run.
+#: A child that has not answered after this is killed. Its CPU time is bounded by itself; this is
+#: for a machine that does not let it run.
 STALL_SECONDS = 10.0
 
 
 class ChildEnded(Exception):
-    """The child is gone in the middle of a batch. `by_itself`: not because somebody killed it, so something it was asked made it end."""
+    """The child is gone in the middle of a batch.
+
+    `by_itself`: not because somebody killed it, so something it was asked made it end.
+    """
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the renderer's process ended with {status}")
@@ -55,12 +66,16 @@ class Child:
                 process = _process(ours, theirs)
             reader, writer = await asyncio.open_unix_connection(sock=ours)
         except OSError as error:
-            raise RendererDown(f"its process cannot be started: {error.strerror or error}") from None
+            raise RendererDown(
+                f"its process cannot be started: {error.strerror or error}"
+            ) from None
         child = cls(process, reader, writer, runtime)
         try:
             await child.answers()
         except ChildEnded:
-            raise RendererDown("its process ended while it started; is there memory left?") from None
+            raise RendererDown(
+                "its process ended while it started; is there memory left?"
+            ) from None
         except BaseException:
             child.end()
             raise

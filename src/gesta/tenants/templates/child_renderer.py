@@ -1,7 +1,11 @@
-"""Fills templates in by a child process. Whatever waits while it is at work goes to it in one batch.
+"""Fills templates in by a child process.
 
-When a batch kills the child, its members are asked again one by one, each of a fresh child: only the one that kills that, too, is to blame.
-A template that has done so is always asked alone, so that those of other tenants need not be asked twice again.
+Whatever waits while it is at work goes to it in one batch.
+
+When a batch kills the child, its members are asked again one by one, each of a fresh child: only
+the one that kills that, too, is to blame.
+A template that has done so is always asked alone, so that those of other tenants need not be asked
+twice again.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ T = TypeVar("T")
 
 BATCH_MAX = 512
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-#: An order that has waited so long is given back, well before the attempt that made it would be cut off.
+#: An order that has waited so long is given back, well before the attempt that made it would be cut
+#: off.
 WAIT_SECONDS = 10.0
 
 
@@ -51,9 +56,17 @@ class Waiting(msgspec.Struct, eq=False):
 
 
 class Desk:
-    """One child and the orders that wait for it. `lost` is told of orders in whose middle the child ended."""
+    """One child and the orders that wait for it.
 
-    def __init__(self, runtime: Runtime, batch_max: int, lost: Callable[[list[Waiting], ChildEnded, bool], None]) -> None:
+    `lost` is told of orders in whose middle the child ended.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        batch_max: int,
+        lost: Callable[[list[Waiting], ChildEnded, bool], None],
+    ) -> None:
         self._runtime, self._batch_max, self._lost = runtime, batch_max, lost
         self._line: deque[Waiting] = deque()
         self._child: Child | None = None
@@ -97,7 +110,9 @@ class Desk:
         while line and len(batch) < self._batch_max and size < BATCH_BYTES_MAX:
             order = line.popleft()
             if order.since < too_old:
-                order.settle(RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting"))
+                order.settle(
+                    RendererDown(f"no answer within {WAIT_SECONDS:g} s; too much is waiting")
+                )
             elif not order.answer.done():
                 batch.append(order)
                 size += len(order.data)
@@ -141,7 +156,10 @@ def _packed(batch: list[Waiting], child: Child) -> Batch:
         if before is None or order.template is not before.template or order.task != before.task:
             number, is_new, gone = child.shelf.place(order.template)
             if is_new:
-                learn[number] = {part: source.encode(errors="replace") for part, source in sources(order.template).items()}
+                learn[number] = {
+                    part: source.encode(errors="replace")
+                    for part, source in sources(order.template).items()
+                }
             forget += gone
             data = []
             orders.append(Order(number, order.task, data))
@@ -164,24 +182,33 @@ class ChildRenderer:
         self._variables: dict[Template, Names] = {}
 
     def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
-        # The child answers nothing else to this order; awaited as it is, because it is done for every message.
+        # The child answers nothing else to this order; awaited as it is, because it is done for
+        # every message.
         desk = self._alone if self._convicted and template in self._convicted else self._together
         return cast("asyncio.Future[Sheet | Fault]", self._put(desk, template, "render", data))
 
     async def variables(self, template: Template) -> Names | Fault:
         if (known := self._variables.get(template)) is not None:
             return known
-        answer = await self._put(self._alone if template in self._convicted else self._together, template, "variables", b"")
+        answer = await self._put(
+            self._alone if template in self._convicted else self._together,
+            template,
+            "variables",
+            b"",
+        )
         assert not isinstance(answer, Sheet)
         if isinstance(answer, Names):
             _remember(self._variables, template, answer)
         return answer
 
     async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
-        # In place of a template, what tells this page from others: one that kills the child is to blame for itself only.
+        # In place of a template, what tells this page from others: one that kills the child is to
+        # blame for itself only.
         page = Template(text=hashlib.sha256(source.encode(errors="replace")).hexdigest())
         data = f"{markup}\n{source}".encode(errors="replace")
-        answer = await self._put(self._alone if page in self._convicted else self._dressing, page, "dress", data)
+        answer = await self._put(
+            self._alone if page in self._convicted else self._dressing, page, "dress", data
+        )
         assert not isinstance(answer, Names)
         return answer
 
@@ -190,7 +217,9 @@ class ChildRenderer:
         await self._dressing.close()
         await self._alone.close()
 
-    def _put(self, desk: Desk, template: Template, task: Task, data: bytes) -> asyncio.Future[Answer]:
+    def _put(
+        self, desk: Desk, template: Template, task: Task, data: bytes
+    ) -> asyncio.Future[Answer]:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         desk.put(Waiting(template, task, data, self._runtime.monotonic(), answer))
         return answer

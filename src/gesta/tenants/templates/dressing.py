@@ -1,6 +1,8 @@
-"""HTML made ready for mail programs: MJML laid out, styles put on the elements, and a text part for those who show no HTML.
+"""HTML made ready for mail programs: MJML laid out, styles put on the elements, and a text part for
+those who show no HTML.
 
-The page is somebody else's, and the libraries below answer some pages by never coming back or by ending the process (deep nesting, endless
+The page is somebody else's, and the libraries below answer some pages by never coming back or by
+ending the process (deep nesting, endless
 selectors). So this runs in the child process, like templates.
 """
 
@@ -15,7 +17,9 @@ Markup = Literal["html", "mjml"]
 
 
 def dress(markup: Markup, source: str) -> Sheet | Fault:
-    """The parts `html` and `text` of a page. Nothing is fetched, from the network or from the disk."""
+    """The parts `html` and `text` of a page. Nothing is fetched, from the network or from the
+    disk.
+    """
     html = source
     if markup == "mjml":
         from mrml import to_html

@@ -1,4 +1,6 @@
-"""What goes through the socket between a renderer and its child: frames of msgpack, each after its length."""
+"""What goes through the socket between a renderer and its child: frames of msgpack, each after its
+length.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Answer = Sheet | Names | Fault
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
-    """Do this with that template, once for each of these: most orders follow one for the same template."""
+    """Do this with that template, once for each of these: most orders follow one for the same
+    template.
+    """
 
     number: int
     task: Task
@@ -26,7 +30,10 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Orders, what the child has to know before, and what it may forget afterwards. It answers for each piece of data, in order, in one or more frames."""
+    """Orders, what the child has to know before, and what it may forget afterwards.
+
+    It answers for each piece of data, in order, in one or more frames.
+    """
 
     #: As bytes: half a character in one source must not keep the others from being written.
     learn: dict[int, dict[str, bytes]]

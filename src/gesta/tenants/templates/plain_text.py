@@ -1,4 +1,6 @@
-"""The text part of a letter, told from its HTML: for readers without HTML, and for those who judge what looks like spam."""
+"""The text part of a letter, told from its HTML: for readers without HTML, and for those who judge
+what looks like spam.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,17 @@ from html.parser import HTMLParser
 from typing import Final
 
 #: What is inside these is not for people.
-_SILENT: Final = frozenset({"head", "script", "style", "template", "title", "noscript", "object", "svg"})
+_SILENT: Final = frozenset(
+    {"head", "script", "style", "template", "title", "noscript", "object", "svg"}
+)
 _BLOCKS: Final = frozenset(
-    """address article aside blockquote body center dd div dl dt fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre
-    section table tr ul""".split()
+    """address article aside blockquote body center dd div dl dt fieldset figure footer form h1 h2
+    h3 h4 h5 h6 header hr li main nav ol p pre section table tr ul""".split()
 )
 #: A blank line stands before and after these.
-_APART: Final = frozenset({"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "table", "ul"})
+_APART: Final = frozenset(
+    {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "table", "ul"}
+)
 _BLANKS = re.compile(r"[ \t\r\n\f\v\u00a0]+")
 _LINES = re.compile(r"\n{3,}")
 
@@ -75,13 +81,21 @@ class _Walker(HTMLParser):
             self._breaks = 0
 
     def _close_link(self) -> None:
-        """Where a link leads, unless its words say it already. A link inside a link ends the outer one, as in a browser."""
+        """Where a link leads, unless its words say it already.
+
+        A link inside a link ends the outer one, as in a browser.
+        """
         if self._link is None:
             return
         (href, start), self._link = self._link, None
         words = "".join(self.parts[start:]).strip()
         href = _BLANKS.sub("", href)
-        if href and not href.startswith("#") and href.lower() != words.lower() and href.lower() != f"mailto:{words}".lower():
+        if (
+            href
+            and not href.startswith("#")
+            and href.lower() != words.lower()
+            and href.lower() != f"mailto:{words}".lower()
+        ):
             self._say(f" ({href})" if words else href)
 
     def handle_data(self, data: str) -> None:

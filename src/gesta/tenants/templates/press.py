@@ -1,6 +1,10 @@
-"""Fills templates in. The child process runs this code; so does a test on its own clock, where nobody may wait for a child.
+"""Fills templates in.
 
-Bounded by what the template engine can be told (fuel, length of source and result). Memory and time are bounded by the process around it.
+The child process runs this code; so does a test on its own clock, where nobody may wait for a
+child.
+
+Bounded by what the template engine can be told (fuel, length of source and result). Memory and time
+are bounded by the process around it.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
 FUEL = 100_000
 SOURCE_LENGTH_MAX = 200_000
 RESULT_LENGTH_MAX = 1_000_000
-#: A template stands alone: what it would include could change or vanish by itself, and would be out of its tenant's sight.
+#: A template stands alone: what it would include could change or vanish by itself, and would be out
+#: of its tenant's sight.
 _OTHER_TEMPLATES = re.compile(r"\{%[-+]?\s*(include|import|from|extends)\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME = re.compile(r"`([A-Za-z_][\w.]*)` is undefined")
@@ -28,7 +33,9 @@ _NAME = re.compile(r"`([A-Za-z_][\w.]*)` is undefined")
 _REMOVED_FILTERS = ("format", "indent", "pprint")
 _REMOVED_GLOBALS = ("debug", "namespace")
 #: Errors whose words are about the source alone, whatever the data was.
-_ABOUT_SOURCE = frozenset({"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"})
+_ABOUT_SOURCE = frozenset(
+    {"UnknownFilter", "UnknownFunction", "UnknownTest", "UnknownMethod", "OutOfFuel"}
+)
 
 
 #: No variable can be called this.
@@ -42,7 +49,8 @@ class Fault(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     part: str
     text: str
-    #: The variable that the data lacks, if that is what is wrong: `user.name`; ANY where it cannot be told which.
+    #: The variable that the data lacks, if that is what is wrong: `user.name`; ANY where it cannot
+    #: be told which.
     variable: str = ""
 
 
@@ -63,7 +71,13 @@ class Press:
 
     def __init__(self) -> None:
         plain, markup, blocks = _plain_environment(), _html_environment(), _blocks_environment()
-        self._environments = {"subject": plain, "text": plain, "html": markup, "mjml": markup, "blocks": blocks}
+        self._environments = {
+            "subject": plain,
+            "text": plain,
+            "html": markup,
+            "mjml": markup,
+            "blocks": blocks,
+        }
         self._sources: dict[int, Mapping[str, str]] = {}
         #: Of those that were compiled, each part with its environment and its name there.
         self._compiled: dict[int, list[tuple[str, Environment, str]]] = {}
@@ -107,9 +121,13 @@ class Press:
         for part, source in self._sources[number].items():
             if (other := _OTHER_TEMPLATES.search(source)) is not None:
                 line = source.count("\n", 0, other.start()) + 1
-                return Fault(part, f"line {line}: {other[1]} is not allowed, a template stands alone")
+                return Fault(
+                    part, f"line {line}: {other[1]} is not allowed, a template stands alone"
+                )
             environment, name = self._environments[part], f"{number}.{part}"
-            if isinstance(fault := _attempt(part, partial(environment.add_template, name, source)), Fault):
+            if isinstance(
+                fault := _attempt(part, partial(environment.add_template, name, source)), Fault
+            ):
                 return fault
             compiled.append((part, environment, name))
         self._compiled[number] = compiled
@@ -122,7 +140,9 @@ class Press:
         found: set[str] = set()
         for part, source in self._sources[number].items():
             environment = self._environments[part]
-            names = _attempt(part, partial(environment.undeclared_variables_in_str, source, nested=True))
+            names = _attempt(
+                part, partial(environment.undeclared_variables_in_str, source, nested=True)
+            )
             if isinstance(names, Fault):
                 return names
             found |= names - environment.globals.keys()
@@ -132,18 +152,28 @@ class Press:
 def _environment(escape: str | None) -> Environment:
     from minijinja import Environment
 
-    environment = Environment(fuel=FUEL, undefined_behavior="strict", auto_escape_callback=lambda _: escape, pycompat=False)
+    environment = Environment(
+        fuel=FUEL,
+        undefined_behavior="strict",
+        auto_escape_callback=lambda _: escape,
+        pycompat=False,
+    )
     for name in _REMOVED_FILTERS:
         environment.remove_filter(name)
     for name in _REMOVED_GLOBALS:
         environment.remove_global(name)
     original = Environment()
-    environment.add_filter("urlencode", lambda value: original.eval_expr("value|urlencode", value=_given(value)))
+    environment.add_filter(
+        "urlencode", lambda value: original.eval_expr("value|urlencode", value=_given(value))
+    )
     return environment
 
 
 class _Nothing(Exception):
-    """A filter was given a value that is missing, or null: the engine does not tell it which. Its own filters would make an empty text of it."""
+    """A filter was given a value that is missing, or null: the engine does not tell it which.
+
+    Its own filters would make an empty text of it.
+    """
 
 
 def _given(value: object) -> object:
@@ -158,7 +188,11 @@ def _for_slack(value: object) -> str:
 
 
 def _plain_environment() -> Environment:
-    """Nothing is escaped by itself. `e` is for Slack: what HTML escapes beside that, quotes and slashes, no reader of plain text takes back."""
+    """Nothing is escaped by itself.
+
+    `e` is for Slack: what HTML escapes beside that, quotes and slashes, no reader of plain text
+    takes back.
+    """
     environment = _environment(None)
     environment.add_filter("e", _for_slack)
     environment.add_filter("escape", _for_slack)
@@ -180,9 +214,11 @@ def _html_environment() -> Environment:
 
 
 def _blocks_environment() -> Environment:
-    """Values stand inside JSON strings that the template writes, so they are escaped for that: `"text": "Hello {{ name }}"`.
+    """Values stand inside JSON strings that the template writes, so they are escaped for that:
+    `"text": "Hello {{ name }}"`.
 
-    What a macro or a `set` block has put together is marked as safe by the escaping of HTML being on; it is never applied, because every other
+    What a macro or a `set` block has put together is marked as safe by the escaping of HTML being
+    on; it is never applied, because every other
     value is made safe here before. A value of its own is written `{{ items|tojson }}`.
     """
     from minijinja import safe
@@ -195,7 +231,13 @@ def _blocks_environment() -> Environment:
         if isinstance(value, str):
             return safe(msgspec.json.encode(value)[1:-1].decode())
         written = msgspec.json.encode(value)
-        return safe((msgspec.json.encode(written.decode())[1:-1] if isinstance(value, list | dict) else written).decode())
+        return safe(
+            (
+                msgspec.json.encode(written.decode())[1:-1]
+                if isinstance(value, list | dict)
+                else written
+            ).decode()
+        )
 
     def for_slack(value: object) -> object:
         return value if isinstance(value, mark) else _for_slack(value)
@@ -205,7 +247,8 @@ def _blocks_environment() -> Environment:
 
     environment = _environment("html")
     environment.finalizer = escaped
-    # `tojson` is the way to a value without quotes around it; `safe` would let data end its string. So would these three, which escape HTML and
+    # `tojson` is the way to a value without quotes around it; `safe` would let data end its string.
+    # So would these three, which escape HTML and
     # call the result safe: a backslash is nothing to HTML.
     environment.remove_filter("safe")
     environment.add_filter("e", for_slack)
@@ -215,7 +258,9 @@ def _blocks_environment() -> Environment:
 
 
 def _attempt(part: str, act: Callable[[], Any]) -> Any:
-    """What `act` returns, which has a source and no data in its hands, or the Fault that it ends in."""
+    """What `act` returns, which has a source and no data in its hands, or the Fault that it ends
+    in.
+    """
     try:
         return act()
     except Exception as error:  # noqa: BLE001 -- see `_fault`
@@ -223,13 +268,21 @@ def _attempt(part: str, act: Callable[[], Any]) -> Any:
 
 
 def _fault(part: str, error: Exception, *, is_source: bool = False) -> Fault:
-    """Whatever a template does to the values it was given is the template's fault. `is_source`: there were none, so its words may be repeated."""
+    """Whatever a template does to the values it was given is the template's fault.
+
+    `is_source`: there were none, so its words may be repeated.
+    """
     from minijinja import TemplateError
 
     if isinstance(error, TemplateError):
         return _told(part, error, is_source=is_source)
     if isinstance(error, _Nothing):
-        return Fault(part, "a value that a filter is given is missing, or null; `|default('')` before it gives it one", ANY)
+        return Fault(
+            part,
+            "a value that a filter is given is missing, or null; `|default('')` before it gives"
+            " it one",
+            ANY,
+        )
     if isinstance(error, MemoryError):
         # Perhaps others have taken it: a fresh process will tell.
         raise error

@@ -1,4 +1,7 @@
-"""The port: who fills templates in. `child_renderer.py` is the real one; the one below is for tests on a clock of their own."""
+"""The port: who fills templates in.
+
+`child_renderer.py` is the real one; the one below is for tests on a clock of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,31 @@ KEPT_LENGTH = 4_000_000
 
 class Renderer(Protocol):
     def render(self, template: Template, data: bytes) -> Awaitable[Sheet | Fault]:
-        """Fill in a template with a JSON object. Raises RendererDown when that could not be tried."""
+        """Fill in a template with a JSON object. Raises RendererDown when that could not be
+        tried.
+        """
 
     async def variables(self, template: Template) -> Names | Fault:
         """Names that the template takes from its data."""
 
     async def dress(self, markup: Markup, source: str) -> Sheet | Fault:
-        """A page made ready for mail programs: the parts `html` and `text`. Raises RendererDown when that could not be tried."""
+        """A page made ready for mail programs: the parts `html` and `text`.
+
+        Raises RendererDown when that could not be tried.
+        """
 
     async def close(self) -> None: ...
 
 
 def refuse_missing_engine() -> None:
-    """Raise RendererDown with the line that installs the template engine: it comes with the channels that use it."""
+    """Raise RendererDown with the line that installs the template engine: it comes with the
+    channels that use it.
+    """
     if find_spec("minijinja") is None:
-        raise RendererDown("minijinja is not installed; install a channel with templates, e.g. pip install 'gesta[slack]'")
+        raise RendererDown(
+            "minijinja is not installed; install a channel with templates, e.g. pip install"
+            " 'gesta[slack]'"
+        )
 
 
 class Shelf:

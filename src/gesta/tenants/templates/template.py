@@ -1,4 +1,6 @@
-"""What a tenant stores to be filled in: config of kind `template`, by code and locale (`welcome`, `welcome@pt-BR`)."""
+"""What a tenant stores to be filled in: config of kind `template`, by code and locale (`welcome`,
+`welcome@pt-BR`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _LOCALE = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|\d{3}))?")
 
 
 class Template(ConfigBody, frozen=True):
-    """Sources in Jinja's syntax, one for each part of a message; a part left out is not rendered."""
+    """Sources in Jinja's syntax, one for each part of a message; a part left out is not
+    rendered.
+    """
 
     subject: str = ""
     text: str = ""
@@ -38,7 +42,11 @@ class Template(ConfigBody, frozen=True):
             return {"code": "what follows @ is a locale, written like pt, pt-BR or zh-Hant-TW"}
         if not sources(self):
             return {"template": f"give at least one of {', '.join(PARTS)}"}
-        if half := [part for part, source in sources(self).items() if any("\ud800" <= one <= "\udfff" for one in source)]:
+        if half := [
+            part
+            for part, source in sources(self).items()
+            if any("\ud800" <= one <= "\udfff" for one in source)
+        ]:
             return dict.fromkeys(half, "has half a character (a lone surrogate); write UTF-8")
         answer = await renderer.variables(self)
         return {answer.part: answer.text} if isinstance(answer, Fault) else {}
@@ -54,12 +62,20 @@ def sources(template: Template) -> dict[str, str]:
 
 def weight(template: Template) -> int:
     """Characters of all its sources."""
-    return len(template.subject) + len(template.text) + len(template.html) + len(template.mjml) + len(template.blocks)
+    return (
+        len(template.subject)
+        + len(template.text)
+        + len(template.html)
+        + len(template.mjml)
+        + len(template.blocks)
+    )
 
 
 @lru_cache(maxsize=1_000)
 def codes(code: str, locale: str | None) -> tuple[str, ...]:
-    """Where a template is looked for, the nearest locale first: welcome@pt-BR, welcome@pt, welcome."""
+    """Where a template is looked for, the nearest locale first: welcome@pt-BR, welcome@pt,
+    welcome.
+    """
     found = []
     nearest = _usual(locale or "")
     while nearest:
@@ -71,5 +87,7 @@ def codes(code: str, locale: str | None) -> tuple[str, ...]:
 def _usual(locale: str) -> str:
     """`PT_br` as `pt-BR`; nothing for what is no locale."""
     language, *rest = locale.replace("_", "-").split("-", 3)
-    usual = "-".join([language.lower(), *(one.title() if len(one) == 4 else one.upper() for one in rest)])
+    usual = "-".join(
+        [language.lower(), *(one.title() if len(one) == 4 else one.upper() for one in rest)]
+    )
     return usual if _LOCALE.fullmatch(usual) else ""

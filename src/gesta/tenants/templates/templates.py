@@ -1,4 +1,6 @@
-"""`attempt.templates`: a tenant's templates, filled in at execution, and asked at submit whether the data has what they need."""
+"""`attempt.templates`: a tenant's templates, filled in at execution, and asked at submit whether
+the data has what they need.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ from gesta.tenants.templates.press import ANY, Fault, Names
 from gesta.tenants.templates.renderer import Renderer
 from gesta.tenants.templates.template import TEMPLATE, Template, codes
 
-#: How often a template is tried to find out what it cannot do without: each trial shows one variable, and others wait to be rendered.
+#: How often a template is tried to find out what it cannot do without: each trial shows one
+#: variable, and others wait to be rendered.
 TRIALS_MAX = 100
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """A template filled in: part → text, for the parts that it has; and the version of the tenant's config that it was put with."""
+    """A template filled in: part → text, for the parts that it has; and the version of the tenant's
+    config that it was put with.
+    """
 
     parts: dict[str, str]
     version: int
@@ -36,38 +41,62 @@ class Templates:
         self._config, self._renderer = config, renderer
 
     def find(self, code: str, locale: str | None = None) -> Entity | None:
-        """The template of the nearest locale. Raises BadConfig when what is stored no longer fits its type."""
+        """The template of the nearest locale.
+
+        Raises BadConfig when what is stored no longer fits its type.
+        """
         return find_template(self._config, code, locale)
 
-    async def render(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> Rendered:
-        """Fill in a template. Ends the attempt when there is none, or a variable is missing: then nothing is sent."""
+    async def render(
+        self, code: str, data: Mapping[str, Any], locale: str | None = None
+    ) -> Rendered:
+        """Fill in a template.
+
+        Ends the attempt when there is none, or a variable is missing: then nothing is sent.
+        """
         entity = self.find(code, locale)
         if entity is None:
             raise AttemptEnded(Rejected("template_missing", not_stored(TEMPLATE, code)))
         return Rendered(await self.fill(entity, data), entity.version)
 
     async def fill(self, template: Entity, data: Mapping[str, Any]) -> dict[str, str]:
-        """The parts of a template that `find` has found. Ends the attempt when a variable is missing: then nothing is sent."""
+        """The parts of a template that `find` has found.
+
+        Ends the attempt when a variable is missing: then nothing is sent.
+        """
         written = _written(data)
         try:
-            answer = written if isinstance(written, Fault) else await self._renderer.render(_body(template), written)
+            answer = (
+                written
+                if isinstance(written, Fault)
+                else await self._renderer.render(_body(template), written)
+            )
         except RendererDown as error:
             raise AttemptEnded(Retry("renderer_unavailable", str(error))) from None
         if isinstance(answer, Fault):
-            raise AttemptEnded(Rejected("template_render_failed", f"template {template.code}, {answer.part}: {answer.text}"))
+            raise AttemptEnded(
+                Rejected(
+                    "template_render_failed",
+                    f"template {template.code}, {answer.part}: {answer.text}",
+                )
+            )
         return answer.parts
 
     def has_all(self, code: str, data: Mapping[str, Any], locale: str | None = None) -> bool:
-        """Whether it is known already that the data has every variable that the template names: then `missing` would find nothing."""
+        """Whether it is known already that the data has every variable that the template names:
+        then `missing` would find nothing.
+        """
         needs = self._config.needs.get((code, locale))
         return needs is not None and needs <= data.keys()
 
     async def missing(
         self, code: str, data: Mapping[str, Any], locale: str | None = None, *, field: str = "data"
     ) -> dict[str, str]:
-        """For a flow's `check`: `data.name` → fault, for every variable that the template needs and the data lacks.
+        """For a flow's `check`: `data.name` → fault, for every variable that the template needs and
+        the data lacks.
 
-        Nothing where that cannot be told: no template yet, or one that cannot be read. The attempt will tell.
+        Nothing where that cannot be told: no template yet, or one that cannot be read. The attempt
+        will tell.
         """
         if self.has_all(code, data, locale):
             return {}
@@ -86,23 +115,39 @@ class Templates:
         return {f"{field}.{name}": f"the template {entity.code} needs it" for name in needed}
 
     def _note(self, code: str, locale: str | None, entity: Entity, names: Names) -> None:
-        """Keep the names where they are easily compared and the template is the tenant's own, not what stands in for it at a test."""
+        """Keep the names where they are easily compared and the template is the tenant's own, not
+        what stands in for it at a test.
+        """
         needs = self._config.needs
-        if all(map(str.isidentifier, names.names)) and self._config.find(TEMPLATE, entity.code) is entity:
+        if (
+            all(map(str.isidentifier, names.names))
+            and self._config.find(TEMPLATE, entity.code) is entity
+        ):
             if len(needs) >= DERIVED_MAX:
                 needs.clear()
             needs[code, locale] = frozenset(names.names)
 
-    async def _needed(self, entity: Entity, data: Mapping[str, Any], lacking: list[str]) -> list[str]:
-        """Which of these the template cannot do without. Only a trial tells: `x|default('')` and `if x is defined` can."""
+    async def _needed(
+        self, entity: Entity, data: Mapping[str, Any], lacking: list[str]
+    ) -> list[str]:
+        """Which of these the template cannot do without.
+
+        Only a trial tells: `x|default('')` and `if x is defined` can.
+        """
         needed: list[str] = []
         trial = msgspec.to_builtins(data)
         for _ in range(TRIALS_MAX):
             answer = await fill(self._renderer, _body(entity), trial)
             variable = answer.variable if isinstance(answer, Fault) else ""
-            found = [name for name in lacking if name == variable or name.startswith(f"{variable}.")] if variable else []
+            found = (
+                [name for name in lacking if name == variable or name.startswith(f"{variable}.")]
+                if variable
+                else []
+            )
             if variable == ANY:
-                found = await self._behind_filters(entity, trial, [name for name in lacking if name not in needed])
+                found = await self._behind_filters(
+                    entity, trial, [name for name in lacking if name not in needed]
+                )
             if not set(found) - set(needed):
                 return needed
             needed += found
@@ -110,8 +155,12 @@ class Templates:
                 _put(trial, name)
         return needed
 
-    async def _behind_filters(self, entity: Entity, trial: dict[str, Any], lacking: list[str]) -> list[str]:
-        """Which of these make a filter be given nothing, each tried with all the others there: such a fault does not name its variable."""
+    async def _behind_filters(
+        self, entity: Entity, trial: dict[str, Any], lacking: list[str]
+    ) -> list[str]:
+        """Which of these make a filter be given nothing, each tried with all the others there: such
+        a fault does not name its variable.
+        """
         found = []
         for name in lacking[:TRIALS_MAX]:
             others = msgspec.to_builtins(trial)
@@ -124,7 +173,10 @@ class Templates:
         return found
 
     async def dress(self, markup: Markup, source: str) -> Mapping[str, str]:
-        """A page made ready for mail programs: the parts `html` and `text`. Ends the attempt when it cannot be: then nothing is sent."""
+        """A page made ready for mail programs: the parts `html` and `text`.
+
+        Ends the attempt when it cannot be: then nothing is sent.
+        """
         try:
             answer = await self._renderer.dress(markup, source)
         except RendererDown as error:
@@ -142,7 +194,9 @@ def find_template(config: TenantConfig, code: str, locale: str | None) -> Entity
     return None
 
 
-async def fill(renderer: Renderer, template: Template, data: Mapping[str, Any]) -> dict[str, str] | Fault:
+async def fill(
+    renderer: Renderer, template: Template, data: Mapping[str, Any]
+) -> dict[str, str] | Fault:
     """Part → text. Raises RendererDown when that could not be tried."""
     written = _written(data)
     answer = written if isinstance(written, Fault) else await renderer.render(template, written)

@@ -1,4 +1,5 @@
-"""What every store promises, as tests that ship in the wheel: one test per promise, held against a store by its harness.
+"""What every store promises, as tests that ship in the wheel: one test per promise, held against a
+store by its harness.
 
     from gesta.testing.contracts.event_store import EventStoreContract
     from my_store.harness import Harness
@@ -8,6 +9,8 @@
         def harness_type(self):
             return Harness
 
-The modules need pytest and pytest-asyncio with `asyncio_mode = "auto"`; harness.py and this file do not. With
-`pytest.register_assert_rewrite("gesta.testing.contracts")` in a conftest.py, before the first import, a broken promise shows its values.
+The modules need pytest and pytest-asyncio with `asyncio_mode = "auto"`; harness.py and this file do
+not. With
+`pytest.register_assert_rewrite("gesta.testing.contracts")` in a conftest.py, before the first
+import, a broken promise shows its values.
 """

@@ -1,4 +1,6 @@
-"""What every store of views promises about checkpoints and roles: of two that do the same work, one gets it."""
+"""What every store of views promises about checkpoints and roles: of two that do the same work, one
+gets it.
+"""
 
 from __future__ import annotations
 
@@ -24,35 +26,57 @@ class CheckpointContract(Contract):
         assert await harness.views.checkpoint(name) == 9
         assert key_of(view) in await harness.views.get([key_of(view)])
 
-    async def test_who_does_not_know_the_checkpoint_writes_nothing(self, harness: ViewsHarness) -> None:
+    async def test_who_does_not_know_the_checkpoint_writes_nothing(
+        self, harness: ViewsHarness
+    ) -> None:
         name, view = fresh_name(), fresh_view(tenant=fresh_name("tenant"))
         await harness.views.save([], [], Move(name, 0, 7))
         for before in (0, 6, 8):
-            assert await harness.views.save([view], [fresh_parked(tenant=view.state.tenant)], Move(name, before, 20)) is False
+            assert (
+                await harness.views.save(
+                    [view], [fresh_parked(tenant=view.state.tenant)], Move(name, before, 20)
+                )
+                is False
+            )
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {}
         assert await harness.views.parked(view.state.tenant, 10) == []
 
-    async def test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody(self, harness: ViewsHarness) -> None:
+    async def test_a_checkpoint_that_was_never_moved_is_at_0_for_everybody(
+        self, harness: ViewsHarness
+    ) -> None:
         name = fresh_name()
         assert await harness.views.save([], [], Move(name, 5, 6)) is False
         assert await harness.views.checkpoint(name) == 0
 
-    async def test_of_projectors_that_race_one_moves_the_checkpoint(self, harness: ViewsHarness) -> None:
+    async def test_of_projectors_that_race_one_moves_the_checkpoint(
+        self, harness: ViewsHarness
+    ) -> None:
         name = fresh_name()
         views = [fresh_view() for _ in range(8)]
-        answers = await race(*(harness.views.save([view], [], Move(name, 0, n + 1)) for n, view in enumerate(views)))
+        answers = await race(
+            *(harness.views.save([view], [], Move(name, 0, n + 1)) for n, view in enumerate(views))
+        )
         assert sorted(answers) == [False] * 7 + [True]  # K-13
         assert await harness.views.checkpoint(name) == answers.index(True) + 1
-        assert set(await harness.views.get([*map(key_of, views)])) == {key_of(views[answers.index(True)])}
+        assert set(await harness.views.get([*map(key_of, views)])) == {
+            key_of(views[answers.index(True)])
+        }
 
-    async def test_checkpoints_of_two_names_know_nothing_of_each_other(self, harness: ViewsHarness) -> None:
+    async def test_checkpoints_of_two_names_know_nothing_of_each_other(
+        self, harness: ViewsHarness
+    ) -> None:
         one, other = fresh_name(), fresh_name()
         await harness.views.save([], [], Move(one, 0, 7))
         assert await harness.views.save([], [], Move(other, 0, 3)) is True
-        assert (await harness.views.checkpoint(one), await harness.views.checkpoint(other)) == (7, 3)
+        assert (await harness.views.checkpoint(one), await harness.views.checkpoint(other)) == (
+            7,
+            3,
+        )
 
-    async def test_a_checkpoint_begins_where_it_is_told_to_and_only_once(self, harness: ViewsHarness) -> None:
+    async def test_a_checkpoint_begins_where_it_is_told_to_and_only_once(
+        self, harness: ViewsHarness
+    ) -> None:
         name = fresh_name()
         assert await harness.views.begin(name, 7) == 7
         assert await harness.views.begin(name, 9) == 7
@@ -66,17 +90,23 @@ class CheckpointContract(Contract):
         told = [one for one in await harness.views.checkpoints() if one.name in (first, second)]
         assert told == [Checkpoint(first, 3), Checkpoint(second, 7)]
 
-    async def test_a_checkpoint_that_was_forgotten_is_gone_and_the_others_stay(self, harness: ViewsHarness) -> None:
+    async def test_a_checkpoint_that_was_forgotten_is_gone_and_the_others_stay(
+        self, harness: ViewsHarness
+    ) -> None:
         gone, stays = fresh_name(), fresh_name()
         await harness.views.begin(gone, 7)
         await harness.views.begin(stays, 8)
         await harness.views.forget(gone)
         await harness.views.forget(fresh_name())
-        assert [one.name for one in await harness.views.checkpoints() if one.name in (gone, stays)] == [stays]
+        assert [
+            one.name for one in await harness.views.checkpoints() if one.name in (gone, stays)
+        ] == [stays]
         assert await harness.views.checkpoint(gone) == 0
         assert await harness.views.begin(gone, 3) == 3
 
-    async def test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves(self, harness: ViewsHarness) -> None:
+    async def test_what_keeps_a_checkpoint_from_moving_is_told_until_it_moves(
+        self, harness: ViewsHarness
+    ) -> None:
         name = fresh_name()
         await harness.views.begin(name, 7)
         await harness.views.stuck(name, "first", 1000)
@@ -89,7 +119,9 @@ class CheckpointContract(Contract):
 class RoleContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_a_role_has_one_owner_until_its_lease_runs_out(self, harness: ViewsHarness) -> None:
+    async def test_a_role_has_one_owner_until_its_lease_runs_out(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         assert await harness.views.claim(role, "first", 10) is True
         harness.runtime.advance(9.999)
@@ -106,7 +138,9 @@ class RoleContract(Contract):
         harness.runtime.advance(9)
         assert await harness.views.claim(role, "second", 10) is False
 
-    async def test_a_role_can_be_given_up_by_a_lease_of_no_length(self, harness: ViewsHarness) -> None:
+    async def test_a_role_can_be_given_up_by_a_lease_of_no_length(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         await harness.views.claim(role, "first", 10)
         await harness.views.claim(role, "first", 0)
@@ -121,7 +155,9 @@ class RoleContract(Contract):
         answers = await race(*(harness.views.claim(role, f"owner {n}", 10) for n in range(8)))
         assert sorted(answers) == [False] * 7 + [True]
 
-    async def test_roles_are_told_with_their_owner_and_the_end_of_their_lease(self, harness: ViewsHarness) -> None:
+    async def test_roles_are_told_with_their_owner_and_the_end_of_their_lease(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         await harness.views.claim(role, "first", 10)
         await harness.views.claim(role, "second", 10)

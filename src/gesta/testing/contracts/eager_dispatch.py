@@ -1,4 +1,6 @@
-"""What a store promises that takes jobs for a worker as they are put: they are its own like any it took, and nobody who waited is passed over."""
+"""What a store promises that takes jobs for a worker as they are put: they are its own like any it
+took, and nobody who waited is passed over.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ class OffersContract(Contract):
         jobs = [fresh_job(flow, due_ms=now, priority=n) for n in (1, 7)]
         offer = await _put(harness, jobs, {flow: 10})
         assert sorted(one.job.id for one in offer.taken) == sorted(job.id for job in jobs)
-        assert {(one.token, one.takes, one.is_suspect, one.available_ms) for one in offer.taken} == {(offer.token, 1, False, now)}
+        assert {
+            (one.token, one.takes, one.is_suspect, one.available_ms) for one in offer.taken
+        } == {(offer.token, 1, False, now)}
         assert await take(harness, flow) == []
-        assert {one.job.id for one in await harness.queue.taken_by(offer.token)} == {job.id for job in jobs}
+        assert {one.job.id for one in await harness.queue.taken_by(offer.token)} == {
+            job.id for job in jobs
+        }
         assert await harness.queue.settle([Ack(jobs[0].id, offer.token)]) == ["done"]
 
     async def test_no_more_are_taken_than_there_are_slots(self, harness: CommitsHarness) -> None:
@@ -34,9 +40,13 @@ class OffersContract(Contract):
         offer = await _put(harness, jobs, {flow: 2, fresh_name(): 10})
         assert len(offer.taken) <= 2
         rest = await take(harness, flow)
-        assert sorted([one.job.id for one in [*offer.taken, *rest]]) == sorted(job.id for job in jobs)
+        assert sorted([one.job.id for one in [*offer.taken, *rest]]) == sorted(
+            job.id for job in jobs
+        )
 
-    async def test_of_more_than_there_are_slots_every_tenant_has_its_turn(self, harness: CommitsHarness) -> None:
+    async def test_of_more_than_there_are_slots_every_tenant_has_its_turn(
+        self, harness: CommitsHarness
+    ) -> None:
         flow = fresh_name()
         jobs = [*(fresh_job(flow, "flooding") for _ in range(5)), fresh_job(flow, "quiet")]
         offer = await _put(harness, jobs, {flow: 2})
@@ -57,7 +67,9 @@ class OffersContract(Contract):
         await _put(harness, [waiting], {flow: 10})
         harness.runtime.advance(1)
         offer = Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
-        assert await harness.commits.project([], [new], [], [Move(fresh_name(), 0, 7)], offer) is True
+        assert (
+            await harness.commits.project([], [new], [], [Move(fresh_name(), 0, 7)], offer) is True
+        )
         assert offer.taken == []
         assert {one.job.id for one in await take(harness, flow)} == {waiting.id, new.id}
 
@@ -69,7 +81,10 @@ class OffersContract(Contract):
         offer = Offer(fresh_name("token"), {flow: 1}, LEASE_SECONDS, durable=False)
         assert await harness.commits.project([], [new], [], [Move(name, 0, 7)], offer) is True
         assert offer.taken == []
-        assert {one.job.id: one.is_suspect for one in await take(harness, flow)} == {held.job.id: True, new.id: False}
+        assert {one.job.id: one.is_suspect for one in await take(harness, flow)} == {
+            held.job.id: True,
+            new.id: False,
+        }
 
     async def test_a_job_that_is_not_due_waits_for_its_time(self, harness: CommitsHarness) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 1000
@@ -83,7 +98,9 @@ class OffersContract(Contract):
         assert (await _put(harness, [fresh_job(flow, suspect=True)], {flow: 10})).taken == []
         assert [one.is_suspect for one in await take(harness, flow)] == [True]
 
-    async def test_a_job_that_is_live_stays_with_whoever_has_it(self, harness: CommitsHarness) -> None:
+    async def test_a_job_that_is_live_stays_with_whoever_has_it(
+        self, harness: CommitsHarness
+    ) -> None:
         flow = fresh_name()
         live, new = fresh_job(flow), fresh_job(flow)
         held = await _put(harness, [live], {flow: 10})
@@ -92,7 +109,9 @@ class OffersContract(Contract):
         assert [one.job.id for one in await harness.queue.taken_by(held.token)] == [live.id]
         assert len([*again.taken, *await take(harness, flow)]) == 1
 
-    async def test_a_lease_that_runs_out_leaves_them_in_doubt(self, harness: CommitsHarness) -> None:
+    async def test_a_lease_that_runs_out_leaves_them_in_doubt(
+        self, harness: CommitsHarness
+    ) -> None:
         flow = fresh_name()
         offer = await _put(harness, [fresh_job(flow)], {flow: 10})
         harness.runtime.advance(LEASE_SECONDS - 0.001)
@@ -109,11 +128,19 @@ class OffersContract(Contract):
         harness.runtime.advance(LEASE_SECONDS - 1)
         assert await take(harness, flow) == []
 
-    async def test_a_projector_that_was_overtaken_takes_nothing(self, harness: CommitsHarness) -> None:
+    async def test_a_projector_that_was_overtaken_takes_nothing(
+        self, harness: CommitsHarness
+    ) -> None:
         name, flow = fresh_name(), fresh_name()
-        job, offer = fresh_job(flow), Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
+        job, offer = (
+            fresh_job(flow),
+            Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False),
+        )
         await harness.commits.project([], [], [], [Move(name, 0, 7)])
-        assert await harness.commits.project([fresh_view()], [job], [], [Move(name, 0, 5)], offer) is False
+        assert (
+            await harness.commits.project([fresh_view()], [job], [], [Move(name, 0, 5)], offer)
+            is False
+        )
         assert offer.taken == []
         assert await harness.queue.find([job.id]) == set()
 
@@ -121,18 +148,25 @@ class OffersContract(Contract):
 class OffersAtOnceContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "offers", "at_once"})
 
-    async def test_what_is_appended_is_taken_in_the_same_commit(self, harness: CommitsHarness) -> None:
+    async def test_what_is_appended_is_taken_in_the_same_commit(
+        self, harness: CommitsHarness
+    ) -> None:
         name, flow, place = fresh_name(), fresh_name(), await harness.events.end()
         await harness.views.save([], [], Move(name, 0, place) if place else None)
         await take(harness, flow)
-        job, offer = fresh_job(flow), Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
+        job, offer = (
+            fresh_job(flow),
+            Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True),
+        )
         projection = Projection([fresh_view()], [job], {name: 0}, offer)
         await harness.commits.append([fresh_append()], projection)
         assert projection.reached == place + 1
         assert [one.job.id for one in offer.taken] == [job.id]
         assert await take(harness, flow) == []
 
-    async def test_what_is_left_to_the_projector_is_not_taken(self, harness: CommitsHarness) -> None:
+    async def test_what_is_left_to_the_projector_is_not_taken(
+        self, harness: CommitsHarness
+    ) -> None:
         name, flow = fresh_name(), fresh_name()
         await harness.events.append([fresh_append()])
         offer = Offer(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=True)
@@ -141,7 +175,9 @@ class OffersAtOnceContract(Contract):
         assert (projection.reached, offer.taken) == (None, [])
 
 
-async def _put(harness: CommitsHarness, jobs: Sequence[Job], free: dict[str, int], token: str | None = None) -> Offer:
+async def _put(
+    harness: CommitsHarness, jobs: Sequence[Job], free: dict[str, int], token: str | None = None
+) -> Offer:
     """What came of an offer when these jobs were put."""
     # A store may be shared: whatever dead lease there is, this take ends it.
     await take(harness, fresh_name())

@@ -1,4 +1,6 @@
-"""What every event store promises about callers' keys: claimed with the stream they lead to, by one request only, for good."""
+"""What every event store promises about callers' keys: claimed with the stream they lead to, by one
+request only, for good.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,23 @@ from gesta.testing.contracts.suite import Contract
 class EventClaimsContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"events"})
 
-    async def test_a_key_leads_to_the_request_that_claimed_it_first(self, harness: EventsHarness) -> None:
+    async def test_a_key_leads_to_the_request_that_claimed_it_first(
+        self, harness: EventsHarness
+    ) -> None:
         first = fresh_claim(content=b"first")
         second = fresh_append(claim=fresh_claim(first.name, content=b"second"))
         assert await harness.events.append([fresh_append(claim=first)]) == [Appended(1)]
         assert await harness.events.append([second]) == [Claimed(first.request_id, b"first")]
         assert await harness.events.read([(second.stream, 0)]) == []
 
-    async def test_of_two_claims_to_a_key_in_one_batch_the_first_stands(self, harness: EventsHarness) -> None:
+    async def test_of_two_claims_to_a_key_in_one_batch_the_first_stands(
+        self, harness: EventsHarness
+    ) -> None:
         first = fresh_claim()
         second = fresh_append(claim=fresh_claim(first.name))
-        verdicts = await harness.events.append([fresh_append(claim=first), second, fresh_append(claim=fresh_claim())])
+        verdicts = await harness.events.append(
+            [fresh_append(claim=first), second, fresh_append(claim=fresh_claim())]
+        )
         assert verdicts == [Appended(1), Claimed(first.request_id, first.content), Appended(1)]
         assert await harness.events.read([(second.stream, 0)]) == []
 
@@ -39,7 +47,9 @@ class EventClaimsContract(Contract):
         found = await harness.events.read([(append.stream, 0) for append in appends])
         assert [event.stream for event in found] == [winner.stream]
 
-    async def test_an_append_repeated_with_its_own_claim_is_recognised(self, harness: EventsHarness) -> None:
+    async def test_an_append_repeated_with_its_own_claim_is_recognised(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append(claim=fresh_claim())
         await harness.events.append([append])
         assert await harness.events.append([append]) == [Appended(1)]  # S1-16
@@ -48,13 +58,20 @@ class EventClaimsContract(Contract):
     async def test_a_refused_append_claims_nothing(self, harness: EventsHarness) -> None:
         claim = fresh_claim()
         assert await harness.events.append([fresh_append(expected=7, claim=claim)]) == [Stale(0)]
-        assert await harness.events.append([fresh_append(claim=fresh_claim(claim.name))]) == [Appended(1)]
+        assert await harness.events.append([fresh_append(claim=fresh_claim(claim.name))]) == [
+            Appended(1)
+        ]
 
     async def test_a_batch_of_claims_may_be_large(self, harness: EventsHarness) -> None:
         claims = [fresh_claim() for _ in range(300)]
-        assert await harness.events.append([fresh_append(claim=claim) for claim in claims]) == [Appended(1)] * 300
+        assert (
+            await harness.events.append([fresh_append(claim=claim) for claim in claims])
+            == [Appended(1)] * 300
+        )
         again = [fresh_append(claim=fresh_claim(claim.name)) for claim in claims]
-        assert await harness.events.append(again) == [Claimed(claim.request_id, claim.content) for claim in claims]
+        assert await harness.events.append(again) == [
+            Claimed(claim.request_id, claim.content) for claim in claims
+        ]
 
     async def test_claims_are_listed_by_name_page_by_page(self, harness: EventsHarness) -> None:
         claims = [fresh_claim(content=b"%d" % n) for n in range(5)]
@@ -63,20 +80,31 @@ class EventClaimsContract(Contract):
         while page := await harness.events.claims(found[-1].name if found else b"", 2):
             found += page
         assert [one.name for one in found] == sorted(one.name for one in found)
-        assert [one for one in found if one in claims] == sorted(claims, key=lambda claim: claim.name)
+        assert [one for one in found if one in claims] == sorted(
+            claims, key=lambda claim: claim.name
+        )
 
-    async def test_a_claim_that_was_put_keeps_others_from_its_key(self, harness: EventsHarness) -> None:
+    async def test_a_claim_that_was_put_keeps_others_from_its_key(
+        self, harness: EventsHarness
+    ) -> None:
         claim = fresh_claim(content=b"first")
         assert await harness.events.put_claims([claim]) == [True]
         verdicts = await harness.events.append([fresh_append(claim=fresh_claim(claim.name))])
         assert verdicts == [Claimed(claim.request_id, b"first")]
 
-    async def test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told(self, harness: EventsHarness) -> None:
+    async def test_a_claim_put_twice_stands_and_one_that_is_anothers_is_told(
+        self, harness: EventsHarness
+    ) -> None:
         claim, appended = fresh_claim(), fresh_claim()
         await harness.events.append([fresh_append(claim=appended)])
         await harness.events.put_claims([claim])
         stolen = fresh_claim(appended.name, content=b"stolen")
-        assert await harness.events.put_claims([claim, stolen, appended, fresh_claim()]) == [True, False, True, True]
+        assert await harness.events.put_claims([claim, stolen, appended, fresh_claim()]) == [
+            True,
+            False,
+            True,
+            True,
+        ]
         assert await harness.events.append([fresh_append(claim=fresh_claim(appended.name))]) == [
             Claimed(appended.request_id, appended.content)
         ]

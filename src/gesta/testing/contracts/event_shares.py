@@ -1,4 +1,6 @@
-"""What every event store promises to those who follow some partitions of the log: each stream is in one of them, for ever and in every store."""
+"""What every event store promises to those who follow some partitions of the log: each stream is in
+one of them, for ever and in every store.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import ClassVar
 from gesta.ports.event_store import FOLLOW_BYTES, Recorded, Share
 from gesta.testing.contracts.concurrency import let_others_run, race
 from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
-from gesta.testing.contracts.samples import end_of_log, follow_from, fresh_append, fresh_name, sized_append
+from gesta.testing.contracts.samples import (
+    end_of_log,
+    follow_from,
+    fresh_append,
+    fresh_name,
+    sized_append,
+)
 from gesta.testing.contracts.suite import Contract
 
 #: Names of any kind: the hash is one of bytes, and in UTF-8.
@@ -19,7 +27,9 @@ NAMES = ("", "é", "名前", "a" * 300)
 class EventSharesContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
 
-    async def test_each_event_is_in_the_partition_of_its_stream(self, harness: EventsHarness) -> None:
+    async def test_each_event_is_in_the_partition_of_its_stream(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         streams = [f"{fresh_name()}{NAMES[n % len(NAMES)]}" for n in range(60)]
         await harness.events.append([fresh_append(stream, count=2) for stream in streams])
@@ -32,13 +42,19 @@ class EventSharesContract(Contract):
 
     async def test_it_stays_there_after_a_restart(self, harness: EventsHarness) -> None:
         start = await end_of_log(harness.events)
-        await harness.events.append([fresh_append(f"{fresh_name()}{NAMES[n % len(NAMES)]}") for n in range(60)])
+        await harness.events.append(
+            [fresh_append(f"{fresh_name()}{NAMES[n % len(NAMES)]}") for n in range(60)]
+        )
         shares = [Share(16, (number, number + 8)) for number in range(8)]
         before = [await harness.events.follow_share(start, 1_000, share) for share in shares]
         await reopen(harness)
-        assert [await harness.events.follow_share(start, 1_000, share) for share in shares] == before
+        assert [
+            await harness.events.follow_share(start, 1_000, share) for share in shares
+        ] == before
 
-    async def test_events_of_a_share_are_whole_and_in_the_order_of_the_log(self, harness: EventsHarness) -> None:
+    async def test_events_of_a_share_are_whole_and_in_the_order_of_the_log(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([fresh_append() for _ in range(40)])
         await reopen(harness)
@@ -47,7 +63,9 @@ class EventSharesContract(Contract):
         found, _ = await harness.events.follow_share(start, 1_000, share)
         assert found == [event for event in everything if share.has(event.stream)]
 
-    async def test_small_steps_go_over_what_is_not_ours_and_miss_nothing(self, harness: EventsHarness) -> None:
+    async def test_small_steps_go_over_what_is_not_ours_and_miss_nothing(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([fresh_append() for _ in range(40)])
         await reopen(harness)
@@ -60,14 +78,19 @@ class EventSharesContract(Contract):
         assert after == await harness.events.end()
         assert seen == (await harness.events.follow_share(start, 1_000, share))[0]
 
-    async def test_a_look_ends_with_the_event_that_makes_it_full_and_says_so(self, harness: EventsHarness) -> None:
+    async def test_a_look_ends_with_the_event_that_makes_it_full_and_says_so(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         share = Share(2, (1,))
         names = (fresh_name() for _ in count())
         ours = [next(name for name in names if share.has(name)) for _ in range(3)]
         theirs = next(name for name in names if not share.has(name))
         await harness.events.append(
-            [sized_append(1, stream=theirs), *(sized_append(FOLLOW_BYTES - 1, 1, stream=one) for one in ours)]
+            [
+                sized_append(1, stream=theirs),
+                *(sized_append(FOLLOW_BYTES - 1, 1, stream=one) for one in ours),
+            ]
         )
         await reopen(harness)
         after, seen = start, list[tuple[str, int]]()
@@ -78,13 +101,17 @@ class EventSharesContract(Contract):
             seen, after = seen + [(event.stream, event.version) for event in found], reached
         assert seen == [(one, version) for one in ours for version in (1, 2)]
 
-    async def test_at_the_end_there_is_nothing_and_the_place_stays(self, harness: EventsHarness) -> None:
+    async def test_at_the_end_there_is_nothing_and_the_place_stays(
+        self, harness: EventsHarness
+    ) -> None:
         await harness.events.append([fresh_append()])
         end = await end_of_log(harness.events)
         assert await harness.events.follow_share(end, 10, Share(2, (0,))) == ([], end)
         assert await harness.events.follow_share(end, 10, Share(2, (1,))) == ([], end)
 
-    async def test_who_follows_a_share_while_others_append_skips_nothing(self, harness: EventsHarness) -> None:
+    async def test_who_follows_a_share_while_others_append_skips_nothing(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append() for _ in range(30)]
         share, seen, after = Share(2, (1,)), list[Recorded](), start
@@ -99,5 +126,7 @@ class EventSharesContract(Contract):
         await race(follow(40), *(harness.events.append([one]) for one in appends))
         await follow(10)
         assert [event.stream for event in seen] == [
-            event.stream for event in await follow_from(harness.events, start) if share.has(event.stream)
+            event.stream
+            for event in await follow_from(harness.events, start)
+            if share.has(event.stream)
         ]

@@ -1,4 +1,7 @@
-"""What every event store promises about appending, reading and following. Keys and their claims are in event_claims.py."""
+"""What every event store promises about appending, reading and following.
+
+Keys and their claims are in event_claims.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from typing import ClassVar
 from gesta.ports.event_store import FOLLOW_BYTES, Append, Appended, Recorded, Stale
 from gesta.testing.contracts.concurrency import end_within, let_others_run, race, wait_for_all
 from gesta.testing.contracts.harness import Capability, EventsHarness, reopen
-from gesta.testing.contracts.samples import end_of_log, follow_from, fresh_append, fresh_events, fresh_name, sized_append
+from gesta.testing.contracts.samples import (
+    end_of_log,
+    follow_from,
+    fresh_append,
+    fresh_events,
+    fresh_name,
+    sized_append,
+)
 from gesta.testing.contracts.suite import Contract
 
 
@@ -29,67 +39,102 @@ class EventStoreContract(Contract):
         append = fresh_append(f"{fresh_name()}-ärger-{'x' * 200}", count=2)
         await harness.events.append([append])
         found = await harness.events.read([(append.stream, 0)])
-        assert [(event.stream, event.id, event.type, event.data, event.meta) for event in found] == [
+        assert [
+            (event.stream, event.id, event.type, event.data, event.meta) for event in found
+        ] == [
             (append.stream, event.id, event.type, event.data, event.meta) for event in append.events
         ]
 
-    async def test_an_append_that_read_a_stale_version_is_refused(self, harness: EventsHarness) -> None:
+    async def test_an_append_that_read_a_stale_version_is_refused(
+        self, harness: EventsHarness
+    ) -> None:
         first = fresh_append()
         await harness.events.append([first])
-        assert await harness.events.append([fresh_append(first.stream, count=2)]) == [Stale(1)]  # R1-35
+        assert await harness.events.append([fresh_append(first.stream, count=2)]) == [
+            Stale(1)
+        ]  # R1-35
         assert await _ids_of(harness, first.stream) == [event.id for event in first.events]
 
-    async def test_an_append_that_expects_more_events_than_there_are_is_refused(self, harness: EventsHarness) -> None:
+    async def test_an_append_that_expects_more_events_than_there_are_is_refused(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append(expected=3)
         assert await harness.events.append([append]) == [Stale(0)]
         assert await _ids_of(harness, append.stream) == []
 
-    async def test_of_appends_that_race_for_a_version_one_stands(self, harness: EventsHarness) -> None:
+    async def test_of_appends_that_race_for_a_version_one_stands(
+        self, harness: EventsHarness
+    ) -> None:
         stream = fresh_name()
         appends = [fresh_append(stream) for _ in range(8)]
         answers = await race(*(harness.events.append([append]) for append in appends))
         verdicts = [verdict for (verdict,) in answers]
-        assert sorted(map(repr, verdicts)) == [repr(Appended(1)), *[repr(Stale(1))] * 7]  # R1-35, R1-49
+        assert sorted(map(repr, verdicts)) == [
+            repr(Appended(1)),
+            *[repr(Stale(1))] * 7,
+        ]  # R1-35, R1-49
         winner = appends[verdicts.index(Appended(1))]
         assert await _ids_of(harness, stream) == [event.id for event in winner.events]
 
-    async def test_of_two_appends_for_one_version_in_a_batch_the_first_stands(self, harness: EventsHarness) -> None:
+    async def test_of_two_appends_for_one_version_in_a_batch_the_first_stands(
+        self, harness: EventsHarness
+    ) -> None:
         stream = fresh_name()
         first, second = fresh_append(stream), fresh_append(stream)
         assert await harness.events.append([first, second]) == [Appended(1), Stale(1)]
         assert await _ids_of(harness, stream) == [first.events[0].id]
 
-    async def test_an_append_may_build_on_an_earlier_one_of_its_batch(self, harness: EventsHarness) -> None:
+    async def test_an_append_may_build_on_an_earlier_one_of_its_batch(
+        self, harness: EventsHarness
+    ) -> None:
         stream = fresh_name()
         first, second = fresh_append(stream), fresh_append(stream, expected=1, count=2)
         assert await harness.events.append([first, second]) == [Appended(1), Appended(3)]
-        assert await _ids_of(harness, stream) == [event.id for event in first.events + second.events]
+        assert await _ids_of(harness, stream) == [
+            event.id for event in first.events + second.events
+        ]
 
-    async def test_a_refused_append_does_not_touch_the_others_of_its_batch(self, harness: EventsHarness) -> None:
+    async def test_a_refused_append_does_not_touch_the_others_of_its_batch(
+        self, harness: EventsHarness
+    ) -> None:
         before, refused, after = fresh_append(), fresh_append(expected=7), fresh_append()
-        assert await harness.events.append([before, refused, after]) == [Appended(1), Stale(0), Appended(1)]
-        found = await harness.events.read([(append.stream, 0) for append in (before, refused, after)])
+        assert await harness.events.append([before, refused, after]) == [
+            Appended(1),
+            Stale(0),
+            Appended(1),
+        ]
+        found = await harness.events.read(
+            [(append.stream, 0) for append in (before, refused, after)]
+        )
         assert sorted(event.stream for event in found) == sorted([before.stream, after.stream])
 
-    async def test_an_append_repeated_after_a_lost_answer_is_recognised(self, harness: EventsHarness) -> None:
+    async def test_an_append_repeated_after_a_lost_answer_is_recognised(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append(count=2)
         await harness.events.append([append])
         assert await harness.events.append([append]) == [Appended(2)]  # S1-16
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
-    async def test_a_repeated_append_is_recognised_when_the_stream_has_moved_on(self, harness: EventsHarness) -> None:
+    async def test_a_repeated_append_is_recognised_when_the_stream_has_moved_on(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append()
         await harness.events.append([append, fresh_append(append.stream, expected=1)])
         (verdict,) = await harness.events.append([append])
         assert isinstance(verdict, Appended)  # S1-16
         assert len(await _ids_of(harness, append.stream)) == 2
 
-    async def test_an_append_that_stands_twice_in_a_batch_is_written_once(self, harness: EventsHarness) -> None:
+    async def test_an_append_that_stands_twice_in_a_batch_is_written_once(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append(count=2)
         assert await harness.events.append([append, append]) == [Appended(2), Appended(2)]
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
-    async def test_an_append_of_which_only_a_part_stands_is_no_repetition(self, harness: EventsHarness) -> None:
+    async def test_an_append_of_which_only_a_part_stands_is_no_repetition(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append(count=2)
         await harness.events.append([append])
         other_end = Append(append.stream, 0, (append.events[0], *fresh_events()))
@@ -98,25 +143,38 @@ class EventStoreContract(Contract):
         assert await _ids_of(harness, append.stream) == [event.id for event in append.events]
 
     async def test_a_batch_may_be_large(self, harness: EventsHarness) -> None:
-        """Stores cut batches into statements of fixed sizes; each cut is a place to lose or repeat something."""
+        """Stores cut batches into statements of fixed sizes; each cut is a place to lose or repeat
+        something.
+        """
         opening = [fresh_append() for _ in range(300)]
         continuing = [fresh_append(append.stream, expected=1) for append in opening]
         assert await harness.events.append(opening) == [Appended(1)] * 300
         assert await harness.events.append(continuing) == [Appended(2)] * 300
         found = await harness.events.read([(append.stream, 0) for append in opening])
-        assert sorted(event.id for event in found) == sorted(append.events[0].id for append in opening + continuing)
+        assert sorted(event.id for event in found) == sorted(
+            append.events[0].id for append in opening + continuing
+        )
 
     async def test_an_empty_call_is_answered_with_nothing(self, harness: EventsHarness) -> None:
         assert await harness.events.append([]) == []
         assert await harness.events.read([]) == []
 
-    async def test_each_stream_is_read_after_the_version_given_for_it(self, harness: EventsHarness) -> None:
+    async def test_each_stream_is_read_after_the_version_given_for_it(
+        self, harness: EventsHarness
+    ) -> None:
         first, second = fresh_append(count=3), fresh_append(count=2)
         await harness.events.append([first, second])
-        found = await harness.events.read([(first.stream, 1), (second.stream, 2), (fresh_name(), 0)])
-        assert [(event.stream, event.version) for event in found] == [(first.stream, 2), (first.stream, 3)]
+        found = await harness.events.read(
+            [(first.stream, 1), (second.stream, 2), (fresh_name(), 0)]
+        )
+        assert [(event.stream, event.version) for event in found] == [
+            (first.stream, 2),
+            (first.stream, 3),
+        ]
 
-    async def test_a_stream_is_read_back_from_its_end_or_from_before_a_version(self, harness: EventsHarness) -> None:
+    async def test_a_stream_is_read_back_from_its_end_or_from_before_a_version(
+        self, harness: EventsHarness
+    ) -> None:
         append = fresh_append(count=5)
         await harness.events.append([append, fresh_append()])
         forth = await harness.events.read([(append.stream, 0)])
@@ -127,7 +185,9 @@ class EventStoreContract(Contract):
         assert await harness.events.read_back(append.stream, 99, 1) == [forth[4]]
         assert await harness.events.read_back(fresh_name(), None, 100) == []
 
-    async def test_the_log_has_every_event_once_in_the_order_of_rising_positions(self, harness: EventsHarness) -> None:
+    async def test_the_log_has_every_event_once_in_the_order_of_rising_positions(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append(count=2) for _ in range(20)]
         await race(*(harness.events.append([append]) for append in appends))
@@ -135,12 +195,16 @@ class EventStoreContract(Contract):
         own = [event for event in found if event.stream in {append.stream for append in appends}]
         positions = [event.position for event in found]
         assert positions == sorted(set(positions))
-        assert sorted(event.id for event in own) == sorted(event.id for append in appends for event in append.events)
+        assert sorted(event.id for event in own) == sorted(
+            event.id for append in appends for event in append.events
+        )
 
     async def test_the_log_keeps_the_order_of_each_stream(self, harness: EventsHarness) -> None:
         start = await end_of_log(harness.events)
         stream = fresh_name()
-        await harness.events.append([fresh_append(stream, count=2), fresh_append(), fresh_append(stream, expected=2)])
+        await harness.events.append(
+            [fresh_append(stream, count=2), fresh_append(), fresh_append(stream, expected=2)]
+        )
         found = await follow_from(harness.events, start)
         assert [event.version for event in found if event.stream == stream] == [1, 2, 3]
 
@@ -148,7 +212,11 @@ class EventStoreContract(Contract):
         start = await end_of_log(harness.events)
         append = fresh_append(count=2)
         await harness.events.append([append])
-        followed = [event for event in await follow_from(harness.events, start) if event.stream == append.stream]
+        followed = [
+            event
+            for event in await follow_from(harness.events, start)
+            if event.stream == append.stream
+        ]
         assert followed == await harness.events.read([(append.stream, 0)])
 
     async def test_pages_of_any_size_make_up_the_same_log(self, harness: EventsHarness) -> None:
@@ -156,14 +224,27 @@ class EventStoreContract(Contract):
         await harness.events.append([fresh_append(count=3) for _ in range(3)])
         whole = await harness.events.follow(start, 100)
         assert len(await harness.events.follow(start, 4)) == 4
-        assert await follow_from(harness.events, start, page=1) == await follow_from(harness.events, start, page=4) == whole
+        assert (
+            await follow_from(harness.events, start, page=1)
+            == await follow_from(harness.events, start, page=4)
+            == whole
+        )
 
-    async def test_a_page_ends_with_the_event_that_makes_it_full(self, harness: EventsHarness) -> None:
+    async def test_a_page_ends_with_the_event_that_makes_it_full(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
-        await harness.events.append([sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES // 2)])
-        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES - 10, 9, 1], [1, FOLLOW_BYTES // 2]]
+        await harness.events.append(
+            [sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES // 2)]
+        )
+        assert await _page_sizes(harness, start) == [
+            [FOLLOW_BYTES - 10, 9, 1],
+            [1, FOLLOW_BYTES // 2],
+        ]
 
-    async def test_an_event_larger_than_a_page_makes_one_by_itself(self, harness: EventsHarness) -> None:
+    async def test_an_event_larger_than_a_page_makes_one_by_itself(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         await harness.events.append([sized_append(FOLLOW_BYTES + 1, 1)])
         assert await _page_sizes(harness, start) == [[FOLLOW_BYTES + 1], [1]]
@@ -172,19 +253,27 @@ class EventStoreContract(Contract):
         await harness.events.append([fresh_append()])
         assert await harness.events.follow(await end_of_log(harness.events), 10) == []
 
-    async def test_how_far_a_position_is_behind_is_at_least_the_number_of_events_after_it(self, harness: EventsHarness) -> None:
+    async def test_how_far_a_position_is_behind_is_at_least_the_number_of_events_after_it(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         assert await harness.events.behind(start) == 0
         await harness.events.append([fresh_append(count=2), fresh_append()])
         assert await harness.events.behind(start) >= 3
 
-    async def test_a_refused_append_leaves_no_trace_in_the_log(self, harness: EventsHarness) -> None:
+    async def test_a_refused_append_leaves_no_trace_in_the_log(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         refused = fresh_append(expected=7)
         await harness.events.append([refused])
-        assert refused.stream not in {event.stream for event in await follow_from(harness.events, start)}
+        assert refused.stream not in {
+            event.stream for event in await follow_from(harness.events, start)
+        }
 
-    async def test_a_follower_that_reads_while_others_append_skips_nothing(self, harness: EventsHarness) -> None:
+    async def test_a_follower_that_reads_while_others_append_skips_nothing(
+        self, harness: EventsHarness
+    ) -> None:
         start = await end_of_log(harness.events)
         appends = [fresh_append() for _ in range(30)]
         seen: list[Recorded] = []
@@ -206,7 +295,9 @@ class EventStoreContract(Contract):
         assert seen == await follow_from(harness.events, start)
         assert {append.stream for append in appends} <= {event.stream for event in seen}
 
-    async def test_the_end_is_the_position_of_the_newest_event(self, harness: EventsHarness) -> None:
+    async def test_the_end_is_the_position_of_the_newest_event(
+        self, harness: EventsHarness
+    ) -> None:
         start = await harness.events.end()
         assert start == await end_of_log(harness.events)
         await harness.events.append([fresh_append(count=3)])
@@ -217,24 +308,42 @@ class EventStoreContract(Contract):
         await harness.events.append([fresh_append()])
         assert await end_within(harness.runtime, 300, waiting)
 
-    async def test_an_append_before_the_wait_is_not_slept_through(self, harness: EventsHarness) -> None:
+    async def test_an_append_before_the_wait_is_not_slept_through(
+        self, harness: EventsHarness
+    ) -> None:
         await harness.events.follow(await end_of_log(harness.events), 10)
         await harness.events.append([fresh_append()])
-        assert await end_within(harness.runtime, 300, await wait_for_all(harness.events.changed(600)))
+        assert await end_within(
+            harness.runtime, 300, await wait_for_all(harness.events.changed(600))
+        )
 
     async def test_a_wait_ends_when_its_time_is_up(self, harness: EventsHarness) -> None:
-        assert await end_within(harness.runtime, 300, await wait_for_all(harness.events.changed(10)))
+        assert await end_within(
+            harness.runtime, 300, await wait_for_all(harness.events.changed(10))
+        )
 
 
 class EventStoreAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"events", "durable"})
 
     async def test_pages_are_as_full_as_before(self, harness: EventsHarness) -> None:
-        """Read from where they are kept: before, whoever appended them may have had them at hand."""
+        """Read from where they are kept: before, whoever appended them may have had them at
+        hand.
+        """
         start = await end_of_log(harness.events)
-        await harness.events.append([sized_append(FOLLOW_BYTES - 10, 9, 1), sized_append(1, FOLLOW_BYTES + 1), sized_append(1)])
+        await harness.events.append(
+            [
+                sized_append(FOLLOW_BYTES - 10, 9, 1),
+                sized_append(1, FOLLOW_BYTES + 1),
+                sized_append(1),
+            ]
+        )
         await reopen(harness)
-        assert await _page_sizes(harness, start) == [[FOLLOW_BYTES - 10, 9, 1], [1, FOLLOW_BYTES + 1], [1]]
+        assert await _page_sizes(harness, start) == [
+            [FOLLOW_BYTES - 10, 9, 1],
+            [1, FOLLOW_BYTES + 1],
+            [1],
+        ]
 
     async def test_an_accepted_append_is_there_again(self, harness: EventsHarness) -> None:
         append = fresh_append(count=2)
@@ -248,7 +357,10 @@ class EventStoreAfterRestartContract(Contract):
         append = fresh_append()
         await harness.events.append([append])
         await reopen(harness)
-        assert await harness.events.append([fresh_append(append.stream), append]) == [Stale(1), Appended(1)]
+        assert await harness.events.append([fresh_append(append.stream), append]) == [
+            Stale(1),
+            Appended(1),
+        ]
 
     async def test_positions_go_on_rising(self, harness: EventsHarness) -> None:
         await harness.events.append([fresh_append()])

@@ -1,4 +1,6 @@
-"""What every job queue promises about lanes: jobs that others execute, each under a lease that only its holder renews."""
+"""What every job queue promises about lanes: jobs that others execute, each under a lease that only
+its holder renews.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class LanesContract(Contract):
         mine, _ = await _put(harness, flow, "acme"), await _put(harness, flow, "globex")
         assert [one.job.id for one in await _hand_out(harness, flow)] == [mine.id]
 
-    async def test_a_tenants_job_is_found_behind_a_flood_of_another(self, harness: QueueHarness) -> None:
+    async def test_a_tenants_job_is_found_behind_a_flood_of_another(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         await harness.queue.put([fresh_job(lane_of(flow, "globex"), "globex") for _ in range(50)])
         mine = await _put(harness, flow)
@@ -35,15 +39,21 @@ class LanesContract(Contract):
     async def test_no_more_are_handed_out_than_asked_for(self, harness: QueueHarness) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(3)]
-        handed = [one.job.id for limit in (2, 2) for one in await _hand_out(harness, flow, limit=limit)]
+        handed = [
+            one.job.id for limit in (2, 2) for one in await _hand_out(harness, flow, limit=limit)
+        ]
         assert sorted(handed) == sorted(job.id for job in jobs)
         assert len(await _hand_out(harness, flow)) == 0
 
-    async def test_of_many_who_ask_at_once_each_gets_another_job(self, harness: QueueHarness) -> None:
+    async def test_of_many_who_ask_at_once_each_gets_another_job(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         jobs = [await _put(harness, flow) for _ in range(4)]
         answers = await race(*(_hand_out(harness, flow, limit=1) for _ in range(8)))
-        assert sorted(one.job.id for taken in answers for one in taken) == sorted(job.id for job in jobs)  # K-13
+        assert sorted(one.job.id for taken in answers for one in taken) == sorted(
+            job.id for job in jobs
+        )  # K-13
 
     async def test_the_most_urgent_of_a_lane_goes_first(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -57,9 +67,13 @@ class LanesContract(Contract):
         harness.runtime.advance_to(due_ms - 1)
         assert await _hand_out(harness, flow) == []
         harness.runtime.advance_to(due_ms)
-        assert [(one.job.id, one.available_ms) for one in await _hand_out(harness, flow)] == [(job.id, due_ms)]
+        assert [(one.job.id, one.available_ms) for one in await _hand_out(harness, flow)] == [
+            (job.id, due_ms)
+        ]
 
-    async def test_a_lease_that_ran_out_is_found_by_whoever_looks_for_it(self, harness: QueueHarness) -> None:
+    async def test_a_lease_that_ran_out_is_found_by_whoever_looks_for_it(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job = await _put(harness, flow)
         await _hand_out(harness, flow)
@@ -67,9 +81,13 @@ class LanesContract(Contract):
         assert await _lapsed(harness, flow, token) == []
         harness.runtime.advance(0.001)
         found = await _lapsed(harness, flow, token)
-        assert [(one.job.id, one.token, one.takes, one.is_suspect) for one in found] == [(job.id, token, 2, True)]
+        assert [(one.job.id, one.token, one.takes, one.is_suspect) for one in found] == [
+            (job.id, token, 2, True)
+        ]
 
-    async def test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out(self, harness: QueueHarness) -> None:
+    async def test_what_was_taken_over_is_found_again_only_when_that_lease_ran_out(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         await _put(harness, flow)
         await _hand_out(harness, flow)
@@ -79,7 +97,9 @@ class LanesContract(Contract):
         harness.runtime.advance(LEASE_SECONDS)
         assert [one.takes for one in await _lapsed(harness, flow)] == [3]
 
-    async def test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for(self, harness: QueueHarness) -> None:
+    async def test_only_lanes_of_the_flow_are_looked_through_and_no_more_jobs_than_asked_for(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         for tenant in ("acme", "globex"):
             await _put(harness, flow, tenant)
@@ -92,7 +112,9 @@ class LanesContract(Contract):
         assert len(await _lapsed(harness, flow)) == 1
         assert len(await _lapsed(harness, other)) == 1
 
-    async def test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over(self, harness: QueueHarness) -> None:
+    async def test_a_job_in_somebodys_hands_is_given_to_nobody_before_it_is_taken_over(
+        self, harness: QueueHarness
+    ) -> None:
         """Its holder may be at it still: whoever takes it over decides first what became of it."""
         flow = fresh_name()
         await _put(harness, flow)
@@ -101,7 +123,9 @@ class LanesContract(Contract):
         await take(harness, fresh_name())
         assert await _hand_out(harness, flow) == []
 
-    async def test_the_lease_of_each_job_is_prolonged_by_itself(self, harness: QueueHarness) -> None:
+    async def test_the_lease_of_each_job_is_prolonged_by_itself(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         kept, left = [await _put(harness, flow) for _ in range(2)]
         await _hand_out(harness, flow, token=token)
@@ -111,17 +135,27 @@ class LanesContract(Contract):
         harness.runtime.advance(1)
         assert [one.job.id for one in await _lapsed(harness, flow)] == [left.id]
 
-    async def test_a_lease_never_ends_earlier_because_it_was_prolonged(self, harness: QueueHarness) -> None:
-        flow, token, until_ms = fresh_name(), fresh_name("token"), harness.runtime.now_ms() + round(LEASE_SECONDS * 1000)
+    async def test_a_lease_never_ends_earlier_because_it_was_prolonged(
+        self, harness: QueueHarness
+    ) -> None:
+        flow, token, until_ms = (
+            fresh_name(),
+            fresh_name("token"),
+            harness.runtime.now_ms() + round(LEASE_SECONDS * 1000),
+        )
         job = await _put(harness, flow)
         await _hand_out(harness, flow, token=token)
         assert await harness.queue.prolong(job.id, token, 0) == until_ms
 
-    async def test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts(self, harness: QueueHarness) -> None:
+    async def test_only_its_holder_prolongs_a_lease_and_only_while_it_lasts(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         job, free = await _put(harness, flow), await _put(harness, flow, "globex")
         await _hand_out(harness, flow, token=token)
-        assert await harness.queue.prolong(job.id, fresh_name("token"), LEASE_SECONDS) is None  # S0-6
+        assert (
+            await harness.queue.prolong(job.id, fresh_name("token"), LEASE_SECONDS) is None
+        )  # S0-6
         assert await harness.queue.prolong(free.id, token, LEASE_SECONDS) is None
         assert await harness.queue.prolong(fresh_job(flow).id, token, LEASE_SECONDS) is None
         harness.runtime.advance(LEASE_SECONDS)
@@ -152,16 +186,23 @@ class LanesContract(Contract):
         assert await harness.queue.unhold(scope, 10) == 1
         assert [one.job.id for one in await _hand_out(harness, flow)] == [held.id]
 
-    async def test_who_lost_a_job_to_another_can_settle_it_no_more(self, harness: QueueHarness) -> None:
+    async def test_who_lost_a_job_to_another_can_settle_it_no_more(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token, other = fresh_name(), fresh_name("token"), fresh_name("token")
         job = await _put(harness, flow)
         await _hand_out(harness, flow, token=token)
         harness.runtime.advance(LEASE_SECONDS)
         await _lapsed(harness, flow, other)
-        assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == ["lost", "lost"]  # K-12, S0-6
+        assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == [
+            "lost",
+            "lost",
+        ]  # K-12, S0-6
         assert await harness.queue.settle([Ack(job.id, other)]) == ["done"]
 
-    async def test_lanes_that_have_something_to_hand_out_are_told(self, harness: QueueHarness) -> None:
+    async def test_lanes_that_have_something_to_hand_out_are_told(
+        self, harness: QueueHarness
+    ) -> None:
         ready, waiting, handed, empty = (fresh_name() for _ in range(4))
         due_ms = harness.runtime.now_ms() + 1_000
         await _put(harness, ready)
@@ -189,17 +230,30 @@ class LanesAfterRestartContract(Contract):
         assert [(one.job.id, one.takes) for one in await _lapsed(harness, flow)] == [(job.id, 2)]
 
 
-async def _put(harness: QueueHarness, flow: str, tenant: str = "acme", *, priority: int = 5, due_ms: int = 0) -> Job:
+async def _put(
+    harness: QueueHarness, flow: str, tenant: str = "acme", *, priority: int = 5, due_ms: int = 0
+) -> Job:
     job = fresh_job(lane_of(flow, tenant), tenant, priority=priority, due_ms=due_ms)
     await harness.queue.put([job])
     return job
 
 
 async def _hand_out(
-    harness: QueueHarness, flow: str, tenant: str = "acme", *, token: str | None = None, limit: int = 10
+    harness: QueueHarness,
+    flow: str,
+    tenant: str = "acme",
+    *,
+    token: str | None = None,
+    limit: int = 10,
 ) -> list[Taken]:
-    return await harness.queue.hand_out(token or fresh_name("token"), lane_of(flow, tenant), limit, LEASE_SECONDS)
+    return await harness.queue.hand_out(
+        token or fresh_name("token"), lane_of(flow, tenant), limit, LEASE_SECONDS
+    )
 
 
-async def _lapsed(harness: QueueHarness, flow: str, token: str | None = None, *, limit: int = 10) -> list[Taken]:
-    return await harness.queue.lapsed(token or fresh_name("token"), lanes_of(flow), limit, LEASE_SECONDS)
+async def _lapsed(
+    harness: QueueHarness, flow: str, token: str | None = None, *, limit: int = 10
+) -> list[Taken]:
+    return await harness.queue.lapsed(
+        token or fresh_name("token"), lanes_of(flow), limit, LEASE_SECONDS
+    )

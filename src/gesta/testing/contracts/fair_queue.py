@@ -1,4 +1,6 @@
-"""What every job queue promises about who goes first: tenants are apart, and inside a tenant the urgent go first."""
+"""What every job queue promises about who goes first: tenants are apart, and inside a tenant the
+urgent go first.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class TurnsContract(Contract):
         await _put(harness, flow, "many", 6)
         await _put(harness, flow, "few", 3)
         taken = await _one_by_one(harness, flow, 6)
-        assert [sorted(pair) for pair in zip(taken[::2], taken[1::2], strict=True)] == [["few", "many"]] * 3
+        assert [sorted(pair) for pair in zip(taken[::2], taken[1::2], strict=True)] == [
+            ["few", "many"]
+        ] * 3
 
     async def test_a_flood_queues_behind_itself(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -32,7 +36,9 @@ class TurnsContract(Contract):
         await _put(harness, flow, "other", 1)
         assert "other" in await _one_by_one(harness, flow, 3)
 
-    async def test_a_flood_of_urgent_jobs_does_not_pass_another_tenant(self, harness: QueueHarness) -> None:
+    async def test_a_flood_of_urgent_jobs_does_not_pass_another_tenant(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         await _put(harness, flow, "flood", 200, priority=1)
         await take(harness, flow, free=10)
@@ -59,7 +65,9 @@ class TurnsContract(Contract):
         (urgent,) = await _put(harness, flow, "one", 1, priority=4)
         assert urgent.id in [one.job.id for one in await take(harness, flow, free=2)]  # X-4
 
-    async def test_a_less_urgent_job_passes_none_of_its_own_tenant(self, harness: QueueHarness) -> None:
+    async def test_a_less_urgent_job_passes_none_of_its_own_tenant(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         await _put(harness, flow, "one", 5)
         (patient,) = await _put(harness, flow, "one", 1, priority=6)
@@ -75,14 +83,18 @@ class TurnsContract(Contract):
             taken += [one.job.id for one in await take(harness, flow, free=1)]
             assert len(taken) < 20  # X-4
 
-    async def test_a_job_that_waits_for_its_time_takes_no_turn_before(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_waits_for_its_time_takes_no_turn_before(
+        self, harness: QueueHarness
+    ) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         await _put(harness, flow, "one", 50, due_ms=now + 60_000)
         await _put(harness, flow, "other", 10)
         await _put(harness, flow, "one", 1)
         assert "one" in await _one_by_one(harness, flow, 2)
 
-    async def test_jobs_that_fall_due_together_queue_behind_themselves(self, harness: QueueHarness) -> None:
+    async def test_jobs_that_fall_due_together_queue_behind_themselves(
+        self, harness: QueueHarness
+    ) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         await _put(harness, flow, "wave", 50, due_ms=due_ms)
         harness.runtime.advance_to(due_ms)
@@ -99,7 +111,9 @@ class TurnsContract(Contract):
         await _put(harness, flow, "other", 1)
         assert "other" in await _one_by_one(harness, flow, 3)
 
-    async def test_a_job_taken_over_from_a_dead_worker_has_had_its_turn(self, harness: QueueHarness) -> None:
+    async def test_a_job_taken_over_from_a_dead_worker_has_had_its_turn(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         (job,) = await _put(harness, flow, "one", 1)
         await take(harness, flow)
@@ -108,7 +122,9 @@ class TurnsContract(Contract):
         assert [one.job.id for one in await take(harness, flow, free=1)] == [job.id]
 
 
-async def _put(harness: QueueHarness, flow: str, tenant: str, count: int, *, priority: int = 5, due_ms: int = 0) -> list[Job]:
+async def _put(
+    harness: QueueHarness, flow: str, tenant: str, count: int, *, priority: int = 5, due_ms: int = 0
+) -> list[Job]:
     jobs = [fresh_job(flow, tenant, priority=priority, due_ms=due_ms) for _ in range(count)]
     await harness.queue.put(jobs)
     return jobs

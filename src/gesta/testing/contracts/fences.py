@@ -1,4 +1,6 @@
-"""What every fence promises: from one commit on nothing is written, in no process; everything can still be read."""
+"""What every fence promises: from one commit on nothing is written, in no process; everything can
+still be read.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ FILLING = Fence("filling", "another store")
 
 
 class FencesContract(Contract):
-    needs: ClassVar[frozenset[Capability]] = frozenset({"events", "queue", "views", "vault", "commits", "fences"})
+    needs: ClassVar[frozenset[Capability]] = frozenset(
+        {"events", "queue", "views", "vault", "commits", "fences"}
+    )
 
     @pytest.fixture(autouse=True)
     async def no_fence_is_left(self, harness: FencesHarness) -> AsyncIterator[None]:
@@ -57,7 +61,9 @@ class FencesContract(Contract):
             "take": harness.queue.take(token, {flow: 1}, 10.0, durable=True),
             "extend": harness.queue.extend(token, 10.0),
             "settle": harness.queue.settle([Ack(job.id, token)]),
-            "project": harness.commits.project([], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]),
+            "project": harness.commits.project(
+                [], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]
+            ),
             "record": harness.commits.record([Entry(fresh_append(), None)]),
             "record a settlement": harness.commits.record([Entry(None, Ack(job.id, token))]),
             "save": harness.views.save([fresh_view()], [], None),
@@ -70,7 +76,12 @@ class FencesContract(Contract):
         assert [name for name, write in writes.items() if not await _is_refused(write)] == []
 
     async def test_a_store_that_was_left_can_be_read(self, harness: FencesHarness) -> None:
-        append, view, sealed, job = fresh_append(claim=fresh_claim()), fresh_view(), fresh_sealed(), fresh_job(fresh_name())
+        append, view, sealed, job = (
+            fresh_append(claim=fresh_claim()),
+            fresh_view(),
+            fresh_sealed(),
+            fresh_job(fresh_name()),
+        )
         await harness.events.append([append])
         await harness.views.save([view], [], None)
         await harness.vault.put([sealed])
@@ -102,19 +113,25 @@ class FencesContract(Contract):
         assert not await _is_refused(take(harness, flow))
         assert await harness.fences.standing() == []
 
-    async def test_a_store_that_is_being_filled_takes_everything_but_jobs(self, harness: FencesHarness) -> None:
+    async def test_a_store_that_is_being_filled_takes_everything_but_jobs(
+        self, harness: FencesHarness
+    ) -> None:
         flow = fresh_name()
         await harness.queue.put([fresh_job(flow)])
         await harness.fences.put_up(FILLING)
         refused = {
             "put": harness.queue.put([fresh_job(flow)]),
             "take": harness.queue.take(fresh_name("token"), {flow: 1}, 10.0, durable=True),
-            "project": harness.commits.project([], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]),
+            "project": harness.commits.project(
+                [], [fresh_job(flow)], [], [Move(fresh_name(), 0, 1)]
+            ),
             "pending": harness.views.save_with_jobs([], [fresh_job(flow)], [], []),
         }
         assert [name for name, write in refused.items() if not await _is_refused(write)] == []
         assert not await _is_refused(harness.events.append([fresh_append(claim=fresh_claim())]))
-        assert not await _is_refused(harness.commits.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)]))
+        assert not await _is_refused(
+            harness.commits.project([fresh_view()], [], [], [Move(fresh_name(), 0, 1)])
+        )
         assert not await _is_refused(harness.vault.put([fresh_sealed()]))
 
     async def test_jobs_are_put_as_the_fence_goes_down(self, harness: FencesHarness) -> None:
@@ -126,7 +143,9 @@ class FencesContract(Contract):
         taken = {one.job.id: one.is_suspect for one in await take(harness, flow)}
         assert taken == {live.id: False, other.id: True}
 
-    async def test_a_tenant_that_left_is_refused_and_the_others_are_not(self, harness: FencesHarness) -> None:
+    async def test_a_tenant_that_left_is_refused_and_the_others_are_not(
+        self, harness: FencesHarness
+    ) -> None:
         gone, stays = fresh_name("tenant"), fresh_name("tenant")
         sealed = fresh_sealed(tenant=gone)
         await harness.vault.put([sealed])
@@ -148,10 +167,14 @@ class FencesContract(Contract):
         await harness.fences.put_up(replace(LEFT, tenant=gone))
         other = _of(stays)
         assert await _is_refused(harness.events.append([other, _of(gone)]))
-        assert await _is_refused(harness.commits.record([Entry(other, None), Entry(_of(gone), None)]))
+        assert await _is_refused(
+            harness.commits.record([Entry(other, None), Entry(_of(gone), None)])
+        )
         assert await harness.events.read([(other.stream, 0)]) == []
 
-    async def test_one_tenant_comes_back_and_another_stays_away(self, harness: FencesHarness) -> None:
+    async def test_one_tenant_comes_back_and_another_stays_away(
+        self, harness: FencesHarness
+    ) -> None:
         first, second = (replace(LEFT, tenant=fresh_name("tenant")) for _ in range(2))
         await harness.fences.put_up(first)
         await harness.fences.put_up(second)
@@ -188,4 +211,9 @@ async def _is_refused(write: Coroutine[Any, Any, object]) -> bool:
 
 def _of(tenant: str) -> Append:
     append = fresh_append()
-    return replace(append, events=tuple(replace(event, meta=b'{"tenant":"%s"}' % tenant.encode()) for event in append.events))
+    return replace(
+        append,
+        events=tuple(
+            replace(event, meta=b'{"tenant":"%s"}' % tenant.encode()) for event in append.events
+        ),
+    )

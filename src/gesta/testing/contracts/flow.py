@@ -1,4 +1,6 @@
-"""What every channel promises, whatever its provider does. One test per promise, held against a channel by its harness.
+"""What every channel promises, whatever its provider does.
+
+One test per promise, held against a channel by its harness.
 
     from gesta.testing.contracts.flow import FlowContract
 
@@ -11,7 +13,8 @@
         def store_url(self, tmp_path):
             return f"sqlite:///{tmp_path / 'gesta.db'}"
 
-The channel runs on a real store and a real clock against the sandbox's doubles, with its waits shortened (`quick`).
+The channel runs on a real store and a real clock against the sandbox's doubles, with its waits
+shortened (`quick`).
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ from gesta.runtime.settings import Settings
 from gesta.sandbox import Sandbox
 from gesta.sandbox.transport import SandboxTransport
 
-#: What goes wrong with the next call. permanent: the provider will never take it. throttled: come back in THROTTLED_SECONDS.
-#: dropped: it acts, and the connection breaks. slow: it acts, and answers later than the flow's time limit.
+#: What goes wrong with the next call. permanent: the provider will never take it. throttled: come
+#: back in THROTTLED_SECONDS.
+#: dropped: it acts, and the connection breaks. slow: it acts, and answers later than the flow's
+#: time limit.
 Trouble = Literal["permanent", "throttled", "dropped", "slow"]
 
 THROTTLED_SECONDS = 1
@@ -64,7 +69,9 @@ class FlowHarness(Protocol):
     def payload(self, number: int) -> Payload: ...
 
     def subject(self, number: int) -> str | None:
-        """Whom a payload is about; None: the channel's payloads carry nothing personal, and their type says so."""
+        """Whom a payload is about; None: the channel's payloads carry nothing personal, and their
+        type says so.
+        """
         ...
 
     async def set_up(self, engine: Engine, sandbox: Sandbox) -> None:
@@ -92,12 +99,16 @@ class FlowHarness(Protocol):
         ...
 
     def outside(self, outside: Outside, sandbox: Sandbox) -> Outside:
-        """Doubles of whatever else the channel reaches the world by; HTTP goes to the sandbox already."""
+        """Doubles of whatever else the channel reaches the world by; HTTP goes to the sandbox
+        already.
+        """
         ...
 
 
 def quick(flow: Flow) -> Flow:
-    """The same channel with waits that a test can wait for; what it does after an unknown outcome stays."""
+    """The same channel with waits that a test can wait for; what it does after an unknown outcome
+    stays.
+    """
     soon = RetryPolicy(attempts=5, base_seconds=0.05, cap_seconds=0.2)
     asking = msgspec.structs.replace(flow.rules.asking, base_seconds=0.05, cap_seconds=0.2)
     rules = msgspec.structs.replace(flow.rules, retry=soon, ask_after_seconds=0.05, asking=asking)
@@ -157,10 +168,17 @@ async def staged(channel: FlowHarness, store_url: str) -> AsyncIterator[Stage]:
     async def wire(settings: Settings) -> Outside:
         outside = await wire_really(settings)
         await outside.transport.close()
-        doubled = replace(outside, transport=SandboxTransport(outside.runtime, sandbox), drain_seconds=0)
+        doubled = replace(
+            outside, transport=SandboxTransport(outside.runtime, sandbox), drain_seconds=0
+        )
         return channel.outside(doubled, sandbox)
 
-    engine, before = Engine(settings=Settings(url=store_url, master_key=_MASTER_KEY), flows=[quick(channel.flow())]), Wiring.wire
+    engine, before = (
+        Engine(
+            settings=Settings(url=store_url, master_key=_MASTER_KEY), flows=[quick(channel.flow())]
+        ),
+        Wiring.wire,
+    )
     Wiring.wire = staticmethod(wire)
     try:
         await engine.start()
@@ -191,17 +209,23 @@ class FlowContract:
         assert sorted(stage.effects) == [1, 2]
         assert len({state.provider_id for state in states}) == 2, "an effect has an id of its own"
 
-    async def test_what_the_provider_will_never_take_is_a_dead_letter_after_one_call(self, stage: Stage) -> None:
+    async def test_what_the_provider_will_never_take_is_a_dead_letter_after_one_call(
+        self, stage: Stage
+    ) -> None:
         stage.channel.arm(stage.sandbox, "permanent")
         state = await stage.ended(await stage.submit())
         assert (state.status, state.attempts, stage.calls, stage.effects) == ("failed", 1, 1, [])
 
         async def is_listed() -> bool:
-            return [letter.original.request_id for letter in await stage.engine.operating.dead_letters()] == [state.id]
+            return [
+                letter.original.request_id for letter in await stage.engine.operating.dead_letters()
+            ] == [state.id]
 
         await stage.until(is_listed, "it is among the dead letters")
 
-    async def test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot(self, stage: Stage) -> None:
+    async def test_one_that_is_too_fast_waits_as_long_as_it_is_told_without_a_slot(
+        self, stage: Stage
+    ) -> None:
         stage.channel.arm(stage.sandbox, "throttled")
         before = stage.engine.road.runtime.monotonic()
         request = await stage.submit()
@@ -211,7 +235,9 @@ class FlowContract:
         assert (state.status, stage.effects, stage.calls) == ("sent", [1], 2)
         assert stage.engine.road.runtime.monotonic() - before >= THROTTLED_SECONDS
 
-    async def test_a_connection_that_breaks_after_the_effect_makes_no_second_one(self, stage: Stage) -> None:
+    async def test_a_connection_that_breaks_after_the_effect_makes_no_second_one(
+        self, stage: Stage
+    ) -> None:
         stage.channel.arm(stage.sandbox, "dropped")
         state = await stage.ended(await stage.submit())
         assert (state.status, stage.effects) == ("sent", [1])
@@ -242,7 +268,9 @@ class FlowContract:
             return sum(held.count for held in await stage.engine.operating.held()) == len(requests)
 
         await stage.until(are_held, "every request is held")
-        assert {(state.status, state.attempts) for state in [await stage.state(one) for one in requests]} == {("queued", 0)}
+        assert {
+            (state.status, state.attempts) for state in [await stage.state(one) for one in requests]
+        } == {("queued", 0)}
         [pause] = await stage.engine.operating.paused("default")
         assert pause.scope.credential == stage.channel.credential
         await stage.channel.renew(stage.engine, stage.sandbox)
@@ -260,4 +288,9 @@ class FlowContract:
         assert await stage.engine.erase(subject) > 0
         await stage.engine.operating.resume(flow=flow.name)
         state = await stage.ended(request)
-        assert (state.status, state.reason, stage.calls, stage.effects) == ("failed", "subject_erased", 0, [])
+        assert (state.status, state.reason, stage.calls, stage.effects) == (
+            "failed",
+            "subject_erased",
+            0,
+            [],
+        )

@@ -1,6 +1,8 @@
-"""What the contract suites ask of a store: to be opened on a clock they can move, closed, and opened again.
+"""What the contract suites ask of a store: to be opened on a clock they can move, closed, and
+opened again.
 
-Each adapter folder has a `harness.py` with a class `Harness` that meets `Harness` below and one protocol more for each port it serves.
+Each adapter folder has a `harness.py` with a class `Harness` that meets `Harness` below and one
+protocol more for each port it serves.
 """
 
 from __future__ import annotations
@@ -17,8 +19,20 @@ from gesta.ports.transactions import Commits
 from gesta.ports.vault import Vault
 from gesta.runtime.clock import ManualRuntime
 
-#: The ports, by the attribute of the harness that holds each. `at_once`: commits project what they append. `durable`: what was acknowledged is there again after close and open.
-Capability = Literal["events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"]
+#: The ports, by the attribute of the harness that holds each. `at_once`: commits project what they
+#: append. `durable`: what was acknowledged is there again after close and open.
+Capability = Literal[
+    "events",
+    "queue",
+    "views",
+    "vault",
+    "commits",
+    "fences",
+    "buckets",
+    "at_once",
+    "offers",
+    "durable",
+]
 
 
 class Harness(Protocol):
@@ -33,11 +47,16 @@ class Harness(Protocol):
         ...
 
     async def open(self) -> None:
-        """Set the attributes of the ports. After a close: the same store again, on the same clock."""
+        """Set the attributes of the ports. After a close: the same store again, on the same
+        clock.
+        """
         ...
 
     async def close(self) -> None:
-        """Leave nothing running. No farewell is promised: what was acknowledged must be safe already."""
+        """Leave nothing running.
+
+        No farewell is promised: what was acknowledged must be safe already.
+        """
         ...
 
 

@@ -1,4 +1,6 @@
-"""What a store promises whose commits project what they append: where the checkpoints stand right before the events, and nowhere else."""
+"""What a store promises whose commits project what they append: where the checkpoints stand right
+before the events, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from gesta.ports.read_model import Move
 from gesta.ports.transactions import Entry, Projection, Recording
 from gesta.testing.contracts.harness import Capability, CommitsHarness, FencesHarness
 from gesta.testing.contracts.job_queue import take
-from gesta.testing.contracts.samples import fresh_append, fresh_claim, fresh_job, fresh_name, fresh_view, key_of
+from gesta.testing.contracts.samples import (
+    fresh_append,
+    fresh_claim,
+    fresh_job,
+    fresh_name,
+    fresh_view,
+    key_of,
+)
 from gesta.testing.contracts.suite import Contract
 from gesta.testing.contracts.transactions import held_job
 
@@ -20,7 +29,9 @@ from gesta.testing.contracts.transactions import held_job
 class AtOnceContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "at_once"})
 
-    async def test_events_view_job_and_checkpoints_are_written_together(self, harness: CommitsHarness) -> None:
+    async def test_events_view_job_and_checkpoints_are_written_together(
+        self, harness: CommitsHarness
+    ) -> None:
         names, flow, view = [fresh_name(), fresh_name()], fresh_name(), fresh_view()
         job, append = fresh_job(flow), fresh_append(count=2)
         projection = Projection([view], [job], await _standing_at_end(harness, *names))
@@ -37,9 +48,15 @@ class AtOnceContract(Contract):
         for _ in range(3):
             projection = Projection([fresh_view()], [], {name: 0})
             await harness.commits.append([fresh_append(), fresh_append()], projection)
-            assert projection.reached == await harness.events.end() == await harness.views.checkpoint(name)
+            assert (
+                projection.reached
+                == await harness.events.end()
+                == await harness.views.checkpoint(name)
+            )
 
-    async def test_whoever_stands_before_another_s_event_is_left_there(self, harness: CommitsHarness) -> None:
+    async def test_whoever_stands_before_another_s_event_is_left_there(
+        self, harness: CommitsHarness
+    ) -> None:
         """The events are appended; the projector comes for them, and for what lies between."""
         name, view, flow = fresh_name(), fresh_view(), fresh_name()
         await _standing_at_end(harness, name)
@@ -52,7 +69,9 @@ class AtOnceContract(Contract):
         assert await harness.views.get([key_of(view)]) == {}
         assert await take(harness, flow) == []
 
-    async def test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all(self, harness: CommitsHarness) -> None:
+    async def test_one_of_several_checkpoints_that_stands_elsewhere_keeps_all(
+        self, harness: CommitsHarness
+    ) -> None:
         names, view = [fresh_name(), fresh_name()], fresh_view()
         await _standing_at_end(harness, names[0])
         projection = Projection([view], [], dict.fromkeys(names, 0))
@@ -63,7 +82,9 @@ class AtOnceContract(Contract):
         assert await harness.views.get([key_of(view)]) == {}
 
     async def test_a_swap_of_the_views_stops_it(self, harness: CommitsHarness) -> None:
-        """The views went back, and what was put before is not to be put again: nobody may go on as if they had not."""
+        """The views went back, and what was put before is not to be put again: nobody may go on as
+        if they had not.
+        """
         name = fresh_name()
         await harness.events.append([fresh_append()])
         checkpoints = await _standing_at_end(harness, name)
@@ -72,7 +93,9 @@ class AtOnceContract(Contract):
         await harness.commits.append([fresh_append()], projection)
         assert projection.reached is None
 
-    async def test_a_refused_append_among_them_leaves_them_to_the_projector(self, harness: CommitsHarness) -> None:
+    async def test_a_refused_append_among_them_leaves_them_to_the_projector(
+        self, harness: CommitsHarness
+    ) -> None:
         name, view, claim = fresh_name(), fresh_view(), fresh_claim()
         await harness.events.append([fresh_append(claim=claim)])
         for refused in (fresh_append(expected=7), fresh_append(claim=fresh_claim(claim.name))):
@@ -83,34 +106,44 @@ class AtOnceContract(Contract):
             assert projection.reached is None
         assert await harness.views.get([key_of(view)]) == {}
 
-    async def test_an_append_that_stood_there_already_is_not_projected_again(self, harness: CommitsHarness) -> None:
+    async def test_an_append_that_stood_there_already_is_not_projected_again(
+        self, harness: CommitsHarness
+    ) -> None:
         """Its job may have been taken and done since."""
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
         await harness.events.append([append])
-        projection = Projection([fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name))
+        projection = Projection(
+            [fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name)
+        )
         assert await harness.commits.append([append], projection) == [Appended(1)]
         assert projection.reached is None
         assert await take(harness, flow) == []
 
-    async def test_an_outcome_is_recorded_acked_and_shown_together(self, harness: CommitsHarness) -> None:
+    async def test_an_outcome_is_recorded_acked_and_shown_together(
+        self, harness: CommitsHarness
+    ) -> None:
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
         projection = Projection([view], [], await _standing_at_end(harness, name))
         entry = Entry(append, Ack(job.id, token), None, view)
         assert await harness.commits.record([entry], projection) == [Recording(Appended(1), "done")]
-        assert projection.reached == await harness.events.end() == await harness.views.checkpoint(name)
+        assert (
+            projection.reached == await harness.events.end() == await harness.views.checkpoint(name)
+        )
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.queue.find([job.id]) == set()
 
-    async def test_what_is_recorded_otherwise_comes_to_the_same(self, harness: CommitsHarness) -> None:
+    async def test_what_is_recorded_otherwise_comes_to_the_same(
+        self, harness: CommitsHarness
+    ) -> None:
         """Shown at once or left to the projector, never anything between."""
         name, view, append = fresh_name(), fresh_view(), fresh_append()
         job, token = await held_job(harness)
         projection = Projection([view], [], await _standing_at_end(harness, name))
         place = await harness.events.end()
-        assert await harness.commits.record([Entry(append, Release(job.id, token, 0), None, view)], projection) == [
-            Recording(Appended(1), "done")
-        ]
+        assert await harness.commits.record(
+            [Entry(append, Release(job.id, token, 0), None, view)], projection
+        ) == [Recording(Appended(1), "done")]
         is_shown = await harness.views.get([key_of(view)]) != {}
         assert is_shown == (projection.reached is not None)
         assert await harness.views.checkpoint(name) == (place + 1 if is_shown else place)
@@ -123,17 +156,23 @@ class AtOnceContract(Contract):
         projection = Projection(views, jobs, checkpoints)
         assert await harness.commits.append(appends, projection) == [Appended(1)] * 300
         assert projection.reached == await harness.events.end()
-        assert set(await harness.views.get([key_of(view) for view in views])) == {key_of(view) for view in views}
+        assert set(await harness.views.get([key_of(view) for view in views])) == {
+            key_of(view) for view in views
+        }
         assert await harness.queue.find([job.id for job in jobs]) == {job.id for job in jobs}
 
 
 class AtOnceFenceContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"commits", "at_once", "fences"})
 
-    async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(self, harness: FencesHarness) -> None:
+    async def test_a_fence_that_keeps_jobs_out_keeps_the_whole_commit_out(
+        self, harness: FencesHarness
+    ) -> None:
         name, flow, append = fresh_name(), fresh_name(), fresh_append()
         job, token = await held_job(harness)
-        projection = Projection([fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name))
+        projection = Projection(
+            [fresh_view()], [fresh_job(flow)], await _standing_at_end(harness, name)
+        )
         fence = Fence("filling", "elsewhere")
         await harness.fences.put_up(fence)
         entry = Entry(append, Ack(job.id, token), None, fresh_view())

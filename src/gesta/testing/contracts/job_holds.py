@@ -1,4 +1,6 @@
-"""What every job queue promises about jobs that are held because something is paused, and about how much it holds."""
+"""What every job queue promises about jobs that are held because something is paused, and about how
+much it holds.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ class HoldContract(Contract):
         assert await harness.queue.find([job.id]) == {job.id}
         assert await harness.queue.put([job]) == [False]
 
-    async def test_an_unheld_job_comes_back_as_if_it_had_not_been_taken(self, harness: QueueHarness) -> None:
+    async def test_an_unheld_job_comes_back_as_if_it_had_not_been_taken(
+        self, harness: QueueHarness
+    ) -> None:
         flow, scope, put_ms = fresh_name(), fresh_name("scope"), harness.runtime.now_ms()
         (job,) = await _held(harness, flow, scope)
         harness.runtime.advance(HOUR_SECONDS)
         assert await harness.queue.unhold(scope, 10) == 1
         taken = await take(harness, flow)
-        assert [(one.job.id, one.takes, one.is_suspect, one.available_ms) for one in taken] == [(job.id, 1, False, put_ms)]
+        assert [(one.job.id, one.takes, one.is_suspect, one.available_ms) for one in taken] == [
+            (job.id, 1, False, put_ms)
+        ]
 
     async def test_a_held_job_can_be_dropped(self, harness: QueueHarness) -> None:
         scope = fresh_name("scope")
@@ -40,7 +46,9 @@ class HoldContract(Contract):
         assert await harness.queue.settle([Drop(job.id)]) == ["done"]
         assert await harness.queue.unhold(scope, 10) == 0
 
-    async def test_a_suspect_job_stays_suspect_while_it_is_held_and_after(self, harness: QueueHarness) -> None:
+    async def test_a_suspect_job_stays_suspect_while_it_is_held_and_after(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         job = fresh_job(flow, suspect=True)
         await harness.queue.put([job])
@@ -50,7 +58,9 @@ class HoldContract(Contract):
         await harness.queue.unhold(scope, 10)
         assert [one.is_suspect for one in await take(harness, flow)] == [True]
 
-    async def test_a_take_without_an_end_is_remembered_through_a_hold(self, harness: QueueHarness) -> None:
+    async def test_a_take_without_an_end_is_remembered_through_a_hold(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token, scope = fresh_name(), fresh_name("token"), fresh_name("scope")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -72,7 +82,9 @@ class HoldContract(Contract):
         assert await harness.queue.settle(holds) == ["lost", "lost", "absent"]
         assert [one.job.id for one in await take(harness, flow)] == [free.id]
 
-    async def test_only_jobs_of_the_scope_are_unheld_and_no_more_than_asked_for(self, harness: QueueHarness) -> None:
+    async def test_only_jobs_of_the_scope_are_unheld_and_no_more_than_asked_for(
+        self, harness: QueueHarness
+    ) -> None:
         flow, scope, other = fresh_name(), fresh_name("scope"), fresh_name("scope")
         jobs = await _held(harness, flow, scope, count=3)
         await _held(harness, flow, other)
@@ -111,18 +123,24 @@ class HoldContract(Contract):
         await _held(harness, flow, fresh_name("scope"))
         await harness.queue.put([fresh_job(flow)])
         await take(harness, flow)
-        await harness.queue.put([fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)])
+        await harness.queue.put(
+            [fresh_job(flow), fresh_job(flow, due_ms=harness.runtime.now_ms() + 60_000)]
+        )
         assert await harness.queue.count(1_000_000) == before + 4
         assert await harness.queue.count(before + 3) == before + 3
 
 
-async def _held(harness: QueueHarness, flow: str, scope: str, *, count: int = 1, tenant: str = "acme") -> list[Job]:
+async def _held(
+    harness: QueueHarness, flow: str, scope: str, *, count: int = 1, tenant: str = "acme"
+) -> list[Job]:
     """New jobs, held under this scope."""
     token = fresh_name("token")
     jobs = [fresh_job(flow, tenant) for _ in range(count)]
     await harness.queue.put(jobs)
     await take(harness, flow, token)
-    assert await harness.queue.settle([Hold(job.id, token, scope) for job in jobs]) == ["done"] * count
+    assert (
+        await harness.queue.settle([Hold(job.id, token, scope) for job in jobs]) == ["done"] * count
+    )
     return jobs
 
 

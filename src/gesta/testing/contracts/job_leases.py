@@ -1,4 +1,6 @@
-"""What every job queue promises about leases: they belong to a token, run out, and fence whoever comes too late."""
+"""What every job queue promises about leases: they belong to a token, run out, and fence whoever
+comes too late.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ from gesta.testing.contracts.suite import Contract
 class JobLeasesContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
 
-    async def test_a_job_whose_lease_ran_out_is_given_to_another_worker(self, harness: QueueHarness) -> None:
+    async def test_a_job_whose_lease_ran_out_is_given_to_another_worker(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         (job,) = await _held(harness, flow, fresh_name("token"))
         harness.runtime.advance(LEASE_SECONDS - 0.001)
         assert await take(harness, flow) == []  # R1-21
         harness.runtime.advance(0.001)
-        assert [(one.job.id, one.takes, one.is_suspect) for one in await take(harness, flow)] == [(job.id, 2, True)]  # S0-5
+        assert [(one.job.id, one.takes, one.is_suspect) for one in await take(harness, flow)] == [
+            (job.id, 2, True)
+        ]  # S0-5
 
     async def test_takes_are_counted_until_one_of_them_ends(self, harness: QueueHarness) -> None:
         flow = fresh_name()
@@ -33,28 +39,38 @@ class JobLeasesContract(Contract):
             counted += [one.takes for one in await take(harness, flow)]
         assert counted == [2, 3]
 
-    async def test_a_job_taken_over_keeps_the_time_since_when_it_was_available(self, harness: QueueHarness) -> None:
+    async def test_a_job_taken_over_keeps_the_time_since_when_it_was_available(
+        self, harness: QueueHarness
+    ) -> None:
         flow, put_ms = fresh_name(), harness.runtime.now_ms()
         await _held(harness, flow, fresh_name("token"))
         harness.runtime.advance(LEASE_SECONDS)
         assert [one.available_ms for one in await take(harness, flow)] == [put_ms]
 
-    async def test_of_workers_that_race_for_a_dead_lease_one_gets_the_job(self, harness: QueueHarness) -> None:
+    async def test_of_workers_that_race_for_a_dead_lease_one_gets_the_job(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         await _held(harness, flow, fresh_name("token"))
         harness.runtime.advance(LEASE_SECONDS)
         answers = await race(*(take(harness, flow) for _ in range(8)))
         assert [one.takes for taken in answers for one in taken] == [2]  # K-13
 
-    async def test_a_take_tells_when_the_lease_of_another_worker_ends(self, harness: QueueHarness) -> None:
+    async def test_a_take_tells_when_the_lease_of_another_worker_ends(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         await _held(harness, flow, fresh_name("token"))
-        _, next_due = await harness.queue.take(fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False)
+        _, next_due = await harness.queue.take(
+            fresh_name("token"), {flow: 10}, LEASE_SECONDS, durable=False
+        )
         assert next_due is not None
         harness.runtime.advance_to(next_due)
         assert len(await take(harness, flow)) == 1
 
-    async def test_an_extended_lease_keeps_all_jobs_of_its_token(self, harness: QueueHarness) -> None:
+    async def test_an_extended_lease_keeps_all_jobs_of_its_token(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token, count=3)
         harness.runtime.advance(LEASE_SECONDS - 1)
@@ -80,7 +96,9 @@ class JobLeasesContract(Contract):
         assert len(await harness.queue.hand_out(token, lane, 1, LEASE_SECONDS)) == 1
         assert await harness.queue.taken_by(token) == []
 
-    async def test_a_take_renews_the_earlier_leases_of_its_token(self, harness: QueueHarness) -> None:
+    async def test_a_take_renews_the_earlier_leases_of_its_token(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
         harness.runtime.advance(LEASE_SECONDS - 1)
@@ -97,37 +115,54 @@ class JobLeasesContract(Contract):
         harness.runtime.advance(1)
         assert [one.job.id for one in await take(harness, flow)] == [dead.id]
 
-    async def test_a_lease_that_ran_out_cannot_be_extended_even_if_nobody_took_the_job(self, harness: QueueHarness) -> None:
+    async def test_a_lease_that_ran_out_cannot_be_extended_even_if_nobody_took_the_job(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
         harness.runtime.advance(LEASE_SECONDS)
         assert await harness.queue.extend(token, LEASE_SECONDS) is False  # K-12, S0-6
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_lease_that_another_worker_took_over_cannot_be_extended(self, harness: QueueHarness) -> None:
+    async def test_a_lease_that_another_worker_took_over_cannot_be_extended(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await _held(harness, flow, token)
         harness.runtime.advance(LEASE_SECONDS)
         await take(harness, flow)
         assert await harness.queue.extend(token, LEASE_SECONDS) is False  # K-12
 
-    async def test_a_worker_that_froze_gets_its_own_job_back_only_by_taking_it_again(self, harness: QueueHarness) -> None:
-        """A new lease must not silently revive the jobs of the old one: their attempts have lost track of time."""
+    async def test_a_worker_that_froze_gets_its_own_job_back_only_by_taking_it_again(
+        self, harness: QueueHarness
+    ) -> None:
+        """A new lease must not silently revive the jobs of the old one: their attempts have lost
+        track of time.
+        """
         flow, token = fresh_name(), fresh_name("token")
         (job,) = await _held(harness, flow, token)
         harness.runtime.advance(LEASE_SECONDS)
-        assert [(one.job.id, one.takes) for one in await take(harness, flow, token)] == [(job.id, 2)]
+        assert [(one.job.id, one.takes) for one in await take(harness, flow, token)] == [
+            (job.id, 2)
+        ]
 
-    async def test_who_lost_the_lease_can_neither_ack_nor_release(self, harness: QueueHarness) -> None:
+    async def test_who_lost_the_lease_can_neither_ack_nor_release(
+        self, harness: QueueHarness
+    ) -> None:
         flow, late, holder = fresh_name(), fresh_name("token"), fresh_name("token")
         (job,) = await _held(harness, flow, late)
         harness.runtime.advance(LEASE_SECONDS)
         await take(harness, flow, holder)
-        assert await harness.queue.settle([Ack(job.id, late), Release(job.id, late, 0)]) == ["lost", "lost"]  # K-12, S0-6
+        assert await harness.queue.settle([Ack(job.id, late), Release(job.id, late, 0)]) == [
+            "lost",
+            "lost",
+        ]  # K-12, S0-6
         assert await take(harness, flow) == []
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
-    async def test_an_ack_after_the_lease_counts_while_nobody_has_taken_the_job(self, harness: QueueHarness) -> None:
+    async def test_an_ack_after_the_lease_counts_while_nobody_has_taken_the_job(
+        self, harness: QueueHarness
+    ) -> None:
         """The fence is the token on the job, not the clock: nobody else can have acted."""
         flow, token = fresh_name(), fresh_name("token")
         (job,) = await _held(harness, flow, token)
@@ -136,15 +171,21 @@ class JobLeasesContract(Contract):
         assert await take(harness, flow) == []
 
     async def test_a_job_under_a_dead_lease_cannot_be_dropped(self, harness: QueueHarness) -> None:
-        """Its attempt may have had its effect, so it must not look as if it never ran: the next take finds out."""
+        """Its attempt may have had its effect, so it must not look as if it never ran: the next
+        take finds out.
+        """
         flow = fresh_name()
         (job,) = await _held(harness, flow, fresh_name("token"))
         harness.runtime.advance(LEASE_SECONDS)
         assert await harness.queue.settle([Drop(job.id)]) == ["active"]
         assert [one.takes for one in await take(harness, flow)] == [2]
 
-    async def test_a_job_that_was_given_back_by_a_dead_lease_cannot_be_dropped(self, harness: QueueHarness) -> None:
-        """Whether a worker of another flow has cleared away the dead lease meanwhile makes no difference."""
+    async def test_a_job_that_was_given_back_by_a_dead_lease_cannot_be_dropped(
+        self, harness: QueueHarness
+    ) -> None:
+        """Whether a worker of another flow has cleared away the dead lease meanwhile makes no
+        difference.
+        """
         flow = fresh_name()
         (job,) = await _held(harness, flow, fresh_name("token"))
         harness.runtime.advance(LEASE_SECONDS)

@@ -15,14 +15,20 @@ from gesta.testing.contracts.suite import Contract
 class JobListingContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
 
-    async def test_the_backlog_counts_what_waits_is_ready_and_is_leased(self, harness: QueueHarness) -> None:
+    async def test_the_backlog_counts_what_waits_is_ready_and_is_leased(
+        self, harness: QueueHarness
+    ) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         jobs = [fresh_job(flow, due_ms=due_ms) for due_ms in (0, 0, now + 5_000, now + 60_000)]
         await harness.queue.put(jobs)
         await take(harness, flow, fresh_name("token"), free=1)
-        assert (await harness.queue.backlog())[flow] == Backlog(waiting=2, ready=1, leased=1, oldest_ready_ms=now)
+        assert (await harness.queue.backlog())[flow] == Backlog(
+            waiting=2, ready=1, leased=1, oldest_ready_ms=now
+        )
         harness.runtime.advance(7)
-        assert (await harness.queue.backlog())[flow] == Backlog(waiting=1, ready=2, leased=1, oldest_ready_ms=now)
+        assert (await harness.queue.backlog())[flow] == Backlog(
+            waiting=1, ready=2, leased=1, oldest_ready_ms=now
+        )
 
     async def test_a_held_job_is_neither_ready_nor_leased(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
@@ -41,7 +47,9 @@ class JobListingContract(Contract):
 
     async def test_live_jobs_are_listed_by_id_page_by_page(self, harness: QueueHarness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
-        first, second, third = (fresh_job(flow, due_ms=due_ms, priority=2) for due_ms in (0, now + 5_000, 0))
+        first, second, third = (
+            fresh_job(flow, due_ms=due_ms, priority=2) for due_ms in (0, now + 5_000, 0)
+        )
         await harness.queue.put([third, second, first])
         (taken,) = await take(harness, flow, fresh_name("token"), free=1)
         after_id = first.id[:-1]
@@ -53,12 +61,18 @@ class JobListingContract(Contract):
         assert [one.job.id for one in own] == [first.id, second.id, third.id]
         leased = [one for one in own if one.state == "leased"]
         assert [(one.job.id, one.takes) for one in leased] == [(taken.job.id, 1)]
-        assert [(one.state, one.job) for one in own if one.job.id == second.id] == [("waiting", second)]
+        assert [(one.state, one.job) for one in own if one.job.id == second.id] == [
+            ("waiting", second)
+        ]
         harness.runtime.advance(6)
         assert {one.state for one in await harness.queue.jobs(first.id, 2)} <= {"ready", "leased"}
 
-    async def test_a_job_whose_lease_is_over_is_told_from_one_at_work(self, harness: QueueHarness) -> None:
-        """Also while nobody takes anything: what a dead worker had stays leased until somebody comes for it."""
+    async def test_a_job_whose_lease_is_over_is_told_from_one_at_work(
+        self, harness: QueueHarness
+    ) -> None:
+        """Also while nobody takes anything: what a dead worker had stays leased until somebody
+        comes for it.
+        """
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -81,9 +95,14 @@ class JobListingContract(Contract):
         assert await harness.queue.extend(token, LEASE_SECONDS)
         harness.runtime.advance(LEASE_SECONDS / 2)
         assert (await harness.queue.backlog())[flow] == Backlog(leased=1)
-        assert await _ends(harness, job.id) == (harness.runtime.now_ms() + round(LEASE_SECONDS * 500), False)
+        assert await _ends(harness, job.id) == (
+            harness.runtime.now_ms() + round(LEASE_SECONDS * 500),
+            False,
+        )
 
-    async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_was_handed_out_has_a_lease_of_its_own(
+        self, harness: QueueHarness
+    ) -> None:
         lane = lane_of(fresh_name(), "acme")
         job = fresh_job(lane, "acme")
         await harness.queue.put([job])

@@ -1,6 +1,7 @@
 """What every job queue promises about putting and taking.
 
-Who goes first is in job_turns.py; what becomes of a taken job in job_settlements.py, job_holds.py and job_leases.py.
+Who goes first is in job_turns.py; what becomes of a taken job in job_settlements.py, job_holds.py
+and job_leases.py.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ LEASE_SECONDS = 10.0
 HOUR_SECONDS = 3600
 
 
-async def take(harness: QueueHarness, flow: str, token: str | None = None, free: int = 100) -> list[Taken]:
+async def take(
+    harness: QueueHarness, flow: str, token: str | None = None, free: int = 100
+) -> list[Taken]:
     """What a worker of this token gets, a new one unless named."""
-    taken, _ = await harness.queue.take(token or fresh_name("token"), {flow: free}, LEASE_SECONDS, durable=False)
+    taken, _ = await harness.queue.take(
+        token or fresh_name("token"), {flow: free}, LEASE_SECONDS, durable=False
+    )
     return taken
 
 
@@ -28,26 +33,39 @@ class PutContract(Contract):
 
     async def test_a_job_comes_out_as_it_was_put(self, harness: QueueHarness) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
-        jobs = [fresh_job(flow, due_ms=now), fresh_job(flow, kind="reconcile", due_ms=now, priority=7, suspect=True)]
+        jobs = [
+            fresh_job(flow, due_ms=now),
+            fresh_job(flow, kind="reconcile", due_ms=now, priority=7, suspect=True),
+        ]
         assert await harness.queue.put(jobs) == [True, True]
         taken = await take(harness, flow)
-        assert sorted((one.job for one in taken), key=lambda job: job.id) == sorted(jobs, key=lambda job: job.id)
+        assert sorted((one.job for one in taken), key=lambda job: job.id) == sorted(
+            jobs, key=lambda job: job.id
+        )
 
     async def test_a_job_of_a_live_id_is_not_put_again(self, harness: QueueHarness) -> None:
         flow = fresh_name()
         job = fresh_job(flow)
         await harness.queue.put([job])
-        again = Job(job.id, "other", flow, job.request_id, 9, due_ms=harness.runtime.now_ms() + 60_000)
+        again = Job(
+            job.id, "other", flow, job.request_id, 9, due_ms=harness.runtime.now_ms() + 60_000
+        )
         assert await harness.queue.put([again]) == [False]  # R1-20, S0-25
-        assert [(one.job.id, one.job.tenant) for one in await take(harness, flow)] == [(job.id, job.tenant)]
+        assert [(one.job.id, one.job.tenant) for one in await take(harness, flow)] == [
+            (job.id, job.tenant)
+        ]
 
-    async def test_a_job_that_stands_twice_in_a_batch_is_put_once(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_stands_twice_in_a_batch_is_put_once(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         job, other = fresh_job(flow), fresh_job(flow)
         assert await harness.queue.put([job, job, other]) == [True, False, True]
         assert len(await take(harness, flow)) == 2
 
-    async def test_of_puts_that_race_for_an_id_one_creates_the_job(self, harness: QueueHarness) -> None:
+    async def test_of_puts_that_race_for_an_id_one_creates_the_job(
+        self, harness: QueueHarness
+    ) -> None:
         flow = fresh_name()
         job = fresh_job(flow)
         answers = await race(*(harness.queue.put([job]) for _ in range(8)))
@@ -103,16 +121,26 @@ class PutContract(Contract):
 class TakeContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"queue"})
 
-    async def test_a_worker_gets_only_jobs_of_its_flows_and_no_more_than_it_has_slots(self, harness: QueueHarness) -> None:
+    async def test_a_worker_gets_only_jobs_of_its_flows_and_no_more_than_it_has_slots(
+        self, harness: QueueHarness
+    ) -> None:
         narrow, wide, other = fresh_name(), fresh_name(), fresh_name()
-        await harness.queue.put([fresh_job(flow) for flow in (narrow, wide, other) for _ in range(3)])
-        taken, _ = await harness.queue.take(fresh_name("token"), {narrow: 1, wide: 5}, LEASE_SECONDS, durable=False)
+        await harness.queue.put(
+            [fresh_job(flow) for flow in (narrow, wide, other) for _ in range(3)]
+        )
+        taken, _ = await harness.queue.take(
+            fresh_name("token"), {narrow: 1, wide: 5}, LEASE_SECONDS, durable=False
+        )
         assert sorted(one.job.flow for one in taken) == sorted([narrow, wide, wide, wide])
 
-    async def test_a_job_that_somebody_holds_is_given_to_nobody_else(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_somebody_holds_is_given_to_nobody_else(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token = fresh_name(), fresh_name("token")
         await harness.queue.put([fresh_job(flow)])
-        assert [(one.token, one.takes, one.is_suspect) for one in await take(harness, flow, token)] == [(token, 1, False)]
+        assert [
+            (one.token, one.takes, one.is_suspect) for one in await take(harness, flow, token)
+        ] == [(token, 1, False)]
         assert await take(harness, flow) == []  # R1-21
         assert await take(harness, flow, token) == []
 
@@ -121,9 +149,13 @@ class TakeContract(Contract):
         jobs = [fresh_job(flow) for _ in range(20)]
         await harness.queue.put(jobs)
         answers = await race(*(take(harness, flow, free=4) for _ in range(8)))
-        assert sorted(one.job.id for taken in answers for one in taken) == sorted(job.id for job in jobs)  # R1-21
+        assert sorted(one.job.id for taken in answers for one in taken) == sorted(
+            job.id for job in jobs
+        )  # R1-21
 
-    async def test_a_delayed_job_is_given_out_when_it_is_due_and_not_before(self, harness: QueueHarness) -> None:
+    async def test_a_delayed_job_is_given_out_when_it_is_due_and_not_before(
+        self, harness: QueueHarness
+    ) -> None:
         flow, due_ms = fresh_name(), harness.runtime.now_ms() + 60_000
         await harness.queue.put([fresh_job(flow, due_ms=due_ms)])
         harness.runtime.advance_to(due_ms - 1)
@@ -131,7 +163,9 @@ class TakeContract(Contract):
         harness.runtime.advance_to(due_ms)
         assert [one.available_ms for one in await take(harness, flow)] == [due_ms]
 
-    async def test_a_job_that_was_due_at_once_is_available_since_it_was_put(self, harness: QueueHarness) -> None:
+    async def test_a_job_that_was_due_at_once_is_available_since_it_was_put(
+        self, harness: QueueHarness
+    ) -> None:
         flow, now = fresh_name(), harness.runtime.now_ms()
         await harness.queue.put([fresh_job(flow, due_ms=now - 60_000)])
         harness.runtime.advance(5)
@@ -139,7 +173,9 @@ class TakeContract(Contract):
 
     async def test_a_take_tells_when_the_next_job_falls_due(self, harness: QueueHarness) -> None:
         flow, token, now = fresh_name(), fresh_name("token"), harness.runtime.now_ms()
-        await harness.queue.put([fresh_job(flow, due_ms=now + delay_ms) for delay_ms in (0, 60_000, 30_000)])
+        await harness.queue.put(
+            [fresh_job(flow, due_ms=now + delay_ms) for delay_ms in (0, 60_000, 30_000)]
+        )
         taken, next_due = await harness.queue.take(token, {flow: 10}, LEASE_SECONDS, durable=False)
         assert len(taken) == 1
         assert next_due == now + 30_000
@@ -152,7 +188,9 @@ class TakeContract(Contract):
 
     async def test_the_most_urgent_job_goes_first(self, harness: QueueHarness) -> None:
         flow = fresh_name()
-        await harness.queue.put([fresh_job(flow, priority=priority) for priority in (5, 10, 1, 6, 4)])
+        await harness.queue.put(
+            [fresh_job(flow, priority=priority) for priority in (5, 10, 1, 6, 4)]
+        )
         taken = [one for _ in range(5) for one in await take(harness, flow, free=1)]
         assert [one.job.priority for one in taken] == [1, 4, 5, 6, 10]  # X-4
 
@@ -181,7 +219,9 @@ class JobQueueAfterRestartContract(Contract):
         assert delayed.id in {one.job.id for one in await take(harness, flow)}
 
     async def test_a_durable_take_is_remembered(self, harness: QueueHarness) -> None:
-        """It is the journal: after a crash the next worker must learn that somebody may have acted."""
+        """It is the journal: after a crash the next worker must learn that somebody may have
+        acted.
+        """
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])

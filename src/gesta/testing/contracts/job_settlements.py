@@ -1,4 +1,6 @@
-"""What every job queue promises about the end of a take: acked, released, or a job dropped that nobody had taken."""
+"""What every job queue promises about the end of a take: acked, released, or a job dropped that
+nobody had taken.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class SettleContract(Contract):
         job = fresh_job(flow)
         await harness.queue.put([job])
         await take(harness, flow, holder)
-        assert await harness.queue.settle([Ack(job.id, stranger), Release(job.id, stranger, 0)]) == ["lost", "lost"]  # S0-6
+        assert await harness.queue.settle(
+            [Ack(job.id, stranger), Release(job.id, stranger, 0)]
+        ) == ["lost", "lost"]  # S0-6
         assert await take(harness, flow) == []
         assert await harness.queue.settle([Ack(job.id, holder)]) == ["done"]
 
@@ -38,10 +42,15 @@ class SettleContract(Contract):
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow)
         await harness.queue.put([job])
-        assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == ["lost", "lost"]
+        assert await harness.queue.settle([Ack(job.id, token), Release(job.id, token, 0)]) == [
+            "lost",
+            "lost",
+        ]
         assert len(await take(harness, flow)) == 1
 
-    async def test_a_released_job_comes_back_when_it_is_due_and_not_before(self, harness: QueueHarness) -> None:
+    async def test_a_released_job_comes_back_when_it_is_due_and_not_before(
+        self, harness: QueueHarness
+    ) -> None:
         flow, token, due_ms = fresh_name(), fresh_name("token"), harness.runtime.now_ms() + 60_000
         job = fresh_job(flow)
         await harness.queue.put([job])
@@ -50,9 +59,13 @@ class SettleContract(Contract):
         harness.runtime.advance_to(due_ms - 1)
         assert await take(harness, flow) == []
         harness.runtime.advance_to(due_ms)
-        assert [(one.job.id, one.available_ms) for one in await take(harness, flow)] == [(job.id, due_ms)]
+        assert [(one.job.id, one.available_ms) for one in await take(harness, flow)] == [
+            (job.id, due_ms)
+        ]
 
-    async def test_a_released_job_bears_no_trace_of_earlier_takes(self, harness: QueueHarness) -> None:
+    async def test_a_released_job_bears_no_trace_of_earlier_takes(
+        self, harness: QueueHarness
+    ) -> None:
         """Its end was recorded, so the next attempt need not ask what became of it."""
         flow, token = fresh_name(), fresh_name("token")
         job = fresh_job(flow, suspect=True)
@@ -104,7 +117,12 @@ class SettleContract(Contract):
 
     async def test_what_is_not_there_is_absent(self, harness: QueueHarness) -> None:
         missing, token = fresh_job(fresh_name()).id, fresh_name("token")
-        assert await harness.queue.settle([Ack(missing, token), Release(missing, token, 0), Drop(missing)]) == ["absent"] * 3
+        assert (
+            await harness.queue.settle(
+                [Ack(missing, token), Release(missing, token, 0), Drop(missing)]
+            )
+            == ["absent"] * 3
+        )
 
     async def test_each_settlement_has_its_own_answer(self, harness: QueueHarness) -> None:
         flow, token = fresh_name(), fresh_name("token")
@@ -112,8 +130,20 @@ class SettleContract(Contract):
         await harness.queue.put([held])
         await take(harness, flow, token)
         await harness.queue.put([free])
-        settlements: list[Settlement] = [Drop(held.id), Drop(free.id), Drop(free.id), Ack(held.id, token), Ack(held.id, token)]
-        assert await harness.queue.settle(settlements) == ["active", "done", "absent", "done", "absent"]
+        settlements: list[Settlement] = [
+            Drop(held.id),
+            Drop(free.id),
+            Drop(free.id),
+            Ack(held.id, token),
+            Ack(held.id, token),
+        ]
+        assert await harness.queue.settle(settlements) == [
+            "active",
+            "done",
+            "absent",
+            "done",
+            "absent",
+        ]
 
     async def test_waiting_ready_and_held_jobs_are_found(self, harness: QueueHarness) -> None:
         flow = fresh_name()

@@ -1,4 +1,6 @@
-"""What every store of views promises about roles that several processes divide: each part has one owner, and everybody gets about as many."""
+"""What every store of views promises about roles that several processes divide: each part has one
+owner, and everybody gets about as many.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,35 @@ class RolePartsContract(Contract):
         harness.runtime.advance(9)
         assert await harness.views.share(role, 16, "first", 10) == {*range(16)}
 
-    async def test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it(self, harness: ViewsHarness) -> None:
+    async def test_a_newcomer_gets_its_part_and_whoever_had_more_hears_of_it(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third"):
             await harness.views.share(role, 16, owner, 10)
-        parts = [await harness.views.share(role, 16, owner, 10) for owner in ("first", "second", "third")]
+        parts = [
+            await harness.views.share(role, 16, owner, 10) for owner in ("first", "second", "third")
+        ]
         assert sorted(map(len, parts)) == [5, 5, 6]
         assert set.union(*parts) == {*range(16)}
         # It comes to rest.
-        assert [await harness.views.share(role, 16, owner, 10) for owner in ("first", "second", "third")] == parts
+        assert [
+            await harness.views.share(role, 16, owner, 10) for owner in ("first", "second", "third")
+        ] == parts
 
-    async def test_of_more_owners_than_parts_the_others_stand_by(self, harness: ViewsHarness) -> None:
+    async def test_of_more_owners_than_parts_the_others_stand_by(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
-        parts = [await harness.views.share(role, 2, owner, 10) for owner in ("first", "second", "third", "first", "second")]
+        parts = [
+            await harness.views.share(role, 2, owner, 10)
+            for owner in ("first", "second", "third", "first", "second")
+        ]
         assert [len(one) for one in parts] == [2, 1, 0, 1, 1]
 
-    async def test_parts_whose_lease_has_run_out_go_to_those_who_are_left(self, harness: ViewsHarness) -> None:
+    async def test_parts_whose_lease_has_run_out_go_to_those_who_are_left(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         for owner in ("first", "second", "third", "first", "second"):
             await harness.views.share(role, 16, owner, 10)
@@ -49,25 +64,35 @@ class RolePartsContract(Contract):
         assert [len(one) for one in parts] == [8, 8]
         assert set.union(*parts) == {*range(16)}
 
-    async def test_parts_can_be_given_up_by_a_lease_of_no_length(self, harness: ViewsHarness) -> None:
+    async def test_parts_can_be_given_up_by_a_lease_of_no_length(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         await harness.views.share(role, 16, "first", 10)
         await harness.views.share(role, 16, "second", 10)
         assert await harness.views.share(role, 16, "first", 0) == set()
         assert await harness.views.share(role, 16, "second", 10) == {*range(16)}
 
-    async def test_nobody_has_a_part_while_another_holds_the_role_itself(self, harness: ViewsHarness) -> None:
+    async def test_nobody_has_a_part_while_another_holds_the_role_itself(
+        self, harness: ViewsHarness
+    ) -> None:
         role = fresh_name()
         await harness.views.share(role, 4, "first", 10)
         assert await harness.views.claim(role, "second", 20) is True
         assert await harness.views.share(role, 4, "first", 10) == set()
         now = harness.runtime.now_ms()
-        assert {one.name for one in await harness.views.roles() if one.owner == "first" and one.is_held(now)} == set()
+        assert {
+            one.name
+            for one in await harness.views.roles()
+            if one.owner == "first" and one.is_held(now)
+        } == set()
         assert await harness.views.share(role, 4, "second", 10) == {*range(4)}
         harness.runtime.advance(20)
         assert await harness.views.share(role, 4, "first", 10) == {*range(4)}
 
-    async def test_owners_that_race_for_parts_never_get_the_same(self, harness: ViewsHarness) -> None:
+    async def test_owners_that_race_for_parts_never_get_the_same(
+        self, harness: ViewsHarness
+    ) -> None:
         role, owners = fresh_name(), [f"owner {n}" for n in range(8)]
         for _ in range(3):
             await race(*(harness.views.share(role, 16, owner, 10) for owner in owners))

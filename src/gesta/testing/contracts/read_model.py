@@ -1,4 +1,7 @@
-"""What every store of views promises about writing and reading them. See also checkpoints.py and, for the sweep, view_sweeps.py."""
+"""What every store of views promises about writing and reading them.
+
+See also checkpoints.py and, for the sweep, view_sweeps.py.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ class ViewsContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
     async def test_a_view_is_read_as_it_was_saved(self, harness: ViewsHarness) -> None:
-        view = fresh_view(attempts=2, due_at=7, policy="ask", key="order-7", reason="größer", in_doubt=True)
+        view = fresh_view(
+            attempts=2, due_at=7, policy="ask", key="order-7", reason="größer", in_doubt=True
+        )
         assert await harness.views.save([view], [], None) is True
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
 
@@ -42,7 +47,9 @@ class ViewsContract(Contract):
     async def test_many_views_are_saved_and_read_at_once(self, harness: ViewsHarness) -> None:
         views = [fresh_view() for _ in range(300)]
         await harness.views.save(views, [], None)
-        found = await harness.views.get([*map(key_of, views), ("contract.flow", "acme", fresh_id())])
+        found = await harness.views.get(
+            [*map(key_of, views), ("contract.flow", "acme", fresh_id())]
+        )
         assert found == {key_of(view): view for view in views}
 
     async def test_a_view_is_shown_to_its_own_tenant_only(self, harness: ViewsHarness) -> None:
@@ -62,9 +69,14 @@ class ViewsContract(Contract):
         await harness.views.save([ours, theirs], [], None)
         assert await harness.views.get([key_of(ours)]) == {key_of(ours): ours}
         assert await harness.views.get([key_of(theirs)]) == {key_of(theirs): theirs}
-        assert await harness.views.get([key_of(ours), key_of(theirs)]) == {key_of(ours): ours, key_of(theirs): theirs}
+        assert await harness.views.get([key_of(ours), key_of(theirs)]) == {
+            key_of(ours): ours,
+            key_of(theirs): theirs,
+        }
 
-    async def test_the_newest_requests_of_a_tenant_are_listed_first(self, harness: ViewsHarness) -> None:
+    async def test_the_newest_requests_of_a_tenant_are_listed_first(
+        self, harness: ViewsHarness
+    ) -> None:
         tenant = fresh_name("tenant")
         views = [fresh_view(tenant=tenant, flow=f"contract.flow{n % 2}") for n in range(4)]
         await harness.views.save([*views, fresh_view(tenant=fresh_name("tenant"))], [], None)
@@ -78,7 +90,10 @@ class ViewsContract(Contract):
         await harness.views.save(one + two, [], None)
         assert await harness.views.find(Filter(tenant, flow="contract.one")) == one[::-1]
         assert await harness.views.find(Filter(tenant, status="sent")) == [two[1], one[1]]
-        assert await harness.views.find(Filter(tenant, flow="contract.two", status="queued")) == [two[2], two[0]]
+        assert await harness.views.find(Filter(tenant, flow="contract.two", status="queued")) == [
+            two[2],
+            two[0],
+        ]
 
     async def test_a_listing_is_continued_before_the_last_id(self, harness: ViewsHarness) -> None:
         tenant = fresh_name("tenant")
@@ -92,21 +107,28 @@ class ViewsContract(Contract):
     async def test_requests_are_counted_by_flow_and_status(self, harness: ViewsHarness) -> None:
         tenant, flow = fresh_name("tenant"), fresh_name()
         views = [fresh_view(tenant=tenant, flow=flow) for _ in range(3)]
-        await harness.views.save([*views, fresh_view(flow=flow, tenant=fresh_name("tenant"))], [], None)
+        await harness.views.save(
+            [*views, fresh_view(flow=flow, tenant=fresh_name("tenant"))], [], None
+        )
         await harness.views.save([moved_on(views[0], "sent")], [], None)
         assert await harness.views.counts(tenant) == {(flow, "queued"): 2, (flow, "sent"): 1}
         assert (await harness.views.counts())[flow, "queued"] == 3
 
-    async def test_a_status_that_nobody_is_in_any_more_is_not_counted(self, harness: ViewsHarness) -> None:
+    async def test_a_status_that_nobody_is_in_any_more_is_not_counted(
+        self, harness: ViewsHarness
+    ) -> None:
         view = fresh_view(tenant=fresh_name("tenant"))
         await harness.views.save([view], [], None)
         await harness.views.save([moved_on(view, "sent")], [], None)
         assert await harness.views.counts(view.state.tenant) == {(view.state.flow, "sent"): 1}
 
-    async def test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all(self, harness: ViewsHarness) -> None:
+    async def test_what_is_parked_is_listed_newest_first_by_tenant_or_for_all(
+        self, harness: ViewsHarness
+    ) -> None:
         tenant = fresh_name("tenant")
         early, late, other = (
-            fresh_parked(tenant=name, at_ms=at_ms) for name, at_ms in ((tenant, 1), (tenant, 9), (fresh_name("tenant"), 5))
+            fresh_parked(tenant=name, at_ms=at_ms)
+            for name, at_ms in ((tenant, 1), (tenant, 9), (fresh_name("tenant"), 5))
         )
         await harness.views.save([], [late, early, other], None)
         assert await harness.views.parked(tenant, 10) == [late, early]

@@ -1,4 +1,6 @@
-"""What every store of views promises a rebuild: nothing changes until the swap, and then everything at once."""
+"""What every store of views promises a rebuild: nothing changes until the swap, and then everything
+at once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from gesta.testing.contracts.sweeps import LATER_MS, MANY, walk
 class ShadowContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_a_shadow_shows_what_was_saved_in_it_and_nothing_else(self, harness: ViewsHarness) -> None:
+    async def test_a_shadow_shows_what_was_saved_in_it_and_nothing_else(
+        self, harness: ViewsHarness
+    ) -> None:
         used, built = fresh_view(), fresh_view(version=2)
         await harness.views.save([used], [], None)
         shadow = await harness.views.shadow()
@@ -29,7 +33,9 @@ class ShadowContract(Contract):
         assert await harness.views.find(Filter(view.state.tenant)) == [view]
         assert await harness.views.counts(view.state.tenant) == {(view.state.flow, "queued"): 1}
 
-    async def test_after_the_swap_the_views_are_those_of_the_shadow(self, harness: ViewsHarness) -> None:
+    async def test_after_the_swap_the_views_are_those_of_the_shadow(
+        self, harness: ViewsHarness
+    ) -> None:
         old = await _saved(harness, expires_at=1000)
         new = fresh_view(tenant=old.state.tenant, status="unknown", policy="ask", due_at=2000)
         shadow = await harness.views.shadow()
@@ -49,10 +55,14 @@ class ShadowContract(Contract):
         await shadow.save([view])
         await shadow.swap([fresh_name()], 0, [])
         await harness.views.save([moved_on(view, "failed")], [], None)
-        assert await harness.views.find(Filter(view.state.tenant, status="failed")) == [moved_on(view, "failed")]
+        assert await harness.views.find(Filter(view.state.tenant, status="failed")) == [
+            moved_on(view, "failed")
+        ]
         assert await harness.views.find(Filter(view.state.tenant, status="queued")) == []
 
-    async def test_the_swap_turns_the_checkpoint_back_and_remembers_where_jobs_had_been_put(self, harness: ViewsHarness) -> None:
+    async def test_the_swap_turns_the_checkpoint_back_and_remembers_where_jobs_had_been_put(
+        self, harness: ViewsHarness
+    ) -> None:
         name, other = fresh_name(), fresh_name()
         far = 1000
         await harness.views.save([], [], Move(name, 0, far))
@@ -62,7 +72,9 @@ class ShadowContract(Contract):
         assert await harness.views.checkpoint(dispatched_of(name)) == far
         assert await harness.views.checkpoint(other) == far + 500
 
-    async def test_a_second_swap_before_the_projector_caught_up_forgets_nothing(self, harness: ViewsHarness) -> None:
+    async def test_a_second_swap_before_the_projector_caught_up_forgets_nothing(
+        self, harness: ViewsHarness
+    ) -> None:
         name = fresh_name()
         far = 1000
         await harness.views.save([], [], Move(name, 0, far))
@@ -70,7 +82,9 @@ class ShadowContract(Contract):
         await (await harness.views.shadow()).swap([name], 300, [])
         assert await harness.views.checkpoint(dispatched_of(name)) == far
 
-    async def test_whoever_folded_onto_the_old_views_is_refused_after_the_swap(self, harness: ViewsHarness) -> None:
+    async def test_whoever_folded_onto_the_old_views_is_refused_after_the_swap(
+        self, harness: ViewsHarness
+    ) -> None:
         name, view = fresh_name(), fresh_view()
         await harness.views.save([], [], Move(name, 0, 500))
         await (await harness.views.shadow()).swap([name], 400, [])
@@ -89,7 +103,9 @@ class ShadowContract(Contract):
         assert await harness.views.get([key_of(view)]) == {}
         assert await harness.views.save([view], [], Move(name, 400, 500, 1000)) is True
 
-    async def test_a_shadow_that_is_ahead_of_the_projector_is_refused(self, harness: ViewsHarness) -> None:
+    async def test_a_shadow_that_is_ahead_of_the_projector_is_refused(
+        self, harness: ViewsHarness
+    ) -> None:
         name, view = fresh_name(), await _saved(harness)
         await harness.views.save([], [], Move(name, 0, 500))
         shadow = await harness.views.shadow()
@@ -97,7 +113,9 @@ class ShadowContract(Contract):
         assert await harness.views.checkpoint(name) == 500
         assert await harness.views.find(Filter(view.state.tenant)) == [view]
 
-    async def test_several_checkpoints_go_back_together_each_with_a_mark_of_its_own(self, harness: ViewsHarness) -> None:
+    async def test_several_checkpoints_go_back_together_each_with_a_mark_of_its_own(
+        self, harness: ViewsHarness
+    ) -> None:
         one, other = names = [fresh_name(), fresh_name()]
         await harness.views.save([], [], Move(one, 0, 500))
         await harness.views.save([], [], Move(other, 0, 700))
@@ -107,7 +125,9 @@ class ShadowContract(Contract):
         assert [await harness.views.checkpoint(name) for name in names] == [400, 400]
         assert [await harness.views.checkpoint(dispatched_of(name)) for name in names] == [500, 700]
 
-    async def test_parked_events_become_those_of_the_swap_and_parked_jobs_stay(self, harness: ViewsHarness) -> None:
+    async def test_parked_events_become_those_of_the_swap_and_parked_jobs_stay(
+        self, harness: ViewsHarness
+    ) -> None:
         tenant, name = fresh_name("tenant"), fresh_name()
         event, job = (Parked(what, tenant, name, 1, "ValueError", 5) for what in ("event", "job"))
         await harness.views.save([], [event, job], None)
@@ -115,7 +135,9 @@ class ShadowContract(Contract):
         await (await harness.views.shadow()).swap([fresh_name()], 0, [met])
         assert await harness.views.parked(tenant, 10) == [met, job]
 
-    async def test_a_shadow_that_was_left_is_forgotten_by_the_next(self, harness: ViewsHarness) -> None:
+    async def test_a_shadow_that_was_left_is_forgotten_by_the_next(
+        self, harness: ViewsHarness
+    ) -> None:
         left, view = fresh_view(), fresh_view()
         await (await harness.views.shadow()).save([left])
         shadow = await harness.views.shadow()

@@ -1,4 +1,6 @@
-"""What every store whose ports share a database promises about old requests: found without a scan, gone whole or not at all."""
+"""What every store whose ports share a database promises about old requests: found without a scan,
+gone whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ OLD_MS = MADE_MS - 86_400_000
 class RemovalContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"commits"})
 
-    async def test_an_ended_request_goes_with_its_events_and_its_view(self, harness: CommitsHarness) -> None:
+    async def test_an_ended_request_goes_with_its_events_and_its_view(
+        self, harness: CommitsHarness
+    ) -> None:
         stream, view, _ = await _ended(harness)
         kept, other, _ = await _ended(harness, tenant=view.state.tenant)
         await _pass(harness)
@@ -60,7 +64,9 @@ class RemovalContract(Contract):
         await harness.events.append([late])
         assert [event.stream for event in await harness.events.follow(end, 10)] == [late.stream]
 
-    async def test_a_request_that_has_changed_since_is_left_alone(self, harness: CommitsHarness) -> None:
+    async def test_a_request_that_has_changed_since_is_left_alone(
+        self, harness: CommitsHarness
+    ) -> None:
         stream, view, _ = await _ended(harness)
         await harness.events.append([fresh_append(stream, expected=2)])
         await _pass(harness)
@@ -68,7 +74,9 @@ class RemovalContract(Contract):
         assert len(await harness.events.read([(stream, 0)])) == 3
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
 
-    async def test_what_somebody_has_not_passed_is_left_alone(self, harness: CommitsHarness) -> None:
+    async def test_what_somebody_has_not_passed_is_left_alone(
+        self, harness: CommitsHarness
+    ) -> None:
         stream, view, _ = await _ended(harness)
         await _pass(harness)
         (first, _) = await harness.events.read([(stream, 0)])
@@ -78,7 +86,9 @@ class RemovalContract(Contract):
 
     async def test_what_is_parked_of_it_goes_with_it(self, harness: CommitsHarness) -> None:
         stream, view, _ = await _ended(harness)
-        await harness.views.save([], [replace(fresh_parked(view.state.tenant), stream=stream)], None)
+        await harness.views.save(
+            [], [replace(fresh_parked(view.state.tenant), stream=stream)], None
+        )
         await _pass(harness)
         await harness.commits.remove([(stream, view.state)])
         assert await harness.views.parked(view.state.tenant, 10) == []
@@ -86,7 +96,9 @@ class RemovalContract(Contract):
     async def test_many_go_at_once(self, harness: CommitsHarness) -> None:
         ended = [await _ended(harness) for _ in range(150)]
         await _pass(harness)
-        assert await harness.commits.remove([(stream, view.state) for stream, view, _ in ended]) == 150
+        assert (
+            await harness.commits.remove([(stream, view.state) for stream, view, _ in ended]) == 150
+        )
         assert await harness.events.read([(stream, 0) for stream, _, _ in ended]) == []
 
     async def test_a_late_append_to_what_is_gone_is_refused(self, harness: CommitsHarness) -> None:
@@ -116,11 +128,15 @@ class RemovalContract(Contract):
 class OldViewsContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_old_requests_that_have_ended_are_found_whoevers_they_are(self, harness: CommitsHarness) -> None:
+    async def test_old_requests_that_have_ended_are_found_whoevers_they_are(
+        self, harness: CommitsHarness
+    ) -> None:
         old = [await _saved(harness, flow=f"contract.flow{n % 2}", status="sent") for n in range(4)]
         assert _ids(await _walk(harness, old)) == _ids(view.state for view in old)
 
-    async def test_what_is_open_or_has_changed_lately_is_not_told(self, harness: CommitsHarness) -> None:
+    async def test_what_is_open_or_has_changed_lately_is_not_told(
+        self, harness: CommitsHarness
+    ) -> None:
         views = [
             await _saved(harness, status="queued"),
             await _saved(harness, status="unknown"),
@@ -140,15 +156,23 @@ class OldViewsContract(Contract):
             fresh_view(tenant=tenant, flow=flow, status="sent", updated_at=OLD_MS - 1)
             for flow in ("contract.foreign", "contract.own", "contract.foreign")
         ]
-        new = [View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload) for view in views]
+        new = [
+            View(replace(view.state, id=f"{id_floor(MADE_MS)}{view.state.id[13:]}"), view.payload)
+            for view in views
+        ]
         await harness.views.save(new, [], None)
         found = await _walk(harness, new, limit=1, foreign={"contract.foreign"})
         assert _ids(found) == {new[0].state.id, new[2].state.id}
 
     async def test_small_steps_go_through_all(self, harness: CommitsHarness) -> None:
         tenant = fresh_name("tenant")
-        views = [await _saved(harness, tenant=tenant, status=status) for status in ("queued", "sent", "queued", "failed", "sent")]
-        assert _ids(await _walk(harness, views, limit=1)) == _ids(view.state for view in views if view.state.is_terminal)
+        views = [
+            await _saved(harness, tenant=tenant, status=status)
+            for status in ("queued", "sent", "queued", "failed", "sent")
+        ]
+        assert _ids(await _walk(harness, views, limit=1)) == _ids(
+            view.state for view in views if view.state.is_terminal
+        )
 
 
 def replace_status(view: View, status: str) -> View:
@@ -157,7 +181,9 @@ def replace_status(view: View, status: str) -> View:
 
 async def _ended(harness: CommitsHarness, tenant: str | None = None) -> tuple[str, View, Claim]:
     """A request of two events that has ended."""
-    view = fresh_view(tenant=tenant or fresh_name("tenant"), status="sent", version=2, updated_at=OLD_MS)
+    view = fresh_view(
+        tenant=tenant or fresh_name("tenant"), status="sent", version=2, updated_at=OLD_MS
+    )
     stream, claim = fresh_name(), replace(fresh_claim(), request_id=view.state.id)
     first = fresh_append(stream, count=2)
     await harness.events.append([Append(stream, 0, first.events, claim)])
@@ -186,7 +212,9 @@ async def _saved(harness: CommitsHarness, **fields: object) -> View:
     return old
 
 
-async def _walk(harness: CommitsHarness, own: list[View], limit: int = 100, foreign: Collection[str] = ()) -> list[State]:
+async def _walk(
+    harness: CommitsHarness, own: list[View], limit: int = 100, foreign: Collection[str] = ()
+) -> list[State]:
     """Those of our requests that a walk through all finds."""
     found: list[State] = []
     place: tuple[str, str, str] | None = ("", "", "")

@@ -1,4 +1,7 @@
-"""Things to store. Every id and name is new, so that a test never meets what another one left in a shared server."""
+"""Things to store.
+
+Every id and name is new, so that a test never meets what another one left in a shared server.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,24 @@ def fresh_name(kind: str = "contract") -> str:
 
 
 def fresh_events(count: int = 1) -> tuple[NewEvent, ...]:
-    return tuple(NewEvent(_ids.new_bytes(), f"contract.Happened{n}.v1", b'{"n":%d}' % n, b'{"tenant":"t"}') for n in range(count))
+    return tuple(
+        NewEvent(_ids.new_bytes(), f"contract.Happened{n}.v1", b'{"n":%d}' % n, b'{"tenant":"t"}')
+        for n in range(count)
+    )
 
 
-def fresh_append(stream: str | None = None, expected: int = 0, count: int = 1, claim: Claim | None = None) -> Append:
+def fresh_append(
+    stream: str | None = None, expected: int = 0, count: int = 1, claim: Claim | None = None
+) -> Append:
     return Append(stream or fresh_name(), expected, fresh_events(count), claim)
 
 
 def sized_append(*sizes: int, stream: str | None = None) -> Append:
     """A new stream of events whose data has so many bytes each."""
-    events = tuple(NewEvent(_ids.new_bytes(), "contract.Happened0.v1", b"x" * size, b'{"tenant":"t"}') for size in sizes)
+    events = tuple(
+        NewEvent(_ids.new_bytes(), "contract.Happened0.v1", b"x" * size, b'{"tenant":"t"}')
+        for size in sizes
+    )
     return Append(stream or fresh_name(), 0, events)
 
 
@@ -53,18 +64,36 @@ def fresh_job(flow: str, tenant: str = "acme", **fields: Any) -> Job:
 def fresh_view(**fields: Any) -> View:
     """A request that is queued and due, unless the fields say otherwise."""
     defaults: dict[str, Any] = {
-        "id": fresh_id(), "tenant": "acme", "flow": "contract.flow", "status": "queued", "version": 1, "created_at": MADE_MS,
-        "updated_at": MADE_MS, "dispatch_version": 1,
-    }  # fmt: skip
+        "id": fresh_id(),
+        "tenant": "acme",
+        "flow": "contract.flow",
+        "status": "queued",
+        "version": 1,
+        "created_at": MADE_MS,
+        "updated_at": MADE_MS,
+        "dispatch_version": 1,
+    }
     return View(State(**(defaults | fields)), b'{"text":"hello"}')
 
 
 def fresh_parked(tenant: str, at_ms: int = 1) -> Parked:
-    return Parked(what="event", tenant=tenant, stream=fresh_name(), version=3, error="cannot be decoded", at_ms=at_ms)
+    return Parked(
+        what="event",
+        tenant=tenant,
+        stream=fresh_name(),
+        version=3,
+        error="cannot be decoded",
+        at_ms=at_ms,
+    )
 
 
 def fresh_sealed(**fields: Any) -> Sealed:
-    defaults: dict[str, Any] = {"tenant": "acme", "name": fresh_name(), "version": 1, "box": b"\x00sealed\xff"}
+    defaults: dict[str, Any] = {
+        "tenant": "acme",
+        "name": fresh_name(),
+        "version": 1,
+        "box": b"\x00sealed\xff",
+    }
     return Sealed(**(defaults | fields))
 
 

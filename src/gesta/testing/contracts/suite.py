@@ -12,7 +12,9 @@ from gesta.testing.contracts.harness import Capability, Harness
 
 
 class Contract:
-    """A set of promises, each an async test of one harness. A subclass called `Test…` with a fixture `harness_type` runs them.
+    """A set of promises, each an async test of one harness.
+
+    A subclass called `Test…` with a fixture `harness_type` runs them.
 
     A test uses no other fixture, so that it can also be called with a harness by hand.
     """

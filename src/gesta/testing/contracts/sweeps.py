@@ -1,4 +1,6 @@
-"""What every store of views promises the sweep: nothing that needs a look is overlooked, and nothing else is shown."""
+"""What every store of views promises the sweep: nothing that needs a look is overlooked, and
+nothing else is shown.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LATER_MS = MADE_MS + 60_000
 class DueViewsContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_a_request_is_due_from_its_moment_on_and_not_before(self, harness: ViewsHarness) -> None:
+    async def test_a_request_is_due_from_its_moment_on_and_not_before(
+        self, harness: ViewsHarness
+    ) -> None:
         view = await _saved(harness, expires_at=1000)
         assert await _due(harness, 999, [view]) == []
         assert await _due(harness, 1000, [view]) == [view]
@@ -58,7 +62,9 @@ class DueViewsContract(Contract):
         await harness.views.save([moved_on(later, "sent")], [], None)
         assert await _due(harness, LATER_MS, [view]) == []
 
-    async def test_a_postponed_request_is_due_again_at_the_later_moment(self, harness: ViewsHarness) -> None:
+    async def test_a_postponed_request_is_due_again_at_the_later_moment(
+        self, harness: ViewsHarness
+    ) -> None:
         view, other = await _saved(harness, expires_at=1000), await _saved(harness, expires_at=1000)
         await harness.views.postpone([(view.state, 3000)])
         assert await _due(harness, 2999, [view, other]) == [other]
@@ -69,14 +75,18 @@ class DueViewsContract(Contract):
         await harness.views.postpone([(view.state, None)])
         assert await _due(harness, LATER_MS, [view]) == []
 
-    async def test_a_request_that_has_changed_since_is_not_postponed(self, harness: ViewsHarness) -> None:
+    async def test_a_request_that_has_changed_since_is_not_postponed(
+        self, harness: ViewsHarness
+    ) -> None:
         view = await _saved(harness, expires_at=1000)
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
         await harness.views.save([changed], [], None)
         await harness.views.postpone([(view.state, None)])
         assert await _due(harness, 2000, [view]) == [changed]
 
-    async def test_a_postponed_request_that_changes_is_due_by_its_own_moment(self, harness: ViewsHarness) -> None:
+    async def test_a_postponed_request_that_changes_is_due_by_its_own_moment(
+        self, harness: ViewsHarness
+    ) -> None:
         view = await _saved(harness, expires_at=1000)
         await harness.views.postpone([(view.state, None)])
         changed = View(replace(view.state, version=2, expires_at=2000), view.payload)
@@ -87,54 +97,88 @@ class DueViewsContract(Contract):
 class StaleViewsContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_a_request_that_has_wanted_a_job_for_long_is_stale(self, harness: ViewsHarness) -> None:
+    async def test_a_request_that_has_wanted_a_job_for_long_is_stale(
+        self, harness: ViewsHarness
+    ) -> None:
         queued = await _saved(harness)
         to_resend = await _saved(harness, status="unknown", policy="same_key", due_at=MADE_MS)
         to_ask = await _saved(harness, status="unknown", policy="ask", due_at=MADE_MS)
-        assert await _stale(harness, LATER_MS, [queued, to_resend, to_ask]) == [queued, to_resend, to_ask]
+        assert await _stale(harness, LATER_MS, [queued, to_resend, to_ask]) == [
+            queued,
+            to_resend,
+            to_ask,
+        ]
 
     async def test_a_request_that_changed_lately_is_not_stale(self, harness: ViewsHarness) -> None:
         view = await _saved(harness)
         assert await _stale(harness, MADE_MS, [view]) == []
         assert await _stale(harness, MADE_MS + 1, [view]) == [view]
 
-    async def test_a_request_whose_job_was_due_lately_is_not_stale(self, harness: ViewsHarness) -> None:
+    async def test_a_request_whose_job_was_due_lately_is_not_stale(
+        self, harness: ViewsHarness
+    ) -> None:
         view = await _saved(harness, due_at=MADE_MS + 5000)
         assert await _stale(harness, MADE_MS + 5000, [view]) == []
         assert await _stale(harness, MADE_MS + 5001, [view]) == [view]
 
     async def test_a_request_that_wants_no_job_is_not_stale(self, harness: ViewsHarness) -> None:
-        ended, parked = await _saved(harness, status="failed"), await _saved(harness, status="unknown", policy="park")
+        ended, parked = (
+            await _saved(harness, status="failed"),
+            await _saved(harness, status="unknown", policy="park"),
+        )
         far = await _saved(harness, due_at=MADE_MS + QUEUE_HORIZON_MS + 1)
         assert await _stale(harness, MADE_MS * 2, [ended, parked, far]) == []
 
-    async def test_a_far_request_is_stale_once_the_sweep_has_looked_at_it(self, harness: ViewsHarness) -> None:
+    async def test_a_far_request_is_stale_once_the_sweep_has_looked_at_it(
+        self, harness: ViewsHarness
+    ) -> None:
         due_at = MADE_MS + QUEUE_HORIZON_MS + 1
-        far, other = await _saved(harness, due_at=due_at), await _saved(harness, due_at=due_at, expires_at=due_at + 9000)
+        far, other = (
+            await _saved(harness, due_at=due_at),
+            await _saved(harness, due_at=due_at, expires_at=due_at + 9000),
+        )
         await harness.views.postpone([(far.state, None), (other.state, due_at + 9000)])
         assert await _stale(harness, due_at, [far, other]) == []
         assert await _stale(harness, due_at + 1, [far, other]) == [far, other]
 
-    async def test_a_request_that_came_to_its_end_is_no_longer_stale(self, harness: ViewsHarness) -> None:
+    async def test_a_request_that_came_to_its_end_is_no_longer_stale(
+        self, harness: ViewsHarness
+    ) -> None:
         view = await _saved(harness)
         await harness.views.save([moved_on(view, "sent")], [], None)
         assert await _stale(harness, LATER_MS, [view]) == []
 
-    async def test_pages_of_any_size_go_through_all_and_show_each_once(self, harness: ViewsHarness) -> None:
+    async def test_pages_of_any_size_go_through_all_and_show_each_once(
+        self, harness: ViewsHarness
+    ) -> None:
         """Also through those that changed in the same millisecond."""
         tenant = fresh_name("tenant")
-        views = [await _saved(harness, tenant=tenant, updated_at=MADE_MS + late_ms) for late_ms in (5, 0, 0, 0, 3)]
-        views.append(await _saved(harness, tenant=tenant, status="unknown", policy="ask", due_at=MADE_MS))
+        views = [
+            await _saved(harness, tenant=tenant, updated_at=MADE_MS + late_ms)
+            for late_ms in (5, 0, 0, 0, 3)
+        ]
+        views.append(
+            await _saved(harness, tenant=tenant, status="unknown", policy="ask", due_at=MADE_MS)
+        )
         for limit in (1, 2, MANY):
             assert _own(await walk(harness, LATER_MS, limit), views) == views
 
-    async def test_a_page_without_any_does_not_look_like_the_end(self, harness: ViewsHarness) -> None:
+    async def test_a_page_without_any_does_not_look_like_the_end(
+        self, harness: ViewsHarness
+    ) -> None:
         tenant = fresh_name("tenant")
         dues = (None, LATER_MS, LATER_MS, LATER_MS, None)
-        views = [await _saved(harness, tenant=tenant, due_at=due_at, updated_at=MADE_MS + n) for n, due_at in enumerate(dues)]
+        views = [
+            await _saved(harness, tenant=tenant, due_at=due_at, updated_at=MADE_MS + n)
+            for n, due_at in enumerate(dues)
+        ]
         late = await _saved(harness, tenant=tenant, updated_at=LATER_MS)
         behind = await _saved(harness)
-        assert _own(await walk(harness, LATER_MS, 1), [*views, late, behind]) == [views[0], views[4], behind]
+        assert _own(await walk(harness, LATER_MS, 1), [*views, late, behind]) == [
+            views[0],
+            views[4],
+            behind,
+        ]
 
     async def test_a_page_has_no_more_than_were_asked_for(self, harness: ViewsHarness) -> None:
         for _ in range(3):
@@ -142,9 +186,13 @@ class StaleViewsContract(Contract):
         found, _ = await harness.views.stale(LATER_MS, FROM_THE_START, 2)
         assert len(found) <= 2
 
-    async def test_who_walks_while_others_change_misses_none_that_stays(self, harness: ViewsHarness) -> None:
+    async def test_who_walks_while_others_change_misses_none_that_stays(
+        self, harness: ViewsHarness
+    ) -> None:
         tenant = fresh_name("tenant")
-        views = [await _saved(harness, tenant=tenant, updated_at=MADE_MS + n // 2) for n in range(9)]
+        views = [
+            await _saved(harness, tenant=tenant, updated_at=MADE_MS + n // 2) for n in range(9)
+        ]
         leaving, stays = views[::3], [view for n, view in enumerate(views) if n % 3]
         found: list[State] = []
         cursor: Cursor | None = FROM_THE_START
@@ -152,14 +200,22 @@ class StaleViewsContract(Contract):
             page, cursor = await harness.views.stale(LATER_MS, cursor, 1)
             found += page
             if leaving and leaving[0].state in page:
-                # Changed once it was shown, which is where the walk stands: by turns to its end, and to a later place.
+                # Changed once it was shown, which is where the walk stands: by turns to its end,
+                # and to a later place.
                 view = leaving.pop(0)
-                state = replace(view.state, version=2, updated_at=LATER_MS + 1, status="queued" if len(leaving) % 2 else "sent")
+                state = replace(
+                    view.state,
+                    version=2,
+                    updated_at=LATER_MS + 1,
+                    status="queued" if len(leaving) % 2 else "sent",
+                )
                 await harness.views.save([View(state, view.payload)], [], None)
         assert leaving == []
         assert _own(found, stays) == stays
 
-    async def test_requests_of_one_id_are_all_shown_wherever_a_page_ends(self, harness: ViewsHarness) -> None:
+    async def test_requests_of_one_id_are_all_shown_wherever_a_page_ends(
+        self, harness: ViewsHarness
+    ) -> None:
         """A caller's own id may be another tenant's, too."""
         one = await _saved(harness)
         others = [await _saved(harness, id=one.state.id) for _ in range(2)]
@@ -171,7 +227,9 @@ class StaleViewsContract(Contract):
 class UndecidedViewsContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest(self, harness: ViewsHarness) -> None:
+    async def test_what_waits_for_a_person_is_counted_with_the_time_of_the_oldest(
+        self, harness: ViewsHarness
+    ) -> None:
         count, oldest = await harness.views.undecided()
         early = min(oldest or MADE_MS, MADE_MS) - 1000
         for at_ms in (early, MADE_MS):
@@ -211,7 +269,10 @@ async def _stale(harness: ViewsHarness, before_ms: int, own: list[View]) -> list
 
 
 def _own(found: list[State], own: list[View]) -> list[View]:
-    """Which of our requests were found, in the order in which we name them. None was found twice, nor otherwise than it was saved."""
+    """Which of our requests were found, in the order in which we name them.
+
+    None was found twice, nor otherwise than it was saved.
+    """
     states = {view.state.id: view.state for view in own}
     ours = [state for state in found if state.id in states]
     assert sorted(state.id for state in ours) == sorted({state.id for state in ours})

@@ -1,4 +1,6 @@
-"""What every store of token buckets promises: whoever asks, from wherever, never more tokens than the rate gives."""
+"""What every store of token buckets promises: whoever asks, from wherever, never more tokens than
+the rate gives.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class BucketsContract(Contract):
         now = harness.runtime.now_ms()
         assert await times(harness, fresh_bucket(), 3) == [now, now, now]
 
-    async def test_more_come_one_by_one_and_none_later_than_asked_for(self, harness: BucketsHarness) -> None:
+    async def test_more_come_one_by_one_and_none_later_than_asked_for(
+        self, harness: BucketsHarness
+    ) -> None:
         name, now = fresh_bucket(), harness.runtime.now_ms()
         (answer,) = await harness.buckets.reserve([Wanted(name, RATE, 50)], AHEAD_MS)
         assert answer.times == [now, now, now, now + 100, now + 200]
@@ -36,7 +40,9 @@ class BucketsContract(Contract):
         assert await times(harness, name, 1) == [now + 200]
         assert await times(harness, name, 1) == []
 
-    async def test_it_fills_while_time_passes_and_never_beyond_its_burst(self, harness: BucketsHarness) -> None:
+    async def test_it_fills_while_time_passes_and_never_beyond_its_burst(
+        self, harness: BucketsHarness
+    ) -> None:
         name = fresh_bucket()
         await times(harness, name, 5)
         harness.runtime.advance(0.3)
@@ -60,11 +66,21 @@ class BucketsContract(Contract):
         for other in ((tenant, f"{name}.b"), (f"{tenant}.b", name)):
             assert (await times(harness, other, 1)) == [now]
 
-    async def test_one_call_asks_for_many_and_answers_in_order(self, harness: BucketsHarness) -> None:
+    async def test_one_call_asks_for_many_and_answers_in_order(
+        self, harness: BucketsHarness
+    ) -> None:
         first, second, now = fresh_bucket(), fresh_bucket(), harness.runtime.now_ms()
-        wanted = [Wanted(second, Rate(50.0, 1), 2), Wanted(first, RATE, 4), Wanted(second, Rate(50.0, 1), 1)]
+        wanted = [
+            Wanted(second, Rate(50.0, 1), 2),
+            Wanted(first, RATE, 4),
+            Wanted(second, Rate(50.0, 1), 1),
+        ]
         answers = await harness.buckets.reserve(wanted, AHEAD_MS)
-        assert [answer.times for answer in answers] == [[now, now + 50], [now, now, now, now + 100], [now + 100]]
+        assert [answer.times for answer in answers] == [
+            [now, now + 50],
+            [now, now, now, now + 100],
+            [now + 100],
+        ]
         assert await harness.buckets.reserve([], AHEAD_MS) == []
 
     async def test_callers_who_race_share_the_rate(self, harness: BucketsHarness) -> None:
@@ -72,7 +88,9 @@ class BucketsContract(Contract):
         given = await race(*(times(harness, name, 2) for _ in range(8)))
         assert sorted(at for one in given for at in one) == [now, now, now, now + 100, now + 200]
 
-    async def test_a_closed_bucket_gives_nothing_before_it_opens(self, harness: BucketsHarness) -> None:
+    async def test_a_closed_bucket_gives_nothing_before_it_opens(
+        self, harness: BucketsHarness
+    ) -> None:
         name, now = fresh_bucket(), harness.runtime.now_ms()
         await harness.buckets.close([(name, 30_000)])
         (answer,) = await harness.buckets.reserve([Wanted(name, RATE, 1)], AHEAD_MS)
@@ -101,14 +119,18 @@ class BucketsContract(Contract):
         (answer,) = await harness.buckets.reserve([Wanted(name, Rate(0.5, 1), 3)], AHEAD_MS)
         assert answer.times == [now, now + 0.5, now + 1]
 
-    async def test_nobody_waits_longer_than_the_rate_explains(self, harness: BucketsHarness) -> None:
+    async def test_nobody_waits_longer_than_the_rate_explains(
+        self, harness: BucketsHarness
+    ) -> None:
         """As where it was used while a clock was ahead by hours."""
         name, now = fresh_bucket(), harness.runtime.now_ms()
         await harness.buckets.reserve([Wanted(name, Rate(10_000_000.0, 1), 1)], AHEAD_MS)
         (answer,) = await harness.buckets.reserve([Wanted(name, RATE, 1)], AHEAD_MS)
         assert (answer.times, answer.next_at) == ([], now + 350)
 
-    async def test_what_says_nothing_is_forgotten_and_nothing_else(self, harness: BucketsHarness) -> None:
+    async def test_what_says_nothing_is_forgotten_and_nothing_else(
+        self, harness: BucketsHarness
+    ) -> None:
         while await harness.buckets.forget(1_000):
             pass
         idle, used, closed = fresh_bucket(), fresh_bucket(), fresh_bucket()

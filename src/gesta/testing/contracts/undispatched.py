@@ -1,4 +1,6 @@
-"""What every store of views promises a relay: jobs that are to be put elsewhere are written down with the views, kept, and told in turn."""
+"""What every store of views promises a relay: jobs that are to be put elsewhere are written down
+with the views, kept, and told in turn.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,22 @@ MANY = 10_000
 class PendingContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"views"})
 
-    async def test_views_pending_jobs_and_checkpoint_are_written_together(self, harness: ViewsHarness) -> None:
+    async def test_views_pending_jobs_and_checkpoint_are_written_together(
+        self, harness: ViewsHarness
+    ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         poison = fresh_parked(fresh_name("tenant"))
-        assert await harness.views.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)]) is True  # S0-1
+        assert (
+            await harness.views.save_with_jobs([view], [job], [poison], [Move(name, 0, 7)]) is True
+        )  # S0-1
         assert await harness.views.checkpoint(name) == 7
         assert await harness.views.get([key_of(view)]) == {key_of(view): view}
         assert await harness.views.parked(poison.tenant, 10) == [poison]
         assert await _pending(harness, [job]) == [job]
 
-    async def test_a_projector_that_was_overtaken_makes_nothing_pending(self, harness: ViewsHarness) -> None:
+    async def test_a_projector_that_was_overtaken_makes_nothing_pending(
+        self, harness: ViewsHarness
+    ) -> None:
         name, view, job = fresh_name(), fresh_view(), fresh_job(fresh_name())
         await harness.views.save([], [], Move(name, 0, 7))
         assert await harness.views.save_with_jobs([view], [job], [], [Move(name, 0, 5)]) is False
@@ -48,7 +56,9 @@ class PendingContract(Contract):
         assert await harness.views.are_pending(ids) == {ids[2]}
         assert await _pending(harness, jobs) == [jobs[2]]
 
-    async def test_a_job_that_is_pending_already_stays_as_it_is(self, harness: ViewsHarness) -> None:
+    async def test_a_job_that_is_pending_already_stays_as_it_is(
+        self, harness: ViewsHarness
+    ) -> None:
         job = fresh_job(fresh_name())
         await _write(harness, [job])
         await _write(harness, [Job(job.id, job.tenant, job.flow, job.request_id, 1, suspect=True)])
@@ -66,7 +76,9 @@ class PendingContract(Contract):
         assert await _pending(harness, jobs) == []
 
     async def test_tenants_come_in_turn(self, harness: ViewsHarness) -> None:
-        """Also one that comes late: it neither waits behind another's flood nor overtakes for more than its turn."""
+        """Also one that comes late: it neither waits behind another's flood nor overtakes for more
+        than its turn.
+        """
         flood, late = fresh_name("tenant"), fresh_name("tenant")
         floods, lates = [_of(flood) for _ in range(6)], [_of(late) for _ in range(3)]
         await _write(harness, floods)

@@ -1,4 +1,6 @@
-"""What every vault promises: versions that never change, tenants apart, and destroyed means gone."""
+"""What every vault promises: versions that never change, tenants apart, and destroyed means
+gone.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,22 @@ class VaultContract(Contract):
         assert await harness.vault.put([fresh_sealed(name=sealed.name, box=b"other")]) == [False]
         assert await harness.vault.get([_ref(sealed)]) == {_ref(sealed): sealed}
 
-    async def test_of_two_boxes_for_a_version_in_one_batch_the_first_stays(self, harness: VaultHarness) -> None:
+    async def test_of_two_boxes_for_a_version_in_one_batch_the_first_stays(
+        self, harness: VaultHarness
+    ) -> None:
         sealed = fresh_sealed()
-        assert await harness.vault.put([sealed, fresh_sealed(name=sealed.name, box=b"other"), fresh_sealed()]) == [
+        assert await harness.vault.put(
+            [sealed, fresh_sealed(name=sealed.name, box=b"other"), fresh_sealed()]
+        ) == [
             True,
             False,
             True,
         ]
         assert await harness.vault.get([_ref(sealed)]) == {_ref(sealed): sealed}
 
-    async def test_of_boxes_that_race_for_a_version_one_is_written(self, harness: VaultHarness) -> None:
+    async def test_of_boxes_that_race_for_a_version_one_is_written(
+        self, harness: VaultHarness
+    ) -> None:
         first = fresh_sealed()
         boxes = [fresh_sealed(name=first.name, box=b"%d" % n) for n in range(8)]
         written = [answer for (answer,) in await race(*(harness.vault.put([box]) for box in boxes))]
@@ -45,7 +53,10 @@ class VaultContract(Contract):
         first = fresh_sealed()
         second = fresh_sealed(name=first.name, version=2, box=b"second")
         assert await harness.vault.put([first, second]) == [True, True]
-        assert await harness.vault.get([_ref(second), _ref(first)]) == {_ref(first): first, _ref(second): second}
+        assert await harness.vault.get([_ref(second), _ref(first)]) == {
+            _ref(first): first,
+            _ref(second): second,
+        }
 
     async def test_a_tenant_never_gets_the_secret_of_another(self, harness: VaultHarness) -> None:
         sealed = fresh_sealed()
@@ -58,10 +69,14 @@ class VaultContract(Contract):
     async def test_what_does_not_exist_is_left_out(self, harness: VaultHarness) -> None:
         sealed = fresh_sealed()
         await harness.vault.put([sealed])
-        assert await harness.vault.get([_ref(fresh_sealed()), _ref(sealed)]) == {_ref(sealed): sealed}
+        assert await harness.vault.get([_ref(fresh_sealed()), _ref(sealed)]) == {
+            _ref(sealed): sealed
+        }
         assert await harness.vault.get([]) == {}
 
-    async def test_a_destroyed_version_is_gone_and_the_others_stay(self, harness: VaultHarness) -> None:
+    async def test_a_destroyed_version_is_gone_and_the_others_stay(
+        self, harness: VaultHarness
+    ) -> None:
         destroyed = fresh_sealed()
         kept = fresh_sealed(name=destroyed.name, version=2)
         await harness.vault.put([destroyed, kept])
@@ -72,30 +87,41 @@ class VaultContract(Contract):
         destroyed = fresh_sealed()
         await harness.vault.put([destroyed])
         await harness.vault.delete([_ref(destroyed)])
-        assert await harness.vault.put([destroyed, fresh_sealed(name=destroyed.name, box=b"other")]) == [False, False]
+        assert await harness.vault.put(
+            [destroyed, fresh_sealed(name=destroyed.name, box=b"other")]
+        ) == [False, False]
         assert await harness.vault.get([_ref(destroyed)]) == {}
 
     async def test_the_newest_version_of_each_name_is_told(self, harness: VaultHarness) -> None:
         first, other = fresh_sealed(), fresh_sealed()
-        second, tenth = (fresh_sealed(name=first.name, version=version, box=b"%d" % version) for version in (2, 10))
+        second, tenth = (
+            fresh_sealed(name=first.name, version=version, box=b"%d" % version)
+            for version in (2, 10)
+        )
         await harness.vault.put([first, tenth, second, other])
         names = [_ref(other)[:2], _ref(first)[:2], _ref(fresh_sealed())[:2], ("other", first.name)]
         assert await harness.vault.newest(names) == {_ref(first)[:2]: tenth, _ref(other)[:2]: other}
         assert await harness.vault.newest([]) == {}
 
-    async def test_the_newest_version_is_told_without_its_box_when_it_was_destroyed(self, harness: VaultHarness) -> None:
+    async def test_the_newest_version_is_told_without_its_box_when_it_was_destroyed(
+        self, harness: VaultHarness
+    ) -> None:
         first, never_written = fresh_sealed(), fresh_sealed()
         second = fresh_sealed(name=first.name, version=2)
         await harness.vault.put([first, second])
         await harness.vault.delete([_ref(second), _ref(never_written)])
         gone = fresh_sealed(name=first.name, version=2, box=b"")
-        assert await harness.vault.newest([_ref(first)[:2], _ref(never_written)[:2]]) == {_ref(first)[:2]: gone}
+        assert await harness.vault.newest([_ref(first)[:2], _ref(never_written)[:2]]) == {
+            _ref(first)[:2]: gone
+        }
 
     async def test_versions_are_listed_in_order_page_by_page_and_destroyed_ones_without_a_box(
         self, harness: VaultHarness
     ) -> None:
         name = fresh_name()
-        kept, destroyed, tenth = (fresh_sealed(tenant=name, name=name, version=version) for version in (1, 2, 10))
+        kept, destroyed, tenth = (
+            fresh_sealed(tenant=name, name=name, version=version) for version in (1, 2, 10)
+        )
         other = fresh_sealed(tenant=f"{name}.b", name="a")
         await harness.vault.put([other, tenth, destroyed, kept])
         await harness.vault.delete([_ref(destroyed)])
@@ -106,7 +132,9 @@ class VaultContract(Contract):
         own = [one for one in found if one.tenant.startswith(name)]
         assert own == [kept, Sealed(name, name, 2, b""), tenth, other]
 
-    async def test_an_empty_box_is_put_as_a_version_that_was_destroyed(self, harness: VaultHarness) -> None:
+    async def test_an_empty_box_is_put_as_a_version_that_was_destroyed(
+        self, harness: VaultHarness
+    ) -> None:
         gone = fresh_sealed(box=b"")
         assert await harness.vault.put([gone]) == [True]
         assert await harness.vault.get([_ref(gone)]) == {}
@@ -117,7 +145,9 @@ class VaultContract(Contract):
 class VaultAfterRestartContract(Contract):
     needs: ClassVar[frozenset[Capability]] = frozenset({"vault", "durable"})
 
-    async def test_secrets_are_there_again_and_destroyed_ones_are_not(self, harness: VaultHarness) -> None:
+    async def test_secrets_are_there_again_and_destroyed_ones_are_not(
+        self, harness: VaultHarness
+    ) -> None:
         kept, destroyed = fresh_sealed(), fresh_sealed()
         await harness.vault.put([kept, destroyed])
         await harness.vault.delete([_ref(destroyed)])

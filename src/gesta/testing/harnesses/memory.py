@@ -1,4 +1,7 @@
-"""The memory stores under the contract suites. The database object stands for the disk: it is what a restart leaves."""
+"""The memory stores under the contract suites.
+
+The database object stands for the disk: it is what a restart leaves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,18 @@ class Harness:
     """One memory database for one test."""
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"}
+        {
+            "events",
+            "queue",
+            "views",
+            "vault",
+            "commits",
+            "fences",
+            "buckets",
+            "at_once",
+            "offers",
+            "durable",
+        }
     )
 
     def __init__(self, folder: Path) -> None:

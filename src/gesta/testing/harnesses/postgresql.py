@@ -1,4 +1,7 @@
-"""A schema of a real PostgreSQL server under the contract suites. The server is started once per test process and ends with it."""
+"""A schema of a real PostgreSQL server under the contract suites.
+
+The server is started once per test process and ends with it.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,23 @@ class SharedServer:
 
 
 class Harness:
-    """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time that making one does."""
+    """One schema for one test: that of an earlier one, emptied, which takes a tenth of the time
+    that making one does.
+    """
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"}
+        {
+            "events",
+            "queue",
+            "views",
+            "vault",
+            "commits",
+            "fences",
+            "buckets",
+            "at_once",
+            "offers",
+            "durable",
+        }
     )
     #: Harnesses that are closed, by the schema they used.
     _closed: ClassVar[dict[str, Harness]] = {}
@@ -51,7 +67,9 @@ class Harness:
             raise AssertionError("another test has this schema by now")
         address = address_of(f"{server}?schema={self._schema}&listen=off")
         # The time is the test's, not the server's.
-        stores = await open_at(address, self.runtime, self.connections(address), self.runtime.now_ms)
+        stores = await open_at(
+            address, self.runtime, self.connections(address), self.runtime.now_ms
+        )
         self.events, self.queue, self.views = stores.events, stores.queue, stores.views
         self.fences, self.buckets = stores.fences, stores.buckets
         self.vault, self.commits, self._close = stores.vault, stores.commits, stores.close

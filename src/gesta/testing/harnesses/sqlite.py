@@ -14,7 +14,18 @@ class Harness:
     """One file for one test."""
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {"events", "queue", "views", "vault", "commits", "fences", "buckets", "at_once", "offers", "durable"}
+        {
+            "events",
+            "queue",
+            "views",
+            "vault",
+            "commits",
+            "fences",
+            "buckets",
+            "at_once",
+            "offers",
+            "durable",
+        }
     )
 
     def __init__(self, folder: Path) -> None:

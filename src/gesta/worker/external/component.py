@@ -1,4 +1,6 @@
-"""The parts of handing out, wired: the door for those who execute, and what the sweep does about work that nobody reported."""
+"""The parts of handing out, wired: the door for those who execute, and what the sweep does about
+work that nobody reported.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,47 @@ from gesta.worker.preflight import Guard
 
 
 def station(
-    flows: Mapping[str, Flow], queue: JobQueue, events: EventStore, loader: Loader, recorder: Recorder, subjects: Subjects, pausing: Pausing,
-    called_back: CalledBack, pool: Pool, identity: Identity, runtime: Runtime, ids: Ids, telemetry: Telemetry,
-) -> tuple[External, Lapses]:  # fmt: skip
+    flows: Mapping[str, Flow],
+    queue: JobQueue,
+    events: EventStore,
+    loader: Loader,
+    recorder: Recorder,
+    subjects: Subjects,
+    pausing: Pausing,
+    called_back: CalledBack,
+    pool: Pool,
+    identity: Identity,
+    runtime: Runtime,
+    ids: Ids,
+    telemetry: Telemetry,
+) -> tuple[External, Lapses]:
     guard, tickets = Guard(recorder, runtime), Tickets(identity)
     handing_out = HandingOut(
-        flows, queue, loader, recorder, subjects, pausing, called_back, guard, pool, tickets, runtime, telemetry
-    )  # fmt: skip
+        flows,
+        queue,
+        loader,
+        recorder,
+        subjects,
+        pausing,
+        called_back,
+        guard,
+        pool,
+        tickets,
+        runtime,
+        telemetry,
+    )
     waiting = Waiting(queue, runtime, telemetry)
     external = External(
-        flows, queue, events, loader, recorder, subjects, handing_out, tickets, waiting, runtime, telemetry
-    )  # fmt: skip
+        flows,
+        queue,
+        events,
+        loader,
+        recorder,
+        subjects,
+        handing_out,
+        tickets,
+        waiting,
+        runtime,
+        telemetry,
+    )
     return external, Lapses(flows, queue, loader, guard, ids, telemetry)

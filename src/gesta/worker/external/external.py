@@ -1,6 +1,9 @@
-"""What others who execute a flow ask for: take work, see it again, more time, report. `engine.external` is one of these.
+"""What others who execute a flow ask for: take work, see it again, more time, report.
 
-Receives jobs from the lanes of the queue; hands out requests that the guard has passed; hands outcomes to recorder.py.
+`engine.external` is one of these.
+
+Receives jobs from the lanes of the queue; hands out requests that the guard has passed; hands
+outcomes to recorder.py.
 """
 
 from __future__ import annotations
@@ -14,7 +17,15 @@ from gesta.domain.events import Actor
 from gesta.domain.ids import TENANT, TENANT_RULE, job_id, lane_of, own_job_id
 from gesta.domain.outcome import Done
 from gesta.domain.stream_names import request_stream
-from gesta.errors import BadFlow, Erased, InvalidRequest, LeaseLost, NotFound, StoreError, UnknownFlow
+from gesta.errors import (
+    BadFlow,
+    Erased,
+    InvalidRequest,
+    LeaseLost,
+    NotFound,
+    StoreError,
+    UnknownFlow,
+)
 from gesta.flows.external import LEASE_SECONDS_MAX, LEASE_SECONDS_MIN
 from gesta.flows.flow import Flow
 from gesta.flows.payload_codec import decoder_of
@@ -40,26 +51,50 @@ from gesta.worker.preflight import settle_of
 
 ITEMS_MAX = 100
 WAIT_SECONDS_MAX = 60.0
-#: Of jobs that turn out to need no work, so long a take goes on through more of them than the caller would wait.
+#: Of jobs that turn out to need no work, so long a take goes on through more of them than the
+#: caller would wait.
 CLEARING_SECONDS = 5.0
 
 
 class External:
     def __init__(
-        self, flows: Mapping[str, Flow], queue: JobQueue, events: EventStore, loader: Loader, recorder: Recorder, subjects: Subjects,
-        handing_out: HandingOut, tickets: Tickets, waiting: Waiting, runtime: Runtime, telemetry: Telemetry,
-    ) -> None:  # fmt: skip
+        self,
+        flows: Mapping[str, Flow],
+        queue: JobQueue,
+        events: EventStore,
+        loader: Loader,
+        recorder: Recorder,
+        subjects: Subjects,
+        handing_out: HandingOut,
+        tickets: Tickets,
+        waiting: Waiting,
+        runtime: Runtime,
+        telemetry: Telemetry,
+    ) -> None:
         self._flows, self._queue, self._events, self._loader = flows, queue, events, loader
         self._recorder, self._subjects, self._handing_out = recorder, subjects, handing_out
-        self._tickets, self._waiting, self._runtime, self._telemetry = tickets, waiting, runtime, telemetry
+        self._tickets, self._waiting, self._runtime, self._telemetry = (
+            tickets,
+            waiting,
+            runtime,
+            telemetry,
+        )
         self._is_stopping = False
 
     async def take(
-        self, flow: str, *, tenant: str = "default", limit: int = 1, wait_seconds: float = 0.0, lease_seconds: float | None = None
+        self,
+        flow: str,
+        *,
+        tenant: str = "default",
+        limit: int = 1,
+        wait_seconds: float = 0.0,
+        lease_seconds: float | None = None,
     ) -> list[WorkItem]:
-        """Up to `limit` requests of this tenant that are due, each under a lease; waits for the first one as long as is asked.
+        """Up to `limit` requests of this tenant that are due, each under a lease; waits for the
+        first one as long as is asked.
 
-        What is not reported before its lease ends is `unknown(no_report)`. On disk before it is answered.
+        What is not reported before its lease ends is `unknown(no_report)`. On disk before it is
+        answered.
         """
         declared = self._declared(flow)
         seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
@@ -77,7 +112,10 @@ class External:
         return []
 
     async def give_back(self, items: Sequence[WorkItem], *, tenant: str = "default") -> None:
-        """Work that never reached whoever asked for it, as if it had not been taken. Only for what surely nobody has seen."""
+        """Work that never reached whoever asked for it, as if it had not been taken.
+
+        Only for what surely nobody has seen.
+        """
         taken = []
         for item in items:
             ticket = self._tickets.read(tenant, item.flow, item.id, item.token)
@@ -85,15 +123,20 @@ class External:
                 taken.append(_taken(item.flow, tenant, item.id, ticket))
         await self._handing_out.give_back(taken)
 
-    async def fetch(self, flow: str, request_id: str, token: str, *, tenant: str = "default") -> WorkItem:
-        """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no longer the token's."""
+    async def fetch(
+        self, flow: str, request_id: str, token: str, *, tenant: str = "default"
+    ) -> WorkItem:
+        """Work that was taken elsewhere, as it was handed out; raises LeaseLost once it is no
+        longer the token's.
+        """
         _, ticket, view = await self._held(flow, request_id, token, tenant)
         taken = _taken(flow, tenant, request_id, ticket)
         until_ms = await self._queue.prolong(taken.job.id, ticket.lease, 0.0)
         if until_ms is None or view.state.attempts + 1 != ticket.attempt or view.state.is_terminal:
             raise LeaseLost(view.state)
         (opened,) = await self._subjects.open([view])
-        # It is out, and may have been executed by now: a report or the end of the lease decides, nothing else.
+        # It is out, and may have been executed by now: a report or the end of the lease decides,
+        # nothing else.
         if opened is ERASED:
             raise Erased(request_id)
         if not isinstance(opened, bytes):
@@ -101,26 +144,47 @@ class External:
         return item_of(view.state, token, until_ms, opened)
 
     async def extend(
-        self, flow: str, request_id: str, token: str, lease_seconds: float | None = None, *, tenant: str = "default"
+        self,
+        flow: str,
+        request_id: str,
+        token: str,
+        lease_seconds: float | None = None,
+        *,
+        tenant: str = "default",
     ) -> Lease:
-        """More time from now on; never less than was left. Raises LeaseLost when it came too late."""
+        """More time from now on; never less than was left. Raises LeaseLost when it came too
+        late.
+        """
         declared = self._declared(flow)
         seconds = declared.lease_seconds if lease_seconds is None else lease_seconds
         if not _is_lease(seconds):
             raise InvalidRequest(flow, {"leaseSeconds": _LEASE_RULE})
         assert seconds is not None
         _, ticket, view = await self._held(flow, request_id, token, tenant)
-        until_ms = await self._queue.prolong(_taken(flow, tenant, request_id, ticket).job.id, ticket.lease, seconds)
+        until_ms = await self._queue.prolong(
+            _taken(flow, tenant, request_id, ticket).job.id, ticket.lease, seconds
+        )
         if until_ms is None:
             raise LeaseLost(view.state)
         return Lease(until_ms, view.state.cancel_requested)
 
     async def report(
-        self, flow: str, request_id: str, token: str, report: Report, *, tenant: str = "default", by: Actor | None = None
+        self,
+        flow: str,
+        request_id: str,
+        token: str,
+        report: Report,
+        *,
+        tenant: str = "default",
+        by: Actor | None = None,
     ) -> Reported:
-        """What became of the work. A success always counts, however late; a failure only while nobody else has had the last word.
+        """What became of the work.
 
-        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure that came too late. `by` goes on record
+        A success always counts, however late; a failure only while nobody else has had the last
+        word.
+
+        The same report again is recognised. Raises LeaseLost, with what counts now, for a failure
+        that came too late. `by` goes on record
         where the report itself names no actor.
         """
         faults = value_errors(report) | faults_of(report) | actor_errors(report.actor)
@@ -129,7 +193,8 @@ class External:
         declared, ticket, view = await self._held(flow, request_id, token, tenant)
         payload = await self._payload(declared, view)
         outcome = sound(outcome_of(report, ticket.attempt))
-        # Without the payload nobody can say whether a text tells something about the person: then it is not kept.
+        # Without the payload nobody can say whether a text tells something about the person: then
+        # it is not kept.
         outcome = without_texts(outcome) if payload is None else discreet(outcome, payload, ())
         taken = _taken(flow, tenant, request_id, ticket)
         cause = self._tickets.cause(token, canonical(report))
@@ -139,17 +204,26 @@ class External:
             Record(outcome, ticket.attempt, now, self._runtime.chance(), ticket.intent),
             declared.rules,
             settle_of(taken),
-            causation_id=taken.job.id if report.causation_id is None else scrubbed_name(report.causation_id),
+            causation_id=(
+                taken.job.id if report.causation_id is None else scrubbed_name(report.causation_id)
+            ),
             actor=report.actor or by,
             cause=cause,
-            correlation_id=None if report.correlation_id is None else scrubbed_name(report.correlation_id),
+            correlation_id=(
+                None if report.correlation_id is None else scrubbed_name(report.correlation_id)
+            ),
         )
         state, line = applied.view.state, Line(declared, taken, payload, view.state.correlation_id)
         if applied.events:
             latency_ms = max(0, now - ticket.taken_ms)
             if self._telemetry.attempt_ended(declared, outcome, latency_ms):
                 self._telemetry.attempt_told(
-                    line, declared, outcome, payload=payload, attempts=ticket.attempt, latency_ms=latency_ms
+                    line,
+                    declared,
+                    outcome,
+                    payload=payload,
+                    attempts=ticket.attempt,
+                    latency_ms=latency_ms,
                 )
             self._telemetry.given_up(state, line)
         elif not isinstance(outcome, Done) and not await self._is_recorded(view, cause):
@@ -158,15 +232,24 @@ class External:
         return reported(state)
 
     async def stop(self, until: float) -> None:
-        """Whoever waits for work is sent away; what was taken for somebody who is gone goes back first, until then."""
+        """Whoever waits for work is sent away; what was taken for somebody who is gone goes back
+        first, until then.
+        """
         self._is_stopping = True
         self._waiting.stop()
         await self._handing_out.drain(until)
 
-    async def _held(self, flow: str, request_id: str, token: str, tenant: str) -> tuple[Flow, Ticket, View]:
-        """The request that a token was given out for. Another tenant's request is not found, and its token is none."""
+    async def _held(
+        self, flow: str, request_id: str, token: str, tenant: str
+    ) -> tuple[Flow, Ticket, View]:
+        """The request that a token was given out for.
+
+        Another tenant's request is not found, and its token is none.
+        """
         declared = self._declared(flow)
-        view = await self._loader.one((flow, tenant, request_id)) if TENANT.fullmatch(tenant) else None
+        view = (
+            await self._loader.one((flow, tenant, request_id)) if TENANT.fullmatch(tenant) else None
+        )
         if view is None:
             raise NotFound("request", request_id)
         ticket = self._tickets.read(tenant, flow, request_id, token)
@@ -192,10 +275,15 @@ class External:
         if flow is None:
             raise UnknownFlow(name, list(self._flows))
         if not flow.is_external:
-            raise BadFlow(name, "is executed by gesta itself; declare it with external(...) to hand its work out")
+            raise BadFlow(
+                name,
+                "is executed by gesta itself; declare it with external(...) to hand its work out",
+            )
         return flow
 
-    def _check_take(self, flow: Flow, tenant: str, limit: object, wait_seconds: object, lease_seconds: object) -> None:
+    def _check_take(
+        self, flow: Flow, tenant: str, limit: object, wait_seconds: object, lease_seconds: object
+    ) -> None:
         faults = {}
         if not TENANT.fullmatch(tenant):
             faults["tenant"] = TENANT_RULE
@@ -218,5 +306,7 @@ def _is_lease(seconds: object) -> bool:
 
 def _taken(flow: str, tenant: str, request_id: str, ticket: Ticket) -> Taken:
     version = ticket.dispatch_version
-    name = own_job_id(tenant, flow, request_id, version) if ticket.own else job_id(request_id, version)
+    name = (
+        own_job_id(tenant, flow, request_id, version) if ticket.own else job_id(request_id, version)
+    )
     return Taken(Job(name, tenant, flow, request_id, version), ticket.lease, 1, ticket.taken_ms)

@@ -1,4 +1,8 @@
-"""Work that was handed out and never reported: the lease ends, and the request is `unknown(no_report)`. Done by the sweep, whoever else lives."""
+"""Work that was handed out and never reported: the lease ends, and the request is
+`unknown(no_report)`.
+
+Done by the sweep, whoever else lives.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +27,29 @@ LEASE_SECONDS = 30.0
 
 class Lapses:
     def __init__(
-        self, flows: Mapping[str, Flow], queue: JobQueue, loader: Loader, guard: Guard, ids: Ids, telemetry: Telemetry
+        self,
+        flows: Mapping[str, Flow],
+        queue: JobQueue,
+        loader: Loader,
+        guard: Guard,
+        ids: Ids,
+        telemetry: Telemetry,
     ) -> None:
         self._flows = {flow.name: flow for flow in flows.values() if flow.is_external}
-        self._queue, self._loader, self._guard, self._ids, self._telemetry = queue, loader, guard, ids, telemetry
+        self._queue, self._loader, self._guard, self._ids, self._telemetry = (
+            queue,
+            loader,
+            guard,
+            ids,
+            telemetry,
+        )
 
     async def step(self) -> None:
         """Put on record what nobody reported in time."""
         for flow in self._flows.values():
-            while lapsed := await self._queue.lapsed(self._ids.new(), lanes_of(flow.name), BATCH, LEASE_SECONDS):
+            while lapsed := await self._queue.lapsed(
+                self._ids.new(), lanes_of(flow.name), BATCH, LEASE_SECONDS
+            ):
                 for taken in lapsed:
                     await self._lapse(replace(taken, job=replace(taken.job, flow=flow.name)), flow)
                 if len(lapsed) < BATCH:

@@ -1,6 +1,8 @@
-"""The token that a holder of work gets: which lease it is, and which attempt of which opening, with a digest that only we can make.
+"""The token that a holder of work gets: which lease it is, and which attempt of which opening, with
+a digest that only we can make.
 
-Nothing of it is kept here, so it is as good after a restart and in another process as it was before.
+Nothing of it is kept here, so it is as good after a restart and in another process as it was
+before.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Tickets:
         return Ticket(lease, *map(int, numbers))
 
     def cause(self, token: str, report: bytes) -> bytes:
-        """16 bytes by which the events of one report under one token are told: the same report gives the same."""
+        """16 bytes by which the events of one report under one token are told: the same report
+        gives the same.
+        """
         return self._identity.ticket(["report", token, report.decode()])
 
     def _digest(self, tenant: str, flow: str, request_id: str, said: str) -> str:

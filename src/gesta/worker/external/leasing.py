@@ -1,4 +1,6 @@
-"""One take for others: lease jobs of a lane, load their requests, pass the guard, open what is sealed; or give back what was not handed out."""
+"""One take for others: lease jobs of a lane, load their requests, pass the guard, open what is
+sealed; or give back what was not handed out.
+"""
 
 from __future__ import annotations
 
@@ -41,26 +43,57 @@ TOKEN_BYTES = 16
 
 class HandingOut:
     def __init__(
-        self, flows: Mapping[str, Flow], queue: JobQueue, loader: Loader, recorder: Recorder, subjects: Subjects, pausing: Pausing,
-        called_back: CalledBack, guard: Guard, pool: Pool, tickets: Tickets, runtime: Runtime, telemetry: Telemetry,
-    ) -> None:  # fmt: skip
-        self._flows, self._queue, self._loader, self._recorder, self._subjects = flows, queue, loader, recorder, subjects
-        self._pausing, self._called_back, self._guard, self._pool, self._tickets = pausing, called_back, guard, pool, tickets
+        self,
+        flows: Mapping[str, Flow],
+        queue: JobQueue,
+        loader: Loader,
+        recorder: Recorder,
+        subjects: Subjects,
+        pausing: Pausing,
+        called_back: CalledBack,
+        guard: Guard,
+        pool: Pool,
+        tickets: Tickets,
+        runtime: Runtime,
+        telemetry: Telemetry,
+    ) -> None:
+        self._flows, self._queue, self._loader, self._recorder, self._subjects = (
+            flows,
+            queue,
+            loader,
+            recorder,
+            subjects,
+        )
+        self._pausing, self._called_back, self._guard, self._pool, self._tickets = (
+            pausing,
+            called_back,
+            guard,
+            pool,
+            tickets,
+        )
         self._runtime, self._telemetry = runtime, telemetry
         #: What goes on although nobody waits for it.
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = Signal(runtime)
         self._missing = Missing()
 
-    async def take(self, flow: Flow, tenant: str, limit: int, lease_seconds: float) -> tuple[list[WorkItem], bool]:
-        """What is handed out, and whether there was any job: those that need no work are dealt with on the way."""
+    async def take(
+        self, flow: Flow, tenant: str, limit: int, lease_seconds: float
+    ) -> tuple[list[WorkItem], bool]:
+        """What is handed out, and whether there was any job: those that need no work are dealt with
+        on the way.
+        """
         asked_at, asked_ms, token = (
             self._runtime.monotonic(),
             self._runtime.now_ms(),
             self._runtime.random_bytes(TOKEN_BYTES).hex(),
         )
-        # Shielded: jobs of a take whose answer nobody awaits would be in nobody's hands, and in doubt when the lease ends.
-        taking = spawn(self._queue.hand_out(token, lane_of(flow.name, tenant), limit, lease_seconds), "gesta-hand-out")
+        # Shielded: jobs of a take whose answer nobody awaits would be in nobody's hands, and in
+        # doubt when the lease ends.
+        taking = spawn(
+            self._queue.hand_out(token, lane_of(flow.name, tenant), limit, lease_seconds),
+            "gesta-hand-out",
+        )
         try:
             jobs = await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -80,17 +113,35 @@ class HandingOut:
             self._start(self.give_back(list(innocent.values())))
             raise
         until_ms = asked_ms + round(lease_seconds * 1000)
-        return [self._item(one, view, payload, asked_ms, until_ms) for one, view, payload in ready], True
+        return [
+            self._item(one, view, payload, asked_ms, until_ms) for one, view, payload in ready
+        ], True
 
-    def _item(self, taken: Taken, view: View, payload: bytes, taken_ms: int, until_ms: int) -> WorkItem:
+    def _item(
+        self, taken: Taken, view: View, payload: bytes, taken_ms: int, until_ms: int
+    ) -> WorkItem:
         state = view.state
-        ticket = Ticket(taken.token, state.dispatch_version, state.attempts + 1, state.intent, taken_ms, int(state.own))
-        return item_of(state, self._tickets.write(state.tenant, state.flow, state.id, ticket), until_ms, payload)
+        ticket = Ticket(
+            taken.token,
+            state.dispatch_version,
+            state.attempts + 1,
+            state.intent,
+            taken_ms,
+            int(state.own),
+        )
+        return item_of(
+            state,
+            self._tickets.write(state.tenant, state.flow, state.id, ticket),
+            until_ms,
+            payload,
+        )
 
     async def _admit(
         self, taken: list[Taken], flow: Flow, tenant: str, innocent: dict[str, Taken]
     ) -> list[tuple[Taken, View, bytes]]:
-        """What may be executed now, in clear; everything else is settled, and no longer among the innocent."""
+        """What may be executed now, in clear; everything else is settled, and no longer among the
+        innocent.
+        """
         found = await self._load(taken, innocent)
         await self._pausing.paused(tenant)
         holds = self._pausing.holds_of(taken, found, self._flows)
@@ -98,9 +149,12 @@ class HandingOut:
             await self._queue.settle(list(holds.values()))
             for name in holds:
                 innocent.pop(name, None)
-            # Somebody may have resumed it since we read the pause, and not have found these jobs: look again.
+            # Somebody may have resumed it since we read the pause, and not have found these jobs:
+            # look again.
             await self._pausing.let_go([(tenant, hold.scope) for hold in holds.values()])
-            await self._called_back.look([(flow.name, tenant, one.job.request_id) for one in taken if one.job.id in holds])
+            await self._called_back.look(
+                [(flow.name, tenant, one.job.request_id) for one in taken if one.job.id in holds]
+            )
         passed: list[tuple[Taken, View]] = []
         now = self._runtime.now_ms()
         for one in taken:
@@ -110,7 +164,9 @@ class HandingOut:
             self._telemetry.taken([one], now)
             finding = examine(view.state, one, now, flow.rules)
             if finding != "execute":
-                kept = await self._guard.deal_with(finding, one, view, flow.rules, lost=NO_REPORT, insist=False)
+                kept = await self._guard.deal_with(
+                    finding, one, view, flow.rules, lost=NO_REPORT, insist=False
+                )
                 innocent.pop(one.job.id, None)
                 if kept is None:
                     continue
@@ -123,7 +179,10 @@ class HandingOut:
         return ready
 
     async def _load(self, taken: list[Taken], innocent: dict[str, Taken]) -> dict[str, View]:
-        """The requests, by the ids of their jobs. A job whose request cannot be read is parked, one whose request is not there yet goes back."""
+        """The requests, by the ids of their jobs.
+
+        A job whose request cannot be read is parked, one whose request is not there yet goes back.
+        """
         keys = [(one.job.flow, one.job.tenant, one.job.request_id) for one in taken]
         try:
             loaded, _ = await self._loader.load(keys)
@@ -131,7 +190,11 @@ class HandingOut:
             raise
         except Exception as error:  # noqa: BLE001 -- one of them is poison: each by itself, so that only that one is parked
             if len(taken) > 1:
-                return {name: view for one in taken for name, view in (await self._load([one], innocent)).items()}
+                return {
+                    name: view
+                    for one in taken
+                    for name, view in (await self._load([one], innocent)).items()
+                }
             await self._set_aside(taken[0], error, "", innocent)
             return {}
         found = by_job(taken, keys, loaded)
@@ -144,17 +207,28 @@ class HandingOut:
     async def _not_found(self, taken: Taken, innocent: dict[str, Taken]) -> None:
         """A pointer may be ahead of the log it points into, for a moment."""
         if not self._missing.is_hopeless(taken.job.id):
-            await self._queue.settle([Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)])
+            await self._queue.settle(
+                [Release(taken.job.id, taken.token, self._runtime.now_ms() + PAUSE_MS)]
+            )
             innocent.pop(taken.job.id, None)
             return
-        await self._set_aside(taken, LookupError("no event of this request"), "request_not_found", innocent)
+        await self._set_aside(
+            taken, LookupError("no event of this request"), "request_not_found", innocent
+        )
 
-    async def _set_aside(self, taken: Taken, error: Exception, reason: str, innocent: dict[str, Taken]) -> None:
+    async def _set_aside(
+        self, taken: Taken, error: Exception, reason: str, innocent: dict[str, Taken]
+    ) -> None:
         innocent.pop(taken.job.id, None)
         await self._pool.aside.park(taken, error, reason)
 
-    async def readable(self, passed: Sequence[tuple[Taken, View]], flow: Flow) -> list[tuple[Taken, View, bytes]]:
-        """Those whose payloads can be had in clear and fit the flow. The others end as an attempt does that cannot have its payload."""
+    async def readable(
+        self, passed: Sequence[tuple[Taken, View]], flow: Flow
+    ) -> list[tuple[Taken, View, bytes]]:
+        """Those whose payloads can be had in clear and fit the flow.
+
+        The others end as an attempt does that cannot have its payload.
+        """
         if not passed:
             return []
         opened: list[Readable] = await self._subjects.open([view for _, view in passed])
@@ -176,13 +250,20 @@ class HandingOut:
         state = view.state
         now, chance = self._runtime.now_ms(), self._runtime.chance()
         record = Record(outcome, state.attempts + 1, now, chance, state.intent, called=False)
-        applied = await self._recorder.apply(view, record, flow.rules, settle_of(taken), causation_id=taken.job.id)
+        applied = await self._recorder.apply(
+            view, record, flow.rules, settle_of(taken), causation_id=taken.job.id
+        )
         self._telemetry.given_up(applied.view.state)
 
     async def give_back(self, taken: Sequence[Taken]) -> None:
-        """Nothing has been seen by anybody, and no attempt is spent. However long the store is out of reach, while it can still matter."""
+        """Nothing has been seen by anybody, and no attempt is spent.
+
+        However long the store is out of reach, while it can still matter.
+        """
         releases = [Release(one.job.id, one.token, 0) for one in taken]
-        until = self._runtime.monotonic() + max((flow.lease_seconds or 0.0 for flow in self._flows.values()), default=0.0)
+        until = self._runtime.monotonic() + max(
+            (flow.lease_seconds or 0.0 for flow in self._flows.values()), default=0.0
+        )
         while releases:
             try:
                 await self._queue.settle(releases)

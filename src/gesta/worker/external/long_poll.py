@@ -1,4 +1,6 @@
-"""Those who wait for work, by lane: one look at the queue for all of them, when it has news and once a second, and none while nobody waits."""
+"""Those who wait for work, by lane: one look at the queue for all of them, when it has news and
+once a second, and none while nobody waits.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ from gesta.runtime.telemetry import Telemetry
 
 #: A queue tells when a job was put; one that falls due by itself is found by this.
 POLL_SECONDS = 1.0
-#: The least time between two looks: a busy queue has news all the time, and most of it is about others.
+#: The least time between two looks: a busy queue has news all the time, and most of it is about
+#: others.
 PAUSE_SECONDS = 0.02
 STORE_PAUSE_SECONDS = 1.0
 
-#: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must not keep the others out.
+#: Who may wait at the same time in one process, and of one tenant for one flow: a crowd of one must
+#: not keep the others out.
 WAITING_MAX, WAITING_IN_LANE_MAX = 2_000, 200
 
 Waiter = asyncio.Future[None]
@@ -35,10 +39,16 @@ class Waiting:
     def check_room(self, lane: str) -> None:
         """Raise TryLater where too many wait already."""
         if self.count >= WAITING_MAX or len(self._waiters.get(lane, ())) >= WAITING_IN_LANE_MAX:
-            raise TryLater("too many wait for work here", "Let fewer workers wait, and take more at once", POLL_SECONDS)
+            raise TryLater(
+                "too many wait for work here",
+                "Let fewer workers wait, and take more at once",
+                POLL_SECONDS,
+            )
 
     async def wait(self, lane: str, seconds: float) -> None:
-        """Return when the lane may have work for the one who waits longest, at the latest after so many seconds."""
+        """Return when the lane may have work for the one who waits longest, at the latest after so
+        many seconds.
+        """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(lane, deque()).append(waiter)
         timer = self._runtime.call_later(seconds, _wake, waiter)

@@ -1,4 +1,6 @@
-"""What those who execute a request say about it: recordSent, recordFailed, recordUnknown; and what that means as an outcome."""
+"""What those who execute a request say about it: recordSent, recordFailed, recordUnknown; and what
+that means as an outcome.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT_SECONDS)]
 
 
 class Spoken(
-    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True, tag_field="type", omit_defaults=True
+    msgspec.Struct,
+    frozen=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    kw_only=True,
+    tag_field="type",
+    omit_defaults=True,
 ):
     """What every report says. `attempts` is the worker's own count; ours decides about retries."""
 
@@ -43,7 +51,10 @@ class RecordSent(Spoken, frozen=True, kw_only=True, tag="recordSent"):
 
 
 class RecordFailed(Spoken, frozen=True, kw_only=True, tag="recordFailed"):
-    """The effect surely did not happen. `retryable`: it is handed out again by the flow's policy, not before `retry_after_sec`."""
+    """The effect surely did not happen.
+
+    `retryable`: it is handed out again by the flow's policy, not before `retry_after_sec`.
+    """
 
     reason: Reason
     retryable: bool = False
@@ -65,7 +76,8 @@ Report = RecordSent | RecordFailed | RecordUnknown
 def outcome_of(report: Report, attempt: int) -> Outcome:
     """The report as an outcome of our attempt of this number.
 
-    A worker may start its count anew, or try several times under one lease, so its count never refuses a report nor moves our own: where
+    A worker may start its count anew, or try several times under one lease, so its count never
+    refuses a report nor moves our own: where
     they differ, both are on record.
     """
     said = "" if report.attempts == attempt else f"the worker counts {report.attempts} attempts"
@@ -73,11 +85,15 @@ def outcome_of(report: Report, attempt: int) -> Outcome:
         case RecordSent():
             return Done(report.provider_message_id or "", report.target_id or "", said)
         case RecordFailed(retryable=True):
-            return Retry(report.reason, _joined(report.last_error, said), report.retry_after_sec or 0.0)
+            return Retry(
+                report.reason, _joined(report.last_error, said), report.retry_after_sec or 0.0
+            )
         case RecordFailed():
             return Rejected(report.reason, _joined(report.last_error, said))
         case RecordUnknown():
-            return Unknown(report.reason, _joined(report.last_error, said), report.retry_after_sec or 0.0)
+            return Unknown(
+                report.reason, _joined(report.last_error, said), report.retry_after_sec or 0.0
+            )
         case _:
             assert_never(report)
 
@@ -89,7 +105,9 @@ def faults_of(report: Report) -> dict[str, str]:
         or len(report.actor.roles) > ROLES_MAX
         or any(len(role) > KEY_LENGTH_MAX for role in report.actor.roles)
     ):
-        return {"actor": f"userId of 1 to {KEY_LENGTH_MAX} characters, and at most {ROLES_MAX} roles"}
+        return {
+            "actor": f"userId of 1 to {KEY_LENGTH_MAX} characters, and at most {ROLES_MAX} roles"
+        }
     return {}
 
 

@@ -1,4 +1,7 @@
-"""What is handed out, and what a holder hears of it later. Field names are the wire's; times are epoch milliseconds."""
+"""What is handed out, and what a holder hears of it later.
+
+Field names are the wire's; times are epoch milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from gesta.domain.state import State
 
 
 class WorkItem(msgspec.Struct, frozen=True, rename="camel"):
-    """A request in somebody's hands. Its payload is in clear: it goes to whoever executes it, and nowhere else."""
+    """A request in somebody's hands.
+
+    Its payload is in clear: it goes to whoever executes it, and nowhere else.
+    """
 
     flow: str
     id: str
@@ -57,10 +63,20 @@ class Reported(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 def item_of(state: State, token: str, lease_until: int, payload: bytes) -> WorkItem:
     return WorkItem(
-        state.flow, state.id, token, lease_until, state.attempts + 1,
-        idempotency_key(state.tenant, state.id, state.operation, state.intent), msgspec.Raw(payload), state.correlation_id,
-        state.created_at, state.due_at, state.expires_at, state.priority, state.cancel_requested,
-    )  # fmt: skip
+        state.flow,
+        state.id,
+        token,
+        lease_until,
+        state.attempts + 1,
+        idempotency_key(state.tenant, state.id, state.operation, state.intent),
+        msgspec.Raw(payload),
+        state.correlation_id,
+        state.created_at,
+        state.due_at,
+        state.expires_at,
+        state.priority,
+        state.cancel_requested,
+    )
 
 
 def reported(state: State) -> Reported:
