@@ -103,9 +103,9 @@ def test_nothing_is_resent_once_the_provider_may_have_forgotten_the_key():
     story.ends(Unknown("no_answer"))
     assert story.state.first_attempt_at == T0
     assert (
-        story.copy().ends(Unknown("no_answer"), after_ms=23 * HOUR - 10 * SECOND)[0].next_at
+        story.copy().ends(Unknown("no_answer"), after_ms=23 * HOUR - 10 * SECOND)[0].next_at  # type: ignore[attr-defined]
         == T0 + 23 * HOUR
-    )  # type: ignore[attr-defined]
+    )
     story.ends(Unknown("no_answer"), after_ms=23 * HOUR - 9 * SECOND)
     assert (story.state.status, story.state.wants) == ("unknown", None)
     assert story.refusal(Redrive(T0 + 24 * HOUR)) == "in_doubt"
@@ -234,9 +234,9 @@ def test_an_answer_that_comes_after_giving_up_is_a_late_success():
 )
 def test_a_person_s_word_ends_the_doubt(result: str, status: str):
     story = doubtful("park")
-    assert story.tell(Resolve(result, "ann", "looked it up")) == [
-        e.OutcomeResolved(result, "ann", "looked it up")
-    ]  # type: ignore[arg-type]
+    assert story.tell(Resolve(result, "ann", "looked it up")) == [  # type: ignore[arg-type]
+        e.OutcomeResolved(result, "ann", "looked it up")  # type: ignore[arg-type]
+    ]
     assert (story.state.status, story.state.in_doubt) == (status, False)
     assert story.refusal(EXECUTED) == "not_unknown"
 

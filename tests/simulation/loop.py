@@ -91,29 +91,29 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def create_task(
         self,
-        coro: Coroutine[Any, Any, Any],
+        coro: Coroutine[Any, Any, Any],  # type: ignore[override]
         *,
         name: str | None = None,
         context: Context | None = None,
-    ) -> Any:  # type: ignore[override]
+    ) -> Any:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         return task
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:  # type: ignore[override]
+    ) -> Handle:
         handle = Handle(callback, args, copy_context() if context is None else context, self.now)
         self._ready.append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Handle:  # type: ignore[override]
+    ) -> Handle:
         handle = Handle(
             callback,
             args,

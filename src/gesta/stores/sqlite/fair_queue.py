@@ -25,8 +25,8 @@ def give(db: apsw.Connection, wanted: Mapping[Line, int]) -> dict[Line, int]:
     if not wanted:
         return {}
     presents: dict[Any, Any] = dict(
-        ask_many(db, "presents", 1, list({flow for flow, _, _ in wanted}))
-    )  # type: ignore[arg-type]
+        ask_many(db, "presents", 1, list({flow for flow, _, _ in wanted}))  # type: ignore[arg-type]
+    )
     tenants = {(flow, tenant) for flow, tenant, _ in wanted}
     rows: list[Any] = ask_many(db, "line_ends", 2, [name for pair in tenants for name in pair])
     firsts = give_turns(
