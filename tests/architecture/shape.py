@@ -82,8 +82,8 @@ def _text(node: ast.AST) -> str:
             return text
         case ast.JoinedStr(values=values):
             return "".join(
-                value.value if isinstance(value, ast.Constant) else "…"
-                for value in values  # type: ignore[misc]
+                value.value if isinstance(value, ast.Constant) else "…"  # type: ignore[misc]
+                for value in values
             )
         case _:
             return ""

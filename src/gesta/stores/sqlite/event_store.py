@@ -182,8 +182,8 @@ def _claimed(db: apsw.Connection, appends: Sequence[Append]) -> dict[int, Verdic
     """
     names: list[Any] = [append.claim.name for append in appends if append.claim is not None]
     held = {
-        row[0]: Claimed(id_text(row[1]), row[2])
-        for row in ask_many(db, "find_claims", 1, names)  # type: ignore[arg-type]
+        row[0]: Claimed(id_text(row[1]), row[2])  # type: ignore[arg-type]
+        for row in ask_many(db, "find_claims", 1, names)
     }
     refused: dict[int, Verdict] = {}
     for index, append in enumerate(appends):
